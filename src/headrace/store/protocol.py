@@ -1,0 +1,200 @@
+"""The one narrow protocol between headrace and an object store.
+
+A key is the object's full name below the store's root (bucket + prefix for S3), any UTF-8, no leading ``/`` added or
+removed. All calls are synchronous, may be made from any thread, end within the store's deadline, and raise only
+`headrace.base.errors`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from headrace.base.errors import HeadraceError
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a listing, a HEAD or a GET tells of one object.
+
+    `etag` is kept exactly as the store sent it, without the surrounding quotes; None where the store has none.
+    `mtime_us`: last modification, microseconds since the epoch.
+    """
+
+    key: str
+    size: int
+    etag: str | None = None
+    mtime_us: int = 0
+    version_id: str | None = None
+
+    @property
+    def version(self) -> str:
+        """Identity of the bytes: the ETag, or size and mtime where the store has no ETag."""
+        return self.etag if self.etag is not None else f"{self.size}-{self.mtime_us}"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes read, and the object they came from. `data` supports the buffer protocol and ``len``."""
+
+    data: memoryview
+    info: ObjectInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One level of a listing: names of sub-folders (full key prefixes ending in ``/``) and the objects beside them."""
+
+    folders: tuple[str, ...]
+    objects: tuple[ObjectInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What this store was *seen* to do (see `headrace.store.probe`); None: not tried yet."""
+
+    has_etag: bool | None = None
+    create_only_put: bool | None = None
+    conditional_put: bool | None = None
+    conditional_get: bool | None = None
+    start_after: bool | None = None
+    etag_is_md5: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a store's HTTP/1.1 GETs go. `tls` is None for plain HTTP."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+
+class Wire(Protocol):
+    """A store that can be read by plain HTTP/1.1 GETs, for the multiplexing reader in `headrace.fetch`.
+
+    `request` must be cheap (about 10 µs): it is called once for each object read, on the reader's thread.
+    """
+
+    @property
+    def endpoint(self) -> Endpoint: ...
+
+    def request(self, key: str, start: int, stop: int | None, if_match: str | None) -> bytes:
+        """The complete, signed head of a GET of bytes [start, stop) of `key`, ending in an empty line.
+
+        No Range header when start == 0 and stop is None. Raises CredentialsError when none can be had.
+        """
+        ...
+
+    def error(self, key: str, status: int, body: bytes) -> HeadraceError:
+        """The headrace error for an HTTP answer that is neither 200 nor 206. `body`: at most its first 64 KiB."""
+        ...
+
+    def refresh(self) -> bool:
+        """Drop cached credentials after a 401 or 403; True when a retry may now succeed."""
+        ...
+
+
+class Store(ABC):
+    """One object store reached through one set of credentials. See the module's docstring for the rules."""
+
+    url: str
+    """Normalised root without credentials and without trailing slash, ``s3://bucket/prefix``."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def identity(self) -> str:
+        """What the cache keys on: two stores with equal identity hold the same objects (URL + endpoint)."""
+        return self.url
+
+    @property
+    def local_root(self) -> str | None:
+        """Absolute folder whose files are the objects (``file://``), else None. Such a store is never cached."""
+        return None
+
+    def wire(self) -> Wire | None:
+        """The fast way to read, where there is one."""
+        return None
+
+    @abstractmethod
+    def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
+        """Bytes [start, stop) of an object; stop None or past the end: to the end.
+
+        Raises:
+            NotFoundError, ChangedError (the ETag is not `if_match`), DeniedError, TryAgainError.
+            InputError: start is past the end (start == size gives an empty Blob).
+        """
+
+    @abstractmethod
+    def head(self, key: str) -> ObjectInfo:
+        """Raises NotFoundError, DeniedError, TryAgainError."""
+
+    @abstractmethod
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
+        """Every object whose key starts with `prefix` (plain string prefix), in pages, in the store's key order
+        (UTF-8 byte order wherever the store promises one), strictly after `start_after`."""
+
+    @abstractmethod
+    def list_folder(self, prefix: str = "") -> Folder:
+        """One level below `prefix` (empty, or ending in ``/``), complete, delimiter ``/``."""
+
+    @abstractmethod
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        """Write a whole object atomically (multipart inside where it is large).
+
+        `create`: only if absent, else AlreadyExistsError. `if_match`: only over that ETag, else ChangedError.
+        Raises UnsupportedError where the store cannot keep such a promise.
+        """
+
+    @abstractmethod
+    def copy(self, source: str, target: str) -> None:
+        """Server-side where the store can. Raises NotFoundError."""
+
+    @abstractmethod
+    def delete(self, keys: Sequence[str]) -> None:
+        """Idempotent: an absent key is no error."""
+
+    def close(self) -> None:
+        """Release connections. Further calls are not allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How to reach one store; empty fields fall back to the standard environment variables, then to defaults.
+
+    Secrets never appear in ``repr``.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    role_arn: str | None = None
+    anonymous: bool = False
+    requester_pays: bool = False
+    path_style: bool | None = None
+    ca_file: str | None = None
+    allow_http: bool | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    timeout_s: float = 60.0
+    connect_timeout_s: float = 5.0
+    retries: int = 8
+    extra: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Anything else, passed to the backend by name (Azure account, GCS service account file, fsspec options)."""
