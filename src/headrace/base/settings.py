@@ -1,0 +1,207 @@
+"""Settings: ``headrace.toml``, the user's file, environment variables. The only reader of the environment.
+
+Order, later wins: defaults, the user's ``<config>/headrace/headrace.toml``, the nearest ``headrace.toml`` upward from
+the working directory, ``HEADRACE_<SECTION>_<FIELD>`` variables. Unknown keys are refused, with the nearest known name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from headrace.base.errors import SettingError
+from headrace.base.units import parse_bytes, parse_seconds
+
+FILE_NAME = "headrace.toml"
+
+
+def _bytes(default: str, doc: str) -> Any:
+    return field(default=parse_bytes(default), metadata={"parse": parse_bytes, "doc": doc, "unit": "bytes"})
+
+
+def _seconds(default: str, doc: str) -> Any:
+    return field(default=parse_seconds(default), metadata={"parse": parse_seconds, "doc": doc, "unit": "seconds"})
+
+
+def _count(default: int, doc: str) -> Any:
+    return field(default=default, metadata={"parse": _parse_count, "doc": doc, "unit": "count"})
+
+
+def _flag(default: bool, doc: str) -> Any:  # noqa: FBT001
+    return field(default=default, metadata={"parse": _parse_flag, "doc": doc, "unit": "true or false"})
+
+
+def _parse_count(value: object, *, name: str) -> int:
+    try:
+        count = int(str(value))
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise SettingError(f"{name}: {value!r} is not a count", hint="a whole number, zero or more")
+    return count
+
+
+def _parse_flag(value: object, *, name: str) -> bool:
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    text = str(value).strip().lower()
+    if text not in known:
+        raise SettingError(f"{name}: {value!r} is neither true nor false", hint="write true or false")
+    return known[text]
+
+
+def _parse_text(value: object, *, name: str) -> str:
+    if not isinstance(value, str):
+        raise SettingError(f"{name}: {value!r} is not a string", hint="put it in quotes")
+    return value
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    """The node's cache of object versions."""
+
+    dir: str = field(
+        default_factory=lambda: str(platformdirs.user_cache_path("headrace")),
+        metadata={"parse": _parse_text, "doc": "folder of the cache, shared by all processes of the user", "unit": "path"},
+    )
+    size: int = _bytes("100GB", "most bytes the cache may hold; 0 switches it off")
+    min_free: int = _bytes("5GB", "bytes to leave free on the cache's disk")
+    block: int = _bytes("4MiB", "block size of large entries")
+    whole: int = _bytes("16MiB", "objects up to this size are cached whole")
+    ttl: float = _seconds("60s", "how long a listing or an ETag seen is trusted")
+
+
+@dataclass(frozen=True)
+class FetchSettings:
+    """Reading from stores."""
+
+    memory: int = _bytes("1GB", "bytes in flight and read ahead, in one process")
+    connections: int = _count(64, "most requests in flight to one store")
+    deadline: float = _seconds("60s", "longest one read may take, all retries included")
+    hedge: bool = _flag(default=True, doc="a second request for a read slower than the recent p95")
+    hedge_rate: int = _count(5, "hedges allowed, percent of requests")
+    retries: int = _count(8, "attempts after the first, within the deadline")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that can be set. `mounts` and `stores` hold tables as written: path or URL prefix → options."""
+
+    home: str | None = None
+    cache: CacheSettings = field(default_factory=CacheSettings)
+    fetch: FetchSettings = field(default_factory=FetchSettings)
+    mounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    stores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    files: tuple[str, ...] = ()
+    """The TOML files read, weakest first."""
+
+    @staticmethod
+    def load(start: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read files and environment.
+
+        Raises:
+            SettingError: unreadable or malformed file, unknown key, value of the wrong kind; names file and key.
+        """
+        environ = os.environ if environ is None else environ
+        settings = Settings()
+        for path in config_files(start):
+            settings = _merge(settings, _read_toml(path), str(path))
+        return _merge_environment(settings, environ)
+
+
+def user_file() -> Path:
+    """The user's own settings file (it need not exist)."""
+    return platformdirs.user_config_path("headrace") / FILE_NAME
+
+
+def config_files(start: str | os.PathLike[str] | None = None) -> list[Path]:
+    """The settings files that apply, weakest first: the user's, then the nearest upward from `start` (default: cwd)."""
+    found = [user_file()] if user_file().is_file() else []
+    here = Path(start or Path.cwd()).resolve()
+    nearest = next((folder / FILE_NAME for folder in (here, *here.parents) if (folder / FILE_NAME).is_file()), None)
+    return found if nearest is None or nearest in found else [*found, nearest]
+
+
+def environment(name: str) -> str | None:
+    """One standard variable (``AWS_PROFILE``, ``RANK`` …): all other modules ask here."""
+    return os.environ.get(name) or None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingError(f"cannot be read: {error.strerror}", path=str(path), hint="check its permissions") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"is not valid TOML: {error}", path=str(path), hint="see docs/reference/settings.md") from error
+
+
+def _merge(settings: Settings, table: Mapping[str, Any], where: str) -> Settings:
+    known = {"home", "cache", "fetch", "mounts", "stores"}
+    changes: dict[str, Any] = {"files": (*settings.files, where)}
+    for key, value in table.items():
+        if key not in known:
+            raise _unknown(key, known, where)
+        if key == "home":
+            changes[key] = _guard(where, lambda v=value: _parse_text(v, name="home"))
+            continue
+        if not isinstance(value, dict):
+            raise SettingError(f"{key} must be a table", path=where, hint=f"write [{key}]")
+        if key in ("mounts", "stores"):
+            changes[key] = {**getattr(settings, key), **_tables(key, value, where)}
+        else:
+            changes[key] = _section(getattr(settings, key), key, value, where)
+    return dataclasses.replace(settings, **changes)
+
+
+def _tables(key: str, value: Mapping[str, Any], where: str) -> dict[str, Mapping[str, Any]]:
+    for name, options in value.items():
+        if not isinstance(options, dict):
+            raise SettingError(f"{key}.{name!r} must be a table", path=where, hint=f'write [{key}."{name}"]')
+    return dict(value)
+
+
+def _section(current: Any, section: str, table: Mapping[str, Any], where: str) -> Any:
+    fields = {f.name: f for f in dataclasses.fields(current)}
+    changes: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in fields:
+            raise _unknown(key, set(fields), where, section)
+        parse: Callable[..., Any] = fields[key].metadata["parse"]
+        changes[key] = _guard(where, lambda v=value, k=key, p=parse: p(v, name=f"{section}.{k}"))
+    return dataclasses.replace(current, **changes)
+
+
+def _guard(where: str, parse: Callable[[], Any]) -> Any:
+    try:
+        return parse()
+    except SettingError as error:
+        raise error.at(where) from None
+
+
+def _unknown(key: str, known: set[str], where: str, section: str | None = None) -> SettingError:
+    near = difflib.get_close_matches(key, known, n=1)
+    place = f"[{section}] " if section else ""
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+    return SettingError(f"{place}unknown key {key!r}", path=where, hint=hint)
+
+
+def _merge_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    if environ.get("HEADRACE_HOME"):
+        settings = dataclasses.replace(settings, home=environ["HEADRACE_HOME"])
+    for section in ("cache", "fetch"):
+        current = getattr(settings, section)
+        for f in dataclasses.fields(current):
+            name = f"HEADRACE_{section}_{f.name}".upper()
+            if environ.get(name):
+                table = {f.name: environ[name]}
+                current = _section(current, section, table, name)
+        settings = dataclasses.replace(settings, **{section: current})
+    return settings
