@@ -1,0 +1,6 @@
+"""Reading object versions: concurrency that finds its level, one memory budget, hedging, through the node's cache."""
+
+from headrace.fetch.fetcher import Fetcher, FetchStats, default_fetcher
+from headrace.fetch.read import Read, Sink, Ticket
+
+__all__ = ["FetchStats", "Fetcher", "Read", "Sink", "Ticket", "default_fetcher"]

@@ -1,0 +1,283 @@
+"""Reads through the node's cache: hits from disk, misses claimed, fetched once and kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import HeadraceError
+from headrace.base.metrics import Metrics
+from headrace.cache import Busy, Cache, Claim, EntryLabel
+from headrace.fetch.direct import PART, Direct
+from headrace.fetch.pool import Operation
+from headrace.fetch.read import Read
+from headrace.fetch.threads import Workers
+from headrace.store.protocol import Blob, ObjectInfo
+
+if TYPE_CHECKING:
+    from headrace.cache import BlockEntry
+
+_GROUP = 16
+_READERS = 4
+_WRITERS = 2
+_BACKLOG_WAIT = 0.05
+_PARKED_FOR = 30.0
+_PARK_POLL = 0.003
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One operation with the name of its cache entry."""
+
+    operation: Operation
+    name: str
+
+    @property
+    def read(self) -> Read:
+        return self.operation.read
+
+    def label(self) -> EntryLabel:
+        read = self.read
+        assert read.size is not None
+        assert read.version is not None
+        return EntryLabel(read.store.identity, read.key, read.version, read.size)
+
+    def hit(self, data: memoryview) -> None:
+        read = self.read
+        self.operation.done(Blob(data, ObjectInfo(read.key, read.size or 0, read.version)))
+
+
+class Cached:
+    """Puts the cache before `Direct`. Any thread may send."""
+
+    def __init__(self, cache: Cache, direct: Direct, whole: int, block: int, backlog: int, metrics: Metrics) -> None:
+        self._cache = cache
+        self._direct = direct
+        self._whole = whole
+        self._block = block
+        self._metrics = metrics
+        self._readers = Workers("cache-read", _READERS)
+        self._writers = Workers("cache-fill", _WRITERS)
+        self._parking = Workers("cache-wait", 1)
+        self._backlog = 0
+        self._most_backlog = max(backlog, PART)
+        self._room = threading.Condition()
+
+    def takes(self, read: Read) -> bool:
+        """Whether this read goes through the cache: a known version of a known size in a store that is not local."""
+        known = read.version is not None and read.size is not None and read.size >= 0
+        return known and self._cache.enabled and read.store.local_root is None
+
+    def peek(self, read: Read) -> Blob | None:
+        """The bytes if they are cached, on the calling thread."""
+        name = self._name(read)
+        data = self._cached(read, name)
+        return None if data is None else Blob(data, ObjectInfo(read.key, read.size or 0, read.version))
+
+    def send(self, operations: Sequence[Operation]) -> None:
+        """Look up, fetch what is missing, keep it."""
+        for start in range(0, len(operations), _GROUP):
+            group = operations[start : start + _GROUP]
+            self._readers.add(lambda group=group: self._look(group))
+
+    def close(self) -> None:
+        """Stop. What waits to be written is written first."""
+        self._parking.close()
+        self._readers.close()
+        self._writers.close(timeout=10.0)
+
+    def _name(self, read: Read) -> str:
+        assert read.version is not None
+        assert read.size is not None
+        return self._cache.name(read.store.identity, read.key, read.version, read.size)
+
+    def _cached(self, read: Read, name: str) -> memoryview | None:
+        if read.whole:
+            return self._cache.read(name)
+        assert read.size is not None
+        return self._cache.read_range(name, read.start, min(read.stop or read.size, read.size))
+
+    def _look(self, operations: Sequence[Operation]) -> None:
+        missing: list[_Wanted] = []
+        for operation in operations:
+            if operation.ticket.cancelled:
+                continue
+            name = self._name(operation.read)
+            wanted = _Wanted(operation, name)
+            data = self._cached(operation.read, name)
+            if data is not None:
+                wanted.hit(data)
+            else:
+                missing.append(wanted)
+        if missing:
+            self._fetch(missing)
+
+    def _fetch(self, missing: Sequence[_Wanted]) -> None:
+        keep = self._wait_for_room()
+        ready: list[Operation] = []
+        for wanted in missing:
+            read = wanted.read
+            assert read.size is not None
+            if not keep:
+                self._metrics.add("cache.fill_shed")
+                ready.append(wanted.operation)
+            elif read.size > self._whole or (not read.whole and read.size > self._block):
+                self._fetch_blocks(wanted)
+            else:
+                claim = self._cache.claim(wanted.name)
+                if isinstance(claim, Busy):
+                    self._park(wanted, claim)
+                elif claim is None:
+                    ready.append(wanted.operation)
+                else:
+                    ready.append(self._claimed(wanted, claim))
+        stores = {id(o.read.store): o.read.store for o in ready}
+        for key, store in stores.items():
+            self._direct.send(store, [o for o in ready if id(o.read.store) == key])
+
+    def _claimed(self, wanted: _Wanted, claim: Claim) -> Operation:
+        read = wanted.read
+        whole = Read(read.store, read.key, read.size, read.version)
+
+        def done(result: Blob | HeadraceError) -> None:
+            if isinstance(result, HeadraceError) or len(result.data) != read.size:
+                wanted.operation.done(result)
+                self._writers.add(claim.abandon)
+                return
+            data = result.data if read.whole else result.data[read.start : read.stop]
+            wanted.operation.done(Blob(data, result.info))
+            self._write(wanted, claim, result.data)
+
+        return Operation(whole, done, wanted.operation.ticket, wanted.operation.demand)
+
+    def _write(self, wanted: _Wanted, claim: Claim, data: memoryview) -> None:
+        size = len(data)
+        with self._room:
+            self._backlog += size
+
+        def publish() -> None:
+            try:
+                claim.publish(data, wanted.label())
+            finally:
+                with self._room:
+                    self._backlog -= size
+                    self._room.notify()
+
+        self._writers.add(publish)
+
+    def _wait_for_room(self) -> bool:
+        # A cache disk slower than the store may slow training only a little; then fills are shed.
+        if self._backlog < self._most_backlog:
+            return True
+        with self._room:
+            return self._room.wait_for(lambda: self._backlog < self._most_backlog, _BACKLOG_WAIT)
+
+    def _park(self, wanted: _Wanted, busy: Busy) -> None:
+        # Another thread or process fetches it: wait for that, but never for ever.
+        self._metrics.add("cache.waited")
+        until = time.monotonic() + _PARKED_FOR
+
+        def poll() -> None:
+            if wanted.operation.ticket.cancelled:
+                return
+            if busy.wait(_PARK_POLL):
+                self.send([wanted.operation])
+            elif time.monotonic() > until:
+                self._direct.send(wanted.read.store, [wanted.operation])
+            else:
+                self._parking.add(poll)
+
+        self._parking.add(poll)
+
+    def _fetch_blocks(self, wanted: _Wanted) -> None:
+        read = wanted.read
+        assert read.size is not None
+        entry = self._cache.blocks(wanted.name, read.size, wanted.label())
+        if entry is None:
+            self._direct.send(read.store, [wanted.operation])
+            return
+        start, stop = read.start, min(read.stop or read.size, read.size)
+        ranges = _parts(entry.missing(start, stop))
+        if not ranges:
+            self._writers.add(lambda: _finish_blocks(wanted, entry, start, stop))
+            return
+        gather = _Blocks(wanted, entry, start, stop, len(ranges), self._writers)
+        operations = [
+            Operation(
+                Read(read.store, read.key, read.size, read.version, a, b),
+                lambda result, a=a: gather.part(a, result),
+                wanted.operation.ticket,
+                wanted.operation.demand,
+            )
+            for a, b in ranges
+        ]
+        self._direct.send(read.store, operations)
+
+
+def _parts(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same ranges, neighbours joined, none longer than a part."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if joined and joined[-1][1] == start and stop - joined[-1][0] <= PART:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def _finish_blocks(wanted: _Wanted, entry: BlockEntry, start: int, stop: int) -> None:
+    with entry:
+        data = entry.read(start, stop)
+    if data is None:
+        wanted.operation.done(_lost(wanted.read))
+    else:
+        wanted.hit(data)
+
+
+def _lost(read: Read) -> HeadraceError:
+    from headrace.base.errors import TryAgainError
+
+    return TryAgainError("the cache lost blocks while they were read", path=read.path, hint="check the cache's disk")
+
+
+class _Blocks:
+    """Collects the missing blocks of one read, then answers it from the entry."""
+
+    def __init__(
+        self, wanted: _Wanted, entry: BlockEntry, start: int, stop: int, count: int, writers: Workers
+    ) -> None:
+        self._wanted = wanted
+        self._entry = entry
+        self._range = (start, stop)
+        self._left = count
+        self._writers = writers
+        self._lock = threading.Lock()
+        self._error: HeadraceError | None = None
+
+    def part(self, start: int, result: Blob | HeadraceError) -> None:
+        """One range has come, on a fetch thread: write it elsewhere."""
+        if isinstance(result, HeadraceError):
+            self._arrived(result)
+        else:
+            data = result.data
+            self._writers.add(lambda: self._write(start, data))
+
+    def _write(self, start: int, data: memoryview) -> None:
+        self._entry.write(start, data)
+        self._arrived(None)
+
+    def _arrived(self, error: HeadraceError | None) -> None:
+        with self._lock:
+            self._error = self._error or error
+            self._left -= 1
+            last = self._left == 0
+        if not last:
+            return
+        if self._error is not None:
+            self._entry.__exit__(None, None, None)
+            self._wanted.operation.done(self._error)
+        else:
+            self._writers.add(lambda: _finish_blocks(self._wanted, self._entry, *self._range))

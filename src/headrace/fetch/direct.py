@@ -1,0 +1,162 @@
+"""Reads that go to the store: over the wire where there is one, else through threads; large ones in parts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from headrace.base.errors import ChangedError, HeadraceError, InternalError
+from headrace.base.metrics import Metrics
+from headrace.base.settings import FetchSettings
+from headrace.fetch.budget import Budget
+from headrace.fetch.pool import Operation
+from headrace.fetch.reactor import Reactor
+from headrace.fetch.read import Read
+from headrace.fetch.threads import Workers
+from headrace.store.protocol import Blob, ObjectInfo, Store, Wire
+
+PART = 8 * 1024 * 1024
+_MOST_THREADS = 32
+_GROUP = 4
+
+
+class Direct:
+    """Sends operations to their stores. Any thread."""
+
+    def __init__(self, settings: FetchSettings, metrics: Metrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._budget = Budget(settings.memory)
+        self._reactor: Reactor | None = None
+        self._wires: dict[int, tuple[Store, Wire | None]] = {}
+        self._workers = Workers("read", min(settings.connections, _MOST_THREADS))
+
+    def send(self, store: Store, operations: Sequence[Operation]) -> None:
+        """Start reads of one store, splitting the large."""
+        wire = self._wire(store)
+        if wire is None:
+            for start in range(0, len(operations), _GROUP):
+                group = operations[start : start + _GROUP]
+                self._workers.add(lambda group=group: self._by_thread(group))
+            return
+        parts: list[Operation] = []
+        for operation in operations:
+            if operation.read.size is not None and operation.read.length() > 2 * PART:
+                parts.extend(_split(operation))
+            else:
+                parts.append(operation)
+        self._running().submit(store, wire, parts)
+
+    def levels(self) -> dict[str, dict[str, float]]:
+        """Concurrency and latency by store."""
+        return self._reactor.levels() if self._reactor is not None else {}
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes under way."""
+        return self._budget.used
+
+    def close(self) -> None:
+        """Stop. Unfinished reads fail."""
+        if self._reactor is not None:
+            self._reactor.close()
+        self._workers.close()
+
+    def _running(self) -> Reactor:
+        if self._reactor is None:
+            self._reactor = Reactor(self._settings, self._budget, self._metrics)
+        return self._reactor
+
+    def _wire(self, store: Store) -> Wire | None:
+        known = self._wires.get(id(store))
+        if known is None or known[0] is not store:
+            known = self._wires[id(store)] = (store, store.wire())
+        return known[1]
+
+    def _by_thread(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            operation.done(self._get(operation))
+
+    def _get(self, operation: Operation) -> Blob | HeadraceError:
+        read = operation.read
+        if operation.ticket.cancelled:
+            return InternalError("the read was cancelled", path=read.path)
+        cost = read.length(1024 * 1024)
+        while not self._budget.take(cost, demand=operation.demand):
+            time.sleep(0.001)
+        try:
+            self._metrics.add("fetch.requests")
+            blob = read.store.get(read.key, read.start, None if read.whole else read.stop)
+            self._metrics.add("fetch.bytes", len(blob.data))
+        except HeadraceError as error:
+            self._metrics.add("fetch.errors")
+            return error.at(read.path)
+        except Exception as error:
+            self._metrics.add("fetch.errors")
+            return InternalError(f"{type(error).__name__}: {error}", path=read.path)
+        finally:
+            self._budget.give(cost)
+        return blob if read.version is None else _checked(read, blob)
+
+
+def _checked(read: Read, blob: Blob) -> Blob | HeadraceError:
+    if blob.info.version == read.version:
+        return blob
+    reason = f"has changed: its version is {blob.info.version}, expected {read.version}"
+    return ChangedError(reason, path=read.path, hint="take a new snapshot, or refresh the listing")
+
+
+def _split(operation: Operation) -> list[Operation]:
+    """Parts of 8 MiB received side by side into one buffer; all must be of one version."""
+    read = operation.read
+    length = read.length()
+    buffer = np.empty(length, np.uint8).data
+    gather = _Gather(operation, buffer, (length + PART - 1) // PART)
+    parts: list[Operation] = []
+    for offset in range(0, length, PART):
+        size = min(PART, length - offset)
+        start = read.start + offset
+        part = Read(read.store, read.key, read.size, read.version, start, start + size)
+        into = buffer[offset : offset + size]
+        parts.append(Operation(part, gather.sink(into), operation.ticket, operation.demand, into=into))
+    return parts
+
+
+class _Gather:
+    """Collects the parts of one read. Called on one thread, the reactor's."""
+
+    def __init__(self, operation: Operation, buffer: memoryview, count: int) -> None:
+        self._operation = operation
+        self._buffer = buffer
+        self._left = count
+        self._info: ObjectInfo | None = None
+        self._failed = False
+
+    def sink(self, into: memoryview) -> Callable[[Blob | HeadraceError], None]:
+        return lambda result: self._part(into, result)
+
+    def _part(self, into: memoryview, result: Blob | HeadraceError) -> None:
+        if self._failed:
+            return
+        if isinstance(result, HeadraceError):
+            self._fail(result)
+            return
+        if self._info is not None and result.info.version != self._info.version:
+            reason = f"has changed between two parts of one read: {self._info.version}, then {result.info.version}"
+            self._fail(ChangedError(reason, path=self._operation.read.path, hint="read it again"))
+            return
+        self._info = result.info
+        if len(result.data) != len(into):
+            self._fail(InternalError(f"a part has {len(result.data)} bytes, not {len(into)}"))
+            return
+        if result.data.obj is not into.obj:
+            into[:] = result.data
+        self._left -= 1
+        if self._left == 0:
+            self._operation.done(Blob(self._buffer, self._info))
+
+    def _fail(self, error: HeadraceError) -> None:
+        self._failed = True
+        self._operation.done(error)

@@ -1,0 +1,158 @@
+"""The one way the rooms above read bytes: through the cache where it can be, together where it helps."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headrace.base.errors import DeadlineError, HeadraceError
+from headrace.base.metrics import Metrics
+from headrace.base.settings import Settings
+from headrace.cache import Cache
+from headrace.fetch.cached import Cached
+from headrace.fetch.direct import Direct
+from headrace.fetch.pool import Operation
+from headrace.fetch.read import Read, Sink, Ticket
+from headrace.store.protocol import Blob, ObjectInfo, Store
+
+_log = logging.getLogger("headrace.fetch")
+_GRACE = 5.0
+
+
+@dataclass(frozen=True)
+class FetchStats:
+    """Counters since the fetcher was opened (names: docs/reference/metrics.md) and levels by store (seconds)."""
+
+    counters: dict[str, float] = field(default_factory=dict[str, float])
+    stores: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+
+
+class Fetcher:
+    """Reads object versions. All methods may be called from any thread; open one per process (`default_fetcher`)."""
+
+    def __init__(self, settings: Settings, cache: Cache | None, metrics: Metrics) -> None:
+        self.settings = settings
+        self.cache = cache
+        self.metrics = metrics
+        self._direct = Direct(settings.fetch, metrics)
+        self._cached: Cached | None = None
+        if cache is not None:
+            backlog = settings.fetch.memory // 4
+            self._cached = Cached(cache, self._direct, settings.cache.whole, settings.cache.block, backlog, metrics)
+
+    @staticmethod
+    def open(settings: Settings, cache: Cache | None = None, metrics: Metrics | None = None) -> Fetcher:
+        """A fetcher over `cache` (None: the one the settings name; a size of 0 switches it off)."""
+        metrics = metrics or Metrics()
+        if cache is None and settings.cache.size > 0:
+            cache = Cache.open(settings.cache, metrics)
+        return Fetcher(settings, cache if cache is not None and cache.enabled else None, metrics)
+
+    def submit(self, reads: Sequence[Read], sink: Sink, *, demand: bool = True) -> Ticket:
+        """Start reading; `sink(read, blob or error)` is called for each read as it ends, on a fetch thread.
+
+        `demand` False marks speculation (read-ahead), which yields to demand in the one memory budget.
+        """
+        ticket = Ticket()
+        direct: dict[int, tuple[Store, list[Operation]]] = {}
+        cached: list[Operation] = []
+        for read in reads:
+            operation = Operation(read, _telling(sink, read), ticket, demand)
+            if self._cached is not None and self._cached.takes(read):
+                cached.append(operation)
+            else:
+                store = read.store
+                direct.setdefault(id(store), (store, []))[1].append(operation)
+        if cached and self._cached is not None:
+            self._cached.send(cached)
+        for store, operations in direct.values():
+            self._direct.send(store, operations)
+        return ticket
+
+    def get(self, read: Read) -> Blob:
+        """Read and wait.
+
+        Raises:
+            NotFoundError, ChangedError (not the version asked for), DeniedError, TryAgainError, InputError.
+        """
+        if self._cached is not None and self._cached.takes(read):
+            blob = self._cached.peek(read)
+            if blob is not None:
+                return blob
+        arrived = threading.Event()
+        results: list[Blob | HeadraceError] = []
+
+        def sink(_: Read, result: Blob | HeadraceError) -> None:
+            results.append(result)
+            arrived.set()
+
+        ticket = self.submit([read], sink)
+        try:
+            if not arrived.wait(self.settings.fetch.deadline + _GRACE):
+                raise DeadlineError(f"not read within {self.settings.fetch.deadline:g} s", path=read.path)
+        except BaseException:
+            ticket.cancel()
+            raise
+        result = results[0]
+        if isinstance(result, HeadraceError):
+            raise result
+        return result
+
+    def head(self, store: Store, key: str) -> ObjectInfo:
+        """The object's size and version now.
+
+        Raises:
+            NotFoundError, DeniedError, TryAgainError.
+        """
+        self.metrics.add("fetch.heads")
+        return store.head(key)
+
+    def stats(self) -> FetchStats:
+        """Counters, and the concurrency and latency found for each store."""
+        counters = {**self.metrics.snapshot(), "fetch.bytes_in_flight": float(self._direct.in_flight)}
+        return FetchStats(counters, self._direct.levels())
+
+    def close(self) -> None:
+        """Stop all threads within seconds; unfinished reads fail. The cache is closed too."""
+        self._direct.close()
+        if self._cached is not None:
+            self._cached.close()
+        if self.cache is not None:
+            self.cache.close()
+
+
+def _telling(sink: Sink, read: Read) -> Callable[[Blob | HeadraceError], None]:
+    def done(result: Blob | HeadraceError) -> None:
+        try:
+            sink(read, result)
+        except Exception:
+            _log.exception("the sink of %s failed; this is a defect in headrace", read.path)
+
+    return done
+
+
+def default_fetcher(settings: Settings | None = None) -> Fetcher:
+    """The process's fetcher, opened at first use with `settings` (default: `Settings.load()`).
+
+    A forked child opens its own: threads and connections do not survive a fork.
+    """
+    return _shared.get(settings)
+
+
+class _Shared:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.fetcher: Fetcher | None = None
+
+    def get(self, settings: Settings | None) -> Fetcher:
+        with self.lock:
+            if self.fetcher is None:
+                self.fetcher = Fetcher.open(settings or Settings.load())
+            return self.fetcher
+
+
+_shared = _Shared()
+os.register_at_fork(after_in_child=_shared.__init__)

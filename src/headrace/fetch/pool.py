@@ -1,0 +1,381 @@
+"""All reads of one store over the wire: what waits, what is under way, retries, hedges. Reactor thread only."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import (
+    ChangedError,
+    CredentialsError,
+    DeadlineError,
+    HeadraceError,
+    InternalError,
+    SlowDownError,
+    TryAgainError,
+)
+from headrace.base.metrics import Metrics
+from headrace.base.settings import FetchSettings
+from headrace.fetch.budget import Budget
+from headrace.fetch.level import Latency, Level
+from headrace.fetch.read import Read, Ticket
+from headrace.fetch.wire import WOULD_BLOCK, BrokenResponse, Connection, Response, broken, resolve
+from headrace.store.protocol import Blob, ObjectInfo, Wire
+
+if TYPE_CHECKING:
+    from headrace.fetch.reactor import Reactor
+
+_STALL = 10.0
+_UNKNOWN_SIZE = 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One read on its way, with the connections that try it (two while hedged)."""
+
+    read: Read
+    done: Callable[[Blob | HeadraceError], None]
+    ticket: Ticket
+    demand: bool = True
+    deadline: float = 0.0
+    attempts: int = 0
+    cost: int = 0
+    hedged: bool = False
+    refreshed: bool = False
+    into: memoryview | None = None
+    connections: list[Connection] = field(default_factory=list["Connection"])
+    followers: list[Operation] = field(default_factory=list["Operation"])
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody wants it any more."""
+        return self.ticket.cancelled and all(f.ticket.cancelled for f in self.followers)
+
+    def finish(self, result: Blob | HeadraceError) -> None:
+        """Tell whoever asked, and whoever asked for the same while it was under way."""
+        self.done(result)
+        for follower in self.followers:
+            follower.done(result)
+
+
+class Pool:
+    """The reads of one store, over up to `settings.connections` connections to its endpoint."""
+
+    def __init__(self, wire: Wire, settings: FetchSettings, budget: Budget, metrics: Metrics, reactor: Reactor) -> None:
+        self.wire = wire
+        self.level = Level(settings.connections)
+        self.latency = Latency()
+        self._settings = settings
+        self._budget = budget
+        self._metrics = metrics
+        self._reactor = reactor
+        self._demand: deque[Operation] = deque()
+        self._ahead: deque[Operation] = deque()
+        self._idle: list[Connection] = []
+        self._busy: dict[Connection, Operation] = {}
+        self._same: dict[tuple[str, str | None, int, int | None], Operation] = {}
+        self._active = 0
+        self._later: list[tuple[float, Operation]] = []
+        self._addresses: list[tuple[int, tuple[object, ...]]] = []
+        self._requests = 0
+        self._hedges = 0
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing waits and nothing is under way."""
+        return not (self._demand or self._ahead or self._active or self._later)
+
+    def add(self, operation: Operation) -> None:
+        """Queue a read; `pump` starts it. A read that is under way already is not sent twice."""
+        if operation.into is None:
+            leader = self._same.setdefault(_sameness(operation.read), operation)
+            if leader is not operation:
+                leader.followers.append(operation)
+                self._metrics.add("fetch.deduplicated")
+                return
+        self._requeue(operation)
+
+    def _requeue(self, operation: Operation) -> None:
+        (self._demand if operation.demand else self._ahead).append(operation)
+
+    def pump(self) -> None:
+        """Start what may start: below the concurrency level and the memory budget, demand before speculation."""
+        while self._active < self.level.limit:
+            operation = self._next()
+            if operation is None:
+                return
+            self._active += 1
+            self._attempt(operation)
+
+    def ready(self, connection: Connection, scratch: memoryview) -> None:
+        """The connection's socket is ready."""
+        operation = self._busy.get(connection)
+        try:
+            finished = connection.advance(scratch)
+        except WOULD_BLOCK:
+            self._moved(connection, operation)
+            self._reactor.rewatch(self, connection)
+            return
+        except (OSError, BrokenResponse) as error:
+            self._lost(connection, operation, error)
+            return
+        self._moved(connection, operation)
+        if not finished:
+            self._reactor.rewatch(self, connection)
+            return
+        if operation is None:
+            self._drop(connection)
+            return
+        response = connection.response
+        assert response is not None
+        self._free(connection)
+        self._answered(operation, response)
+
+    def sweep(self, now: float) -> None:
+        """Timers, every few ten milliseconds: retries that are due, deadlines, stalls, hedges."""
+        if self._later:
+            due = [entry for entry in self._later if entry[0] <= now]
+            if due:
+                self._later = [entry for entry in self._later if entry[0] > now]
+                for _, operation in due:
+                    (self._demand if operation.demand else self._ahead).appendleft(operation)
+        self.level.tick(now, binding=bool(self._demand or self._ahead) and self._active >= self.level.limit)
+        self.latency.settle()
+        straggling = self.latency.straggling_after if self._settings.hedge else None
+        for connection, operation in list(self._busy.items()):
+            if connection not in self._busy:
+                continue
+            if operation.cancelled:
+                self._end(operation, None)
+            elif now > operation.deadline:
+                self._end(operation, self._late(operation))
+            elif now - connection.last > _STALL:
+                self._lost(connection, operation, TimeoutError(f"no byte for {_STALL:.0f} s"))
+            elif straggling is not None and now - connection.last > straggling:
+                self._hedge(operation)
+        self.pump()
+
+    def close(self) -> None:
+        """Close every connection and fail what is left."""
+        for operation in [*self._demand, *self._ahead, *(o for _, o in self._later)]:
+            self._tell(operation, InternalError("the fetcher was closed", path=operation.read.path))
+        for operation in list({id(o): o for o in self._busy.values()}.values()):
+            self._end(operation, InternalError("the fetcher was closed"))
+        for connection in self._idle:
+            self._reactor.forget(connection)
+            connection.close()
+        self._demand.clear()
+        self._ahead.clear()
+        self._later.clear()
+        self._idle.clear()
+
+    def _next(self) -> Operation | None:
+        for queue in (self._demand, self._ahead):
+            while queue:
+                operation = queue[0]
+                if operation.cancelled:
+                    queue.popleft()
+                    self._tell(operation, _cancelled(operation.read))
+                    continue
+                if time.monotonic() > operation.deadline:
+                    queue.popleft()
+                    self._tell(operation, self._late(operation))
+                    continue
+                cost = operation.read.length(_UNKNOWN_SIZE)
+                if not self._budget.take(cost, demand=operation.demand):
+                    return None
+                queue.popleft()
+                operation.cost = cost
+                return operation
+        return None
+
+    def _attempt(self, operation: Operation) -> None:
+        read = operation.read
+        try:
+            stop = None if read.whole else read.stop
+            head = self.wire.request(read.key, read.start, stop, None)
+            connection = self._connection()
+        except HeadraceError as error:
+            self._end(operation, error.at(read.path))
+            return
+        except OSError as error:
+            self._again(operation, broken(error, read.path))
+            return
+        self._requests += 1
+        self._metrics.add("fetch.requests")
+        self._busy[connection] = operation
+        operation.connections.append(connection)
+        connection.sent = connection.last = time.monotonic()
+        try:
+            connection.request(head, operation.into)
+        except OSError as error:
+            self._lost(connection, operation, error)
+            return
+        self._reactor.rewatch(self, connection)
+
+    def _connection(self) -> Connection:
+        if self._idle:
+            return self._idle.pop()
+        if not self._addresses:
+            self._addresses = resolve(self.wire.endpoint)
+        connection = Connection(self.wire.endpoint, random.choice(self._addresses))
+        self._metrics.add("fetch.connections")
+        return connection
+
+    def _moved(self, connection: Connection, operation: Operation | None) -> None:
+        connection.last = time.monotonic()
+        if connection.sent and connection.response is not None:
+            self.latency.add(connection.last - connection.sent)
+            connection.sent = 0.0
+            if operation is not None and operation.hedged:
+                self._settle_race(operation, connection)
+
+    def _settle_race(self, operation: Operation, connection: Connection) -> None:
+        # The first answer that begins wins a hedged read; the other connection cannot be told to stop, so it closes.
+        assert connection.response is not None
+        if len(operation.connections) == 2 and connection.response.status in (200, 206):
+            if connection is operation.connections[1]:
+                self._metrics.add("fetch.hedges_won")
+            for other in [c for c in operation.connections if c is not connection]:
+                self._drop(other)
+                operation.connections.remove(other)
+
+    def _answered(self, operation: Operation, response: Response) -> None:
+        if response.status in (200, 206):
+            self.level.done(response.got)
+            self._metrics.add("fetch.bytes", response.got)
+            self._end(operation, _blob(operation.read, response))
+            return
+        error = self.wire.error(operation.read.key, response.status, bytes(response.body)).at(operation.read.path)
+        if isinstance(error, SlowDownError):
+            self._metrics.add("fetch.slow_downs")
+            self.level.slow_down(time.monotonic())
+        if isinstance(error, CredentialsError) and not operation.refreshed:
+            operation.refreshed = True
+            self._release(operation)
+            self._reactor.aside(lambda: self._refresh(operation, error))
+            return
+        if isinstance(error, TryAgainError):
+            self._again(operation, error)
+        else:
+            self._end(operation, error)
+
+    def _refresh(self, operation: Operation, error: HeadraceError) -> Callable[[], None]:
+        # Runs aside: fetching credentials blocks. What it returns runs on the reactor's thread again.
+        fresh = self.wire.refresh()
+
+        def go_on() -> None:
+            if fresh:
+                self._requeue(operation)
+                self.pump()
+            else:
+                self._tell(operation, error)
+
+        return go_on
+
+    def _lost(self, connection: Connection, operation: Operation | None, error: Exception) -> None:
+        stale = not connection.fresh and connection.response is None and not isinstance(error, TimeoutError)
+        self._drop(connection)
+        if operation is None:
+            return
+        if connection in operation.connections:
+            operation.connections.remove(connection)
+        if operation.connections:
+            return
+        if stale and operation.attempts == 0:
+            # The server closed a kept connection before it saw the request: no failure of the read.
+            self._attempt(operation)
+            return
+        self._again(operation, broken(error, operation.read.path))
+
+    def _again(self, operation: Operation, error: HeadraceError) -> None:
+        operation.attempts += 1
+        wait = random.uniform(0.2, 1.0) * min(0.05 * 2**operation.attempts, 5.0)
+        now = time.monotonic()
+        if operation.attempts > self._settings.retries or now + wait > operation.deadline:
+            self._end(operation, error)
+            return
+        self._metrics.add("fetch.retries")
+        self._release(operation)
+        self._later.append((now + wait, operation))
+        self._reactor.wake_at(now + wait)
+
+    def _hedge(self, operation: Operation) -> None:
+        if operation.hedged or operation.into is not None:
+            return
+        if (self._hedges + 1) * 100 > self._settings.hedge_rate * max(self._requests, 20):
+            return
+        operation.hedged = True
+        self._hedges += 1
+        self._metrics.add("fetch.hedges")
+        self._attempt(operation)
+
+    def _release(self, operation: Operation) -> None:
+        for connection in operation.connections:
+            if self._busy.get(connection) is operation:
+                self._drop(connection)
+        operation.connections.clear()
+        operation.hedged = False
+        self._active -= 1
+        self._budget.give(operation.cost)
+
+    def _end(self, operation: Operation, result: Blob | HeadraceError | None) -> None:
+        self._release(operation)
+        if isinstance(result, HeadraceError):
+            self._metrics.add("fetch.errors")
+        self._tell(operation, _cancelled(operation.read) if result is None else result)
+
+    def _tell(self, operation: Operation, result: Blob | HeadraceError) -> None:
+        if operation.into is None:
+            self._same.pop(_sameness(operation.read), None)
+        operation.finish(result)
+
+    def _free(self, connection: Connection) -> None:
+        operation = self._busy.pop(connection, None)
+        if operation is not None and connection in operation.connections:
+            operation.connections.remove(connection)
+        if connection.fd >= 0 and connection.sock.fileno() >= 0:
+            self._idle.append(connection)
+            self._reactor.rewatch(self, connection)
+        else:
+            self._reactor.forget(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        self._busy.pop(connection, None)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._reactor.forget(connection)
+        connection.close()
+
+    def _late(self, operation: Operation) -> DeadlineError:
+        hint = "the store is slow or away; raise fetch.deadline, or run `headrace doctor`"
+        return DeadlineError(f"not read within {self._settings.deadline:g} s", path=operation.read.path, hint=hint)
+
+
+def _sameness(read: Read) -> tuple[str, str | None, int, int | None]:
+    return read.key, read.version, read.start, read.stop
+
+
+def _cancelled(read: Read) -> HeadraceError:
+    return TryAgainError("the read was cancelled", path=read.path)
+
+
+def _blob(read: Read, response: Response) -> Blob | HeadraceError:
+    total = response.total
+    version = etag = response.etag
+    if read.version is None or etag is None:
+        info = ObjectInfo(read.key, -1 if total is None else total, etag, response.mtime_us)
+        version = info.version
+    else:
+        info = ObjectInfo(read.key, -1 if total is None else total, etag)
+    if read.version is not None and version != read.version:
+        reason = f"has changed: its version is {version}, expected {read.version}"
+        return ChangedError(reason, path=read.path, hint="take a new snapshot, or refresh the listing")
+    data = response.body[: response.got]
+    if response.status == 200 and not read.whole:  # a server that ignores Range
+        data = data[read.start : read.stop]
+    return Blob(data, info)

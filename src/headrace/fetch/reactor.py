@@ -1,0 +1,170 @@
+"""One thread, one epoll, all the wire reads of the process.
+
+A thread a request costs two context switches and a fight for the interpreter's lock; here a ready socket is one
+system call away from a NumPy buffer. Figures: design/001-direct-http-reads.md.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from headrace.base.metrics import Metrics
+from headrace.base.settings import FetchSettings
+from headrace.fetch.budget import Budget
+from headrace.fetch.pool import Operation, Pool
+from headrace.fetch.wire import Connection
+from headrace.store.protocol import Store, Wire
+
+_log = logging.getLogger("headrace.fetch")
+_SWEEP = 0.02
+_SCRATCH = 16 * 1024  # what comes with a head is copied once more; the rest goes straight to its buffer
+_MOST_AT_ONCE = 128
+
+
+class Reactor:
+    """Runs pools. `submit` and `close` from any thread; everything else on the reactor's own thread."""
+
+    def __init__(self, settings: FetchSettings, budget: Budget, metrics: Metrics) -> None:
+        self._settings = settings
+        self._budget = budget
+        self._metrics = metrics
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._pools: dict[str, Pool] = {}
+        self._watched: dict[int, tuple[Pool, Connection, int]] = {}
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._bell, select.EPOLLIN)
+        self._asleep = False
+        self._closed = False
+        self._wakes: list[float] = []
+        self._aside: ThreadPoolExecutor | None = None
+        self._thread = threading.Thread(target=self._run, name="headrace-fetch", daemon=True)
+        self._thread.start()
+
+    def submit(self, store: Store, wire: Wire, operations: Sequence[Operation]) -> None:
+        """Queue reads of one store."""
+        deadline = time.monotonic() + self._settings.deadline
+        for operation in operations:
+            operation.deadline = deadline
+        self.call(lambda: self._add(store, wire, operations))
+
+    def call(self, work: Callable[[], None]) -> None:
+        """Run `work` on the reactor's thread, soon."""
+        self._inbox.append(work)
+        if self._asleep:
+            os.eventfd_write(self._bell, 1)
+
+    def aside(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Run blocking `work` on another thread, then what it returns on the reactor's."""
+        if self._aside is None:
+            self._aside = ThreadPoolExecutor(1, "headrace-aside")
+        self._aside.submit(lambda: self.call(work()))
+
+    def wake_at(self, moment: float) -> None:
+        """Make sure timers are looked at by `moment` (monotonic seconds)."""
+        heapq.heappush(self._wakes, moment)
+
+    def rewatch(self, pool: Pool, connection: Connection) -> None:
+        """Wait for what the connection now waits for."""
+        events = select.EPOLLIN | (select.EPOLLOUT if connection.wants_write else 0)
+        watched = self._watched.get(connection.fd)
+        if watched is None:
+            self._epoll.register(connection.fd, events)
+        elif watched[2] == events and watched[1] is connection:
+            return
+        else:
+            self._epoll.modify(connection.fd, events)
+        self._watched[connection.fd] = (pool, connection, events)
+
+    def forget(self, connection: Connection) -> None:
+        """Stop watching, before the descriptor's number can be used again."""
+        watched = self._watched.get(connection.fd)
+        if watched is not None and watched[1] is connection:
+            del self._watched[connection.fd]
+            try:
+                self._epoll.unregister(connection.fd)
+            except (OSError, ValueError):  # closed already: the kernel has forgotten it by itself
+                return
+
+    def levels(self) -> dict[str, dict[str, float]]:
+        """Concurrency and latency by store URL, seconds; any thread."""
+        return {
+            url: {"concurrency": p.level.limit, "p50": p.latency.p50, "p95": p.latency.p95, "p99": p.latency.p99}
+            for url, p in list(self._pools.items())
+        }
+
+    def close(self) -> None:
+        """Stop within a moment; unfinished reads are told so. Any thread but the reactor's own."""
+        if self._closed:
+            return
+        self._closed = True
+        os.eventfd_write(self._bell, 1)
+        self._thread.join(timeout=5)
+        if self._aside is not None:
+            self._aside.shutdown(wait=False, cancel_futures=True)
+
+    def _add(self, store: Store, wire: Wire, operations: Sequence[Operation]) -> None:
+        pool = self._pools.get(store.identity)
+        if pool is None or pool.wire is not wire:
+            key = store.identity if pool is None else f"{store.identity}#{id(wire)}"
+            pool = self._pools.get(key)
+            if pool is None or pool.wire is not wire:
+                pool = self._pools[key] = Pool(wire, self._settings, self._budget, self._metrics, self)
+        for operation in operations:
+            pool.add(operation)
+        pool.pump()
+
+    def _run(self) -> None:
+        scratch = memoryview(bytearray(_SCRATCH))
+        swept = 0.0
+        try:
+            while not self._closed:
+                self._turn(scratch)
+                now = time.monotonic()
+                due = bool(self._wakes) and self._wakes[0] <= now
+                if now - swept >= _SWEEP or due:
+                    swept = now
+                    while self._wakes and self._wakes[0] <= now:
+                        heapq.heappop(self._wakes)
+                    for pool in list(self._pools.values()):
+                        pool.sweep(now)
+        except Exception:
+            _log.exception("the fetch thread failed; this is a defect in headrace")
+            raise
+        finally:
+            self._closed = True
+            for pool in self._pools.values():
+                pool.close()
+            self._epoll.close()
+            os.close(self._bell)
+
+    def _turn(self, scratch: memoryview) -> None:
+        busy = any(not pool.quiet for pool in self._pools.values())
+        timeout = _SWEEP if busy else 1.0
+        self._asleep = True
+        if self._inbox:
+            timeout = 0.0
+        events = self._epoll.poll(timeout, _MOST_AT_ONCE)
+        self._asleep = False
+        touched: dict[int, Pool] = {}
+        for fd, _ in events:
+            if fd == self._bell:
+                os.eventfd_read(self._bell)
+                continue
+            watched = self._watched.get(fd)
+            if watched is not None:
+                pool, connection, _ = watched
+                pool.ready(connection, scratch)
+                touched[id(pool)] = pool
+        for pool in touched.values():
+            pool.pump()
+        while self._inbox:
+            self._inbox.popleft()()

@@ -1,0 +1,60 @@
+"""What is asked of the fetch room, and the handle on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from headrace.base.errors import HeadraceError
+from headrace.store.protocol import Blob, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Bytes [start, stop) of one object version.
+
+    `size`: the object's size in bytes, None where unknown. `version`: the ETag (or `ObjectInfo.version`) it must have,
+    None for whatever is there now. Only a read with both goes through the cache. `stop` None: to the end.
+    `tag` is the caller's own and comes back untouched.
+    """
+
+    store: Store
+    key: str
+    size: int | None = None
+    version: str | None = None
+    start: int = 0
+    stop: int | None = None
+    tag: Any = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether this is all of the object."""
+        return self.start == 0 and (self.stop is None or (self.size is not None and self.stop >= self.size))
+
+    @property
+    def path(self) -> str:
+        """The object's URL, for messages."""
+        return f"{self.store.url}/{self.key}"
+
+    def length(self, unknown: int = 0) -> int:
+        """Bytes this read returns, `unknown` where the object's size is not known."""
+        stop = self.stop if self.size is None else min(self.size, self.size if self.stop is None else self.stop)
+        return unknown if stop is None else max(stop - self.start, 0)
+
+
+Sink: TypeAlias = Callable[[Read, "Blob | HeadraceError"], None]
+"""Takes one finished read. Called once for each read not cancelled, on a fetch thread: be quick, never raise."""
+
+
+class Ticket:
+    """A handle on submitted reads. Any thread may cancel."""
+
+    __slots__ = ("cancelled",)
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Drop what has not finished. Sinks of cancelled reads may still be called if they are finishing right now."""
+        self.cancelled = True

@@ -1,0 +1,293 @@
+"""One HTTP/1.1 connection that only GETs, without blocking, into buffers of the right size.
+
+Message framing: RFC 9112 §6.3 (Content-Length, and chunked for error documents); ranges: RFC 9110 §14. Used on the
+reactor's thread only. Why our own: see design/001-direct-http-reads.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from enum import Enum, auto
+
+import numpy as np
+
+from headrace.base.errors import HeadraceError, UnreachableError
+from headrace.store.protocol import Endpoint
+
+_MOST_HEAD = 64 * 1024
+_MOST_ERROR_BODY = 64 * 1024
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class State(Enum):
+    """Where a connection is in its life."""
+
+    CONNECTING = auto()
+    HANDSHAKE = auto()
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    CLOSED = auto()
+
+
+@dataclass(slots=True)
+class Response:
+    """A parsed answer. `body` is filled up to `got` bytes; `length` is None for chunked or until-close answers."""
+
+    status: int
+    head: bytes
+    length: int | None
+    body: memoryview
+    got: int = 0
+    _lower: bytes = b""
+
+    def header(self, name: bytes) -> str | None:
+        """One header's value, name in lower case; None when absent."""
+        self._lower = self._lower or self.head.lower()
+        start = self._lower.find(b"\r\n" + name + b":")
+        if start < 0:
+            return None
+        start += len(name) + 3
+        stop = self.head.find(b"\r\n", start)
+        return self.head[start : stop if stop >= 0 else None].strip().decode("latin-1")
+
+    @property
+    def etag(self) -> str | None:
+        """The ETag without its quotes (a weak one is kept as it is)."""
+        etag = self.header(b"etag")
+        return etag[1:-1] if etag and len(etag) > 1 and etag[0] == etag[-1] == '"' else etag
+
+    @property
+    def mtime_us(self) -> int:
+        """Last-Modified in microseconds since the epoch, 0 when absent or malformed."""
+        text = self.header(b"last-modified")
+        try:
+            return int(parsedate_to_datetime(text).timestamp() * 1_000_000) if text else 0
+        except ValueError:
+            return 0
+
+    @property
+    def total(self) -> int | None:
+        """The whole object's size: from Content-Range of a 206, else Content-Length."""
+        ranged = self.header(b"content-range") if self.status == 206 else None
+        if ranged and "/" in ranged and ranged.rpartition("/")[2].isdigit():
+            return int(ranged.rpartition("/")[2])
+        return self.length
+
+
+class Connection:
+    """One keep-alive connection. The reactor calls `advance` when its socket is ready."""
+
+    __slots__ = ("_into", "_out", "_partial", "endpoint", "fd", "fresh", "last", "response", "sent", "sock", "state")
+
+    def __init__(self, endpoint: Endpoint, address: tuple[int, tuple[object, ...]]) -> None:
+        family, target = address
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.endpoint = endpoint
+        self.sock: socket.socket | ssl.SSLSocket = sock
+        self.fd = sock.fileno()
+        self.state = State.CONNECTING
+        self.fresh = True
+        self.sent = self.last = 0.0
+        self.response: Response | None = None
+        self._out = b""
+        self._partial = b""
+        self._into: memoryview | None = None
+        code = sock.connect_ex(target)
+        if code not in (0, errno.EINPROGRESS):
+            sock.close()
+            raise OSError(code, f"connect: {errno.errorcode.get(code, code)}")
+
+    def request(self, head: bytes, into: memoryview | None = None) -> None:
+        """Send one request; `advance` continues where the socket is not ready yet. A 206 of just the right length
+        is received straight into `into`.
+        """
+        self._out = head
+        self._into = into
+        self.response = None
+        self._partial = b""
+        if self.state is State.IDLE:
+            self.state = State.HEAD
+            self._send()
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether the reactor should wait for the socket to be writable."""
+        return self.state is State.CONNECTING or (self.state is State.HEAD and bool(self._out))
+
+    def advance(self, scratch: memoryview) -> bool:
+        """Do what can be done without blocking. True: `response` is complete and the connection is free again.
+
+        Raises OSError (with ssl.SSLError) when the connection broke, `BrokenResponse` when the answer is no HTTP.
+        """
+        if self.state is State.CONNECTING:
+            self._connected()
+        if self.state is State.HANDSHAKE:
+            self._shake()
+        if self.state is State.IDLE and self._out:
+            self.state = State.HEAD
+        if self._out and self.state is State.HEAD:
+            self._send()
+        if self.state is State.IDLE:
+            self.sock.recv_into(scratch[:1])
+            raise ConnectionResetError(errno.ECONNRESET, "closed by the server while idle")
+        if self.state is State.HEAD:
+            self._read_head(scratch)
+        return self.state is State.BODY and self._read_body(scratch)
+
+    def close(self) -> None:
+        """Close the socket. Idempotent."""
+        self.state = State.CLOSED
+        self.sock.close()
+
+    def _connected(self) -> None:
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, errno.errorcode.get(code, str(code)))
+        try:
+            self.sock.getpeername()
+        except OSError as error:
+            raise BlockingIOError from error
+        if self.endpoint.tls is None:
+            self.state = State.IDLE
+            return
+        self.sock = self.endpoint.tls.wrap_socket(
+            self.sock, server_hostname=self.endpoint.host, do_handshake_on_connect=False
+        )
+        self.state = State.HANDSHAKE
+
+    def _shake(self) -> None:
+        assert isinstance(self.sock, ssl.SSLSocket)
+        self.sock.do_handshake()
+        self.state = State.IDLE
+
+    def _send(self) -> None:
+        try:
+            while self._out:
+                self._out = self._out[self.sock.send(self._out) :]
+        except WOULD_BLOCK:
+            return
+
+    def _read_head(self, scratch: memoryview) -> None:
+        received = self.sock.recv_into(scratch)
+        if not received:
+            raise ConnectionResetError(errno.ECONNRESET, "closed by the server before its answer")
+        data = self._partial + bytes(scratch[: min(received, 4096)])
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            data = self._partial + bytes(scratch[:received])
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                if len(data) > _MOST_HEAD:
+                    raise BrokenResponse("endless response head")
+                self._partial = data
+                return self._read_head(scratch)
+        skip = end + 4 - len(self._partial)
+        self._begin_body(data[:end], scratch[skip:received])
+        return None
+
+    def _begin_body(self, head: bytes, rest: memoryview) -> None:
+        if head[:7] != b"HTTP/1." or not head[9:12].isdigit():
+            raise BrokenResponse("not an HTTP answer")
+        response = Response(int(head[9:12]), head, None, memoryview(b""))
+        text = response.header(b"content-length")
+        if text is not None and text.isdigit():
+            response.length = int(text)
+        if response.status == 204 or response.status == 304:
+            response.length = 0
+        if response.length is None or response.status not in (200, 206):
+            response.body = memoryview(bytearray(rest))
+            response.got = len(rest)
+        else:
+            response.body = self._buffer(response)
+            response.got = min(len(rest), response.length)
+            response.body[: response.got] = rest[: response.got]
+        self.response = response
+        self.state = State.BODY
+
+    def _buffer(self, response: Response) -> memoryview:
+        assert response.length is not None
+        if self._into is not None and response.status == 206 and len(self._into) == response.length:
+            return self._into
+        try:
+            return np.empty(response.length, np.uint8).data
+        except MemoryError as error:
+            raise BrokenResponse(f"Content-Length {response.length} does not fit in memory") from error
+
+    def _read_body(self, scratch: memoryview) -> bool:
+        response = self.response
+        assert response is not None
+        if response.length is None or response.status not in (200, 206):
+            return self._read_loose_body(response, scratch)
+        body, got, length = response.body, response.got, response.length
+        receive = self.sock.recv_into
+        try:
+            while got < length:
+                count = receive(body[got:])
+                if not count:
+                    raise ConnectionResetError(errno.ECONNRESET, f"body ended after {got} of {length} bytes")
+                got += count
+        finally:
+            response.got = got
+        return self._finish()
+
+    def _read_loose_body(self, response: Response, scratch: memoryview) -> bool:
+        # Error documents: small; framed by length, by chunks or by the end of the connection.
+        while True:
+            body = bytes(response.body)
+            if response.length is not None and len(body) >= min(response.length, _MOST_ERROR_BODY):
+                return self._finish(keep=len(body) == response.length)
+            if response.length is None and body.endswith(b"0\r\n\r\n"):
+                response.body = memoryview(body)
+                return self._finish()
+            if len(body) >= _MOST_ERROR_BODY:
+                return self._finish(keep=False)
+            received = self.sock.recv_into(scratch)
+            if not received:
+                return self._finish(keep=False)
+            response.body = memoryview(body + bytes(scratch[:received]))
+            response.got = len(response.body)
+
+    def _finish(self, *, keep: bool = True) -> bool:
+        response = self.response
+        assert response is not None
+        if keep and (response.header(b"connection") or "").lower() != "close":
+            self.state = State.IDLE
+            self.fresh = False
+        else:
+            self.close()
+        return True
+
+
+class BrokenResponse(Exception):  # noqa: N818
+    """The server's answer is not HTTP/1.1 as we read it. Never leaves the fetch room."""
+
+
+def resolve(endpoint: Endpoint) -> list[tuple[int, tuple[object, ...]]]:
+    """Addresses of an endpoint, (family, socket address).
+
+    Raises:
+        UnreachableError: the name does not resolve.
+    """
+    try:
+        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UnreachableError(
+            f"host {endpoint.host!r} does not resolve: {error.strerror}", hint="check the endpoint or the URL"
+        ) from error
+    return [(int(family), tuple(address)) for family, _, _, _, address in found]
+
+
+def broken(error: Exception, path: str) -> HeadraceError:
+    """Translate a broken connection, once."""
+    hint = "check the endpoint, and that the server runs"
+    if isinstance(error, ssl.SSLError):
+        return UnreachableError(f"TLS: {error.reason or error}", path=path, hint="check the certificate or ca_file")
+    return UnreachableError(f"connection failed: {error}", path=path, hint=hint)
