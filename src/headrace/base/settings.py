@@ -35,7 +35,7 @@ def _count(default: int, doc: str) -> Any:
     return field(default=default, metadata={"parse": _parse_count, "doc": doc, "unit": "count"})
 
 
-def _flag(default: bool, doc: str) -> Any:  # noqa: FBT001
+def _flag(*, default: bool, doc: str) -> Any:
     return field(default=default, metadata={"parse": _parse_flag, "doc": doc, "unit": "true or false"})
 
 
@@ -69,7 +69,7 @@ class CacheSettings:
 
     dir: str = field(
         default_factory=lambda: str(platformdirs.user_cache_path("headrace")),
-        metadata={"parse": _parse_text, "doc": "folder of the cache, shared by all processes of the user", "unit": "path"},
+        metadata={"parse": _parse_text, "doc": "the cache's folder, shared by the user's processes", "unit": "path"},
     )
     size: int = _bytes("100GB", "most bytes the cache may hold; 0 switches it off")
     min_free: int = _bytes("5GB", "bytes to leave free on the cache's disk")
@@ -88,6 +88,7 @@ class FetchSettings:
     hedge: bool = _flag(default=True, doc="a second request for a read slower than the recent p95")
     hedge_rate: int = _count(5, "hedges allowed, percent of requests")
     retries: int = _count(8, "attempts after the first, within the deadline")
+    verify: bool = _flag(default=False, doc="compare whole objects with their ETag where it is an MD5")
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingError(f"cannot be read: {error.strerror}", path=str(path), hint="check its permissions") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"is not valid TOML: {error}", path=str(path), hint="see docs/reference/settings.md") from error
+        hint = "see docs/reference/settings.md"
+        raise SettingError(f"is not valid TOML: {error}", path=str(path), hint=hint) from error
 
 
 def _merge(settings: Settings, table: Mapping[str, Any], where: str) -> Settings:

@@ -15,6 +15,7 @@ from headrace.fetch.pool import Operation
 from headrace.fetch.reactor import Reactor
 from headrace.fetch.read import Read
 from headrace.fetch.threads import Workers
+from headrace.fetch.verify import Verifier
 from headrace.store.protocol import Blob, ObjectInfo, Store, Wire
 
 PART = 8 * 1024 * 1024
@@ -32,9 +33,15 @@ class Direct:
         self._reactor: Reactor | None = None
         self._wires: dict[int, tuple[Store, Wire | None]] = {}
         self._workers = Workers("read", min(settings.connections, _MOST_THREADS))
+        self._verifier = Verifier(lambda o: self._start(o.read.store, [o]), metrics) if settings.verify else None
 
     def send(self, store: Store, operations: Sequence[Operation]) -> None:
         """Start reads of one store, splitting the large."""
+        if self._verifier is not None:
+            operations = [self._verifier.wrap(operation) for operation in operations]
+        self._start(store, operations)
+
+    def _start(self, store: Store, operations: Sequence[Operation]) -> None:
         wire = self._wire(store)
         if wire is None:
             for start in range(0, len(operations), _GROUP):
@@ -63,6 +70,8 @@ class Direct:
         if self._reactor is not None:
             self._reactor.close()
         self._workers.close()
+        if self._verifier is not None:
+            self._verifier.close()
 
     def _running(self) -> Reactor:
         if self._reactor is None:
