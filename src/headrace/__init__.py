@@ -1,8 +1,41 @@
 """headrace: training data from object storage to the GPUs that wait for it.
 
-The public face. Everything is imported on first use, so ``import headrace`` is quick.
+The public face. Everything is imported on first use (PEP 562), so ``import headrace`` is quick.
 """
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.base import errors as errors
+    from headrace.dataset import Dataset as Dataset
+    from headrace.dataset import Skip as Skip
+    from headrace.dataset import torch as torch
+    from headrace.namespace import Namespace as Namespace
+
 __version__ = "0.1.0"
+__all__ = ["Dataset", "Namespace", "Skip", "__version__", "errors", "torch"]
+
+_FACE = {
+    "Dataset": ("headrace.dataset", "Dataset"),
+    "Namespace": ("headrace.namespace", "Namespace"),
+    "Skip": ("headrace.dataset", "Skip"),
+    "errors": ("headrace.base.errors", None),
+    "torch": ("headrace.dataset.torch", None),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FACE:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    where, what = _FACE[name]
+    module = importlib.import_module(where)
+    value = module if what is None else getattr(module, what)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FACE})

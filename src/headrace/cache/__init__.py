@@ -1,0 +1,12 @@
+"""The node's cache of object versions. See README.md beside this file."""
+
+from __future__ import annotations
+
+from headrace.cache.blocks import BlockEntry
+from headrace.cache.cache import Cache, Evicted
+from headrace.cache.claims import Busy, Claim
+from headrace.cache.entry import EntryLabel
+from headrace.cache.status import CacheStatus
+from headrace.cache.verify import BadEntry, VerifyReport
+
+__all__ = ["BadEntry", "BlockEntry", "Busy", "Cache", "CacheStatus", "Claim", "EntryLabel", "Evicted", "VerifyReport"]

@@ -1,0 +1,39 @@
+"""The stores: one narrow protocol, and what stands behind it. See README.md in this folder.
+
+Backends are imported when a URL needs them, so importing this package is quick.
+"""
+
+from headrace.store.probe import probe
+from headrace.store.protocol import (
+    Blob,
+    Buffer,
+    Capabilities,
+    Endpoint,
+    Folder,
+    ObjectInfo,
+    Store,
+    StoreOptions,
+    Wire,
+)
+from headrace.store.registry import open_store, parse_options
+from headrace.store.url import StoreUrl, parse_url
+from headrace.store.wrappers import ForwardingStore, metered
+
+__all__ = [
+    "Blob",
+    "Buffer",
+    "Capabilities",
+    "Endpoint",
+    "Folder",
+    "ForwardingStore",
+    "ObjectInfo",
+    "Store",
+    "StoreOptions",
+    "StoreUrl",
+    "Wire",
+    "metered",
+    "open_store",
+    "parse_options",
+    "parse_url",
+    "probe",
+]

@@ -64,6 +64,8 @@ class Capabilities:
     conditional_get: bool | None = None
     start_after: bool | None = None
     etag_is_md5: bool | None = None
+    exact_keys: bool | None = None
+    """Keys with ``//`` or at the end ``/`` are kept apart from their tidier neighbours, content and all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,9 @@ class Store(ABC):
     @abstractmethod
     def capabilities(self) -> Capabilities: ...
 
+    def record(self, seen: Capabilities) -> None:  # noqa: B027
+        """Remember what `headrace.store.probe` saw this store do. A store that knows itself ignores it."""
+
     @property
     def identity(self) -> str:
         """What the cache keys on: two stores with equal identity hold the same objects (URL + endpoint)."""
@@ -140,7 +145,8 @@ class Store(ABC):
     @abstractmethod
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
         """Every object whose key starts with `prefix` (plain string prefix), in pages, in the store's key order
-        (UTF-8 byte order wherever the store promises one), strictly after `start_after`."""
+        (UTF-8 byte order wherever the store promises one), strictly after `start_after`.
+        """
 
     @abstractmethod
     def list_folder(self, prefix: str = "") -> Folder:
@@ -170,7 +176,7 @@ class Store(ABC):
     def delete(self, keys: Sequence[str]) -> None:
         """Idempotent: an absent key is no error."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Release connections. Further calls are not allowed."""
 
 

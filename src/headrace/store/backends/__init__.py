@@ -1,0 +1,1 @@
+"""One module for each way to reach a store. Only `headrace.store.registry` imports them."""

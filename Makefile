@@ -1,0 +1,44 @@
+# Run `make` for the list of targets. Everything lives in .venv and .tools; nothing outside is changed, but Debian
+# packages that the tests need are installed where that is allowed (root, or sudo without a password).
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench bench-loader docs clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## prepare .venv with the headrace command and all that the demo needs
+	@PYTHON=$(PYTHON) scripts/setup demo
+
+demo: setup ## the main job end to end on a small real data set, under two minutes
+	@$(RUN)/headrace demo $(ARGS)
+
+test: ## install what the tests need, then run all of them (ARGS=... goes to pytest)
+	@PYTHON=$(PYTHON) scripts/setup demo test
+	@scripts/debian-packages
+	@scripts/node-tools
+	@scripts/run-tests $(ARGS)
+
+lint: ## ruff, basedpyright, import-linter
+	@PYTHON=$(PYTHON) scripts/setup demo test lint
+	@$(RUN)/ruff check .
+	@$(RUN)/basedpyright
+	@$(RUN)/lint-imports
+
+bench: bench-loader ## all benchmarks, peers in the same run; results in benchmarks/results
+
+bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
+	@PYTHON=$(PYTHON) scripts/setup demo bench
+	@scripts/debian-packages
+	@$(RUN)/python benchmarks/loader.py $(ARGS)
+
+docs: ## check the documentation: its links, and that its examples and claims run
+	@PYTHON=$(PYTHON) scripts/setup demo test
+	@$(RUN)/pytest -q tests/docs
+
+clean: ## remove .venv, .tools and caches
+	rm -rf $(VENV) .tools .demo .pytest_cache .ruff_cache .hypothesis .import_linter_cache

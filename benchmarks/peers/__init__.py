@@ -1,0 +1,1 @@
+"""One module a contender; see `child.py` for what each offers."""

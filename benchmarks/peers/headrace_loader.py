@@ -1,0 +1,22 @@
+"""headrace as a user writes it: open a URL, shuffle, batch, loader. It lists the prefix itself when it opens it.
+
+Settings come in by environment, as for any user: `HEADRACE_CACHE_SIZE` 0 unless the row is about the cache, and
+`HEADRACE_FETCH_CONNECTIONS` raised where the peers' thread counts are raised too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import headrace as hr
+from job import Job
+from meter import Batch
+
+
+def batches(job: Job) -> Iterator[Batch]:
+    dataset = hr.Dataset.open(str(job.options.get("target", job.url))).shuffle(seed=job.seed)
+    if job.mode == "steady":
+        dataset = dataset.repeat()
+    loader = dataset.batch(job.batch).loader(prefetch=str(job.options.get("prefetch", "512MB")))
+    for batch in loader:
+        yield len(batch["__key__"]), [part for name in batch if name != "__key__" for part in batch[name]]

@@ -1,0 +1,45 @@
+"""A PyTorch DataLoader over raw bytes, tuned: tensors through shared memory, persistent workers, deep prefetch.
+
+Bytes that cross processes as `bytes` are pickled through a pipe; as tensors they are copied once into shared memory,
+which is the way PyTorch's documentation describes and is faster here for anything but tiny samples.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from job import Job
+from meter import Batch
+
+PREFETCH = 8  # batches a worker; the default is 2
+
+
+def tensors(batch: list[list[Any]]) -> list[list[Any]]:
+    """Collate: every part as a flat uint8 tensor (zero-copy in the worker)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # read-only buffers: nobody writes
+        return [[torch.frombuffer(part, dtype=torch.uint8) for part in parts] for parts in batch]
+
+
+def through_loader(dataset: Any, job: Job, workers: int, *, shuffle: bool = True) -> Iterator[Batch]:
+    """A map dataset of samples (lists of buffers) through a DataLoader, for ever or once. `workers` 0: in-process."""
+    loader = DataLoader(
+        dataset,
+        batch_size=job.batch,
+        shuffle=shuffle,
+        num_workers=workers,
+        collate_fn=tensors if workers else list,
+        persistent_workers=workers > 0,
+        prefetch_factor=PREFETCH if workers else None,
+        generator=torch.Generator().manual_seed(job.seed),
+    )
+    while True:
+        for batch in loader:
+            yield len(batch), [part for parts in batch for part in parts]
+        if job.mode == "epoch":
+            return

@@ -1,0 +1,182 @@
+"""Writes the reference pages that follow from the code (``python docs/generate.py``); a test checks that they do."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from headrace.base import errors
+from headrace.base.settings import CacheSettings, FetchSettings
+from headrace.base.units import format_bytes
+from headrace.cli.app import SECTIONS, app
+
+REFERENCE = Path(__file__).parent / "reference"
+
+
+def pages() -> dict[str, str]:
+    """File name → text."""
+    made = {"cli.md": _cli(), "settings.md": _settings(), "errors.md": _errors()}
+    return {name: "\n".join(lines).rstrip() + "\n" for name, lines in made.items()}
+
+
+def _cli() -> Iterator[str]:
+    yield "# Command line"
+    yield ""
+    yield "Every command, as its own `--help` says it. How they go together: [the guide](../guides/command-line.md)."
+    root = click.Context(app, info_name="headrace", **app.context_settings)
+    for title, commands in SECTIONS.items():
+        yield f"\n## {title}"
+        for name in commands:
+            yield from _command(app.get_command(root, name), root, f"headrace {name}")
+
+
+def _command(command: click.Command | None, parent: click.Context, title: str) -> Iterator[str]:
+    assert command is not None
+    context = click.Context(command, info_name=title.rpartition(" ")[2], parent=parent, max_content_width=100)
+    context.terminal_width = 100
+    yield f"\n### `{title}`\n\n```text\n{command.get_help(context)}\n```"
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _command(inner, context, f"{title} {name}")
+
+
+def _settings() -> Iterator[str]:
+    yield _SETTINGS_HEAD
+    for section, kind in (("cache", CacheSettings), ("fetch", FetchSettings)):
+        yield f"\n## `[{section}]`: {(kind.__doc__ or '').strip().lower().rstrip('.')}\n"
+        yield "| key | variable | default | meaning |"
+        yield "|---|---|---|---|"
+        for field in dataclasses.fields(kind):
+            variable = f"`HEADRACE_{section}_{field.name}`".upper()
+            yield f"| `{field.name}` | {variable} | {_default(field)} | {field.metadata['doc']} |"
+    yield _SETTINGS_TAIL
+
+
+def _default(field: dataclasses.Field[object]) -> str:
+    if field.default is dataclasses.MISSING:
+        return "the user's cache folder"
+    match field.metadata["unit"], field.default:
+        case "bytes", int(size):
+            return _size(size)
+        case "seconds", float(seconds):
+            return f"{seconds:g}s"
+        case _, value:
+            return str(value).lower()
+
+
+def _size(size: int) -> str:
+    return f"{size >> 20}MiB" if size % (1 << 20) == 0 else format_bytes(size).replace(" ", "")
+
+
+def _errors() -> Iterator[str]:
+    yield _ERRORS_HEAD
+    for kind in _tree(errors.HeadraceError):
+        depth = len(kind.__mro__) - len(errors.HeadraceError.__mro__)
+        name = f"{'&nbsp;&nbsp;' * depth}`{kind.__name__}`"
+        meaning = (kind.__doc__ or "").partition("\n")[0]
+        yield f"| {name} | `{kind.code}` | {kind.exit_code} | {meaning} |"
+    yield _ERRORS_TAIL
+
+
+def _tree(kind: type[errors.HeadraceError]) -> Iterator[type[errors.HeadraceError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from _tree(below)
+
+
+_SETTINGS_HEAD = """\
+# Settings
+
+Later wins: the defaults below; the user's `headrace/headrace.toml` in the configuration folder (`~/.config` on
+Linux); the nearest `headrace.toml` upward from the working directory; environment variables. An unknown key or a value
+that cannot be read is refused, with the file and the nearest known name. `headrace doctor` says which files apply.
+
+Sizes are written `512MB` (powers of 1000), `512MiB` (powers of 1024) or as plain bytes; durations `30s`, `250ms`, `5m`,
+`2h`, `1d`.
+
+```toml
+home = "s3://team-bucket/headrace"             # or HEADRACE_HOME
+
+[cache]
+dir = "/nvme/headrace"
+size = "500GB"
+
+[mounts."/training-data/imagenet"]
+url = "s3://datasets/imagenet"
+read_only = true
+profile = "datasets"
+
+[stores."s3://datasets"]
+endpoint = "https://s3.example.com"
+region = "eu-1"
+```
+
+| key | variable | default | meaning |
+|---|---|---|---|
+| `home` | `HEADRACE_HOME` | none | URL below which snapshots, runs and models are recorded |"""
+
+_SETTINGS_TAIL = """
+## `[mounts."/path"]`: what is attached where
+
+| key | meaning |
+|---|---|
+| `url` | the store, such as `s3://bucket/prefix` |
+| `read_only` | `true`: every write and delete below the path is refused before any request |
+| any key of `[stores]` | how to reach this store |
+
+`headrace attach` and `headrace detach` write these tables, and keep your comments.
+
+## `[stores."s3://bucket/prefix"]`: how to reach a store
+
+The longest URL that is a prefix of the store's applies. What is left out comes from the standard variables (`AWS_*`,
+with `AWS_ENDPOINT_URL_S3` over `AWS_ENDPOINT_URL`), then from the provider's own defaults.
+
+| key | meaning |
+|---|---|
+| `endpoint` | address of the server, for stores other than the provider's own |
+| `region` | region to sign for |
+| `profile` | section of `~/.aws/credentials` and `~/.aws/config` |
+| `role_arn` | role to assume |
+| `anonymous` | `true`: sign nothing |
+| `requester_pays` | `true`: you pay for the requests |
+| `path_style` | `true`: bucket in the path, `false`: bucket in the host name |
+| `ca_file` | PEM file of the authorities to trust |
+| `allow_http` | `true`: permit an endpoint without TLS |
+| `timeout_s`, `connect_timeout_s` | durations: longest wait for an answer, for a connection |
+| `retries` | attempts after the first |
+| `extra` | a table of anything else the backend takes by name |
+
+Keys may stand here too (`access_key_id`, `secret_access_key`, `session_token`), but a profile or the environment is the
+better place; `headrace attach` refuses to write them. See [credentials](../guides/credentials.md).
+
+## Other variables
+
+| variable | meaning |
+|---|---|
+| `HEADRACE_DEBUG` | `1`: show the traceback beside an error's message |
+| `RANK`, `WORLD_SIZE` | as torchrun sets them: this process's share of the samples |"""
+
+_ERRORS_HEAD = """\
+# Errors
+
+Every error that headrace raises on purpose is a `headrace.errors.HeadraceError`. It carries a `reason`, the `path` or
+URL concerned, a `hint` that says what to do, a stable `code`, and the exit code the command line ends with. The tree is
+grouped by what a handler would do; catch the group. Codes are never renamed or used again.
+
+| class | code | exit | when |
+|---|---|---|---|"""
+
+_ERRORS_TAIL = """
+The command line prints `error: PATH: REASON` and `hint: …` on standard error, never a traceback; `HEADRACE_DEBUG=1`
+adds it. Further exit codes: 0 done; 2 for a wrong command line; 130 after Ctrl-C; 1 from `headrace doctor` when a
+check failed, or when whoever read the output went away."""
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text)
+        print(f"wrote reference/{name}", file=sys.stderr)

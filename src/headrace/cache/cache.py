@@ -1,0 +1,327 @@
+"""The node's cache of object versions: `Cache`, the one door to this room."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headrace.base.errors import HeadraceError, InputError
+from headrace.base.metrics import Metrics
+from headrace.base.progress import SILENT, Progress
+from headrace.base.settings import CacheSettings
+from headrace.cache.blocks import BlockEntry
+from headrace.cache.boot import boot_id
+from headrace.cache.claims import Busy, Claim
+from headrace.cache.entry import EntryLabel, Seals
+from headrace.cache.health import Health
+from headrace.cache.inventory import all_names, count_entries
+from headrace.cache.names import Layout, object_name, size_of
+from headrace.cache.opening import Writing, open_folder, translated
+from headrace.cache.reading import Reader
+from headrace.cache.status import CacheStatus
+from headrace.cache.verify import Verifier, VerifyReport
+from headrace.store.protocol import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """What an eviction removed."""
+
+    entries: int
+    bytes: int
+
+
+class Cache:
+    """Object versions on the local disk, shared by all processes of a user on this node.
+
+    Any thread may call anything. After a fork the child goes on using it. Nothing here raises for a disk that fails:
+    what cannot be read is a miss, what cannot be written is not kept, and after a few errors the cache switches
+    itself off and says so once (logger ``headrace.cache``). Make one with `Cache.open`.
+    """
+
+    def __init__(self, settings: CacheSettings, metrics: Metrics) -> None:
+        self.settings = settings
+        self._metrics = metrics
+        self._layout = Layout(settings.dir, boot_id())
+        self._health = Health(settings.dir, metrics)
+        self._seals = Seals(self._layout)
+        self._reader = Reader(self._layout, self._health, self._seals, metrics, self._remove)
+        self._writing: Writing | None = None
+
+    @staticmethod
+    def open(settings: CacheSettings, metrics: Metrics | None = None, *, required: bool = False) -> Cache:
+        """Open, making the folder (mode 0700) where it is missing. Never scans, however many entries there are.
+
+        A folder that cannot be used gives a cache that is switched off, with one warning; one that cannot be written
+        to is read and not filled. Size 0 switches it off without a word.
+
+        Raises:
+            DeniedError, NoRoomError, InputError: only if `required`, when the folder cannot be used.
+        """
+        cache = Cache(settings, metrics or Metrics())
+        if settings.size == 0:
+            cache._health.reading = cache._health.filling = False
+            cache._health.reason = "its size is set to 0"
+            return cache
+        try:
+            cache._writing = open_folder(settings, cache._layout, cache._seals, cache._health, cache._metrics)
+        except HeadraceError as error:
+            if required:
+                raise
+            cache._health.switch_off(error.reason)
+        _open_caches.add(cache)
+        return cache
+
+    @property
+    def enabled(self) -> bool:
+        """Whether reading may give hits: its size is not 0, and its disk works."""
+        return self._health.reading
+
+    @property
+    def filling(self) -> bool:
+        """Whether anything is kept."""
+        return self._health.filling
+
+    def name(self, identity: str, key: str, version: str, size: int) -> str:
+        """The name of one object version: the store's identity, key and version there, size in bytes. See `names`."""
+        return object_name(identity, key, version, size)
+
+    # reading
+
+    def read(self, name: str) -> memoryview | None:
+        """All bytes of a complete entry, in memory of the caller's own; None when it is not there."""
+        return self._reader.read(name)
+
+    def read_range(self, name: str, start: int, stop: int) -> memoryview | None:
+        """Bytes [start, stop), cut off at the object's end, of a complete or partial entry; None if any is missing."""
+        if not self._health.reading:
+            return None
+        stop = min(stop, size_of(name))
+        try:
+            data = self._reader.read_range(name, start, stop)
+            if data is None:
+                data = self._read_partial(name, start, stop)
+        except OSError as error:
+            return self._reader.failed(error)
+        self._metrics.add("cache.miss" if data is None else "cache.hit")
+        if data is not None:
+            self._metrics.add("cache.bytes_read", len(data))
+        return data
+
+    def path(self, name: str) -> str | None:
+        """The file of a complete entry, None when it is not there. A use; it may be evicted before you open it."""
+        if not self._health.reading:
+            return None
+        try:
+            fd = self._reader.open(name)
+        except OSError as error:
+            return self._reader.failed(error)
+        if fd is None:
+            return None
+        os.close(fd)
+        return self._layout.entry(name)
+
+    # filling
+
+    def claim(self, name: str) -> Claim | Busy | None:
+        """Agree with all threads and processes of this node on who fetches an object version.
+
+        `Claim`: you do; publish it. `Busy`: another one does, or just did; wait and look again. None: nothing can be
+        kept just now; fetch it for yourself.
+        """
+        if self._writing is None or not self._health.filling:
+            return None
+        return self._writing.claims.make(name)
+
+    def fill(self, name: str, data: Buffer, label: EntryLabel) -> bool:
+        """Keep a whole object. True when it is in the cache now; False when it is not (busy, full, failing disk).
+
+        Raises:
+            InternalError: `data` has not the size that the name says.
+        """
+        claim = self.claim(name)
+        if isinstance(claim, Claim):
+            return claim.publish(data, label)
+        return isinstance(claim, Busy) and claim.done
+
+    def blocks(self, name: str, size: int, label: EntryLabel) -> BlockEntry | None:
+        """A large object's entry, made where it is absent, to be read and filled block by block. Close it after use.
+
+        `size`: bytes of the object, more than 0. None when nothing can be kept just now.
+
+        Raises:
+            InputError: `size` is 0, or not the one in the name.
+        """
+        if size != size_of(name) or size == 0:
+            raise InputError(f"a block entry of {size} bytes cannot have this name", path=name)
+        if not self._health.reading:
+            return None
+        try:
+            for _ in range(3):  # between the two looks it may become complete
+                fd = self._reader.open(name)
+                if fd is not None:
+                    return BlockEntry(name, fd, self._health)
+                if self._writing is None or not self._health.filling:
+                    return None
+                entry = self._writing.blocks.attach(name, label, create=True)
+                if entry is not None:
+                    return entry
+        except OSError as error:
+            if self._writing is not None:
+                self._writing.blocks.write_failed(error)
+        return None
+
+    # care
+
+    def pin(self, names: Iterable[str], *, pinned: bool = True) -> int:
+        """Keep names from eviction, whether or not they are there yet; or release them. Returns how many.
+
+        Raises:
+            DeniedError, NoRoomError, InputError: the marker files cannot be written.
+        """
+        count = 0
+        for name in names:
+            path = self._layout.pin(name)
+            try:
+                if pinned:
+                    _create_empty(path)
+                else:
+                    with suppress(FileNotFoundError):
+                        os.unlink(path)
+            except OSError as error:
+                raise translated(error, self._layout.folder) from error
+            count += 1
+        return count
+
+    def pinned(self) -> Iterator[str]:
+        """Names that are pinned."""
+        return all_names(self._layout.pins)
+
+    def evict(self, names: Iterable[str] | None = None, target_bytes: int | None = None) -> Evicted:
+        """Remove entries: these, or the least recently used until at most `target_bytes` are held (default 0).
+
+        Pinned entries, and block entries in use, stay.
+
+        Raises:
+            DeniedError, NoRoomError, InputError: the folders cannot be read or written.
+        """
+        if self._writing is None:
+            return Evicted(0, 0)
+        writing, before = self._writing, self._metrics.get("cache.evicted")
+        try:
+            if names is not None:
+                freed = sum(map(writing.evictor.remove, names))
+            else:
+                count = writing.room.recount() or writing.usage.read()
+                over = count.bytes - (target_bytes or 0) if count else 0
+                freed = (writing.evictor.free(over) or 0) if over > 0 else 0
+        except OSError as error:
+            raise translated(error, self._layout.folder) from error
+        return Evicted(int(self._metrics.get("cache.evicted") - before), freed)
+
+    def verify(self, progress: Progress = SILENT) -> VerifyReport:
+        """Compare every entry with its checksum; remove what does not match, and what dead writers left; count anew.
+
+        Raises:
+            DeniedError, NoRoomError, InputError: the folders cannot be read.
+        """
+        if self._writing is None:
+            return VerifyReport()
+        writing = self._writing
+        verifier = Verifier(
+            self._layout, self._seals, writing.blocks, writing.evictor, writing.room, locking=writing.locking
+        )
+        try:
+            return verifier.run(progress)
+        except OSError as error:
+            raise translated(error, self._layout.folder) from error
+
+    def status(self) -> CacheStatus:
+        """Counts and bounds. Counts the entries (1 s a million) only where the shared count is not known."""
+        entries, size, free, pinned = self._measured()
+        count = {
+            name: int(self._metrics.get(f"cache.{name}"))
+            for name in ("hit", "miss", "fill", "fill_shed", "evicted", "errors")
+        }
+        return CacheStatus(
+            dir=self._layout.folder,
+            enabled=self.enabled,
+            filling=self.filling,
+            reason=self._health.reason,
+            entries=entries,
+            bytes=size,
+            limit=self.settings.size,
+            free=free,
+            min_free=self.settings.min_free,
+            pinned=pinned,
+            hits=count["hit"],
+            misses=count["miss"],
+            fills=count["fill"],
+            shed=count["fill_shed"],
+            evicted=count["evicted"],
+            errors=count["errors"],
+        )
+
+    def close(self) -> None:
+        """Release what is held open; afterwards everything is a miss. Idempotent."""
+        self._health.reading = self._health.filling = False
+        self._health.reason = self._health.reason or "it was closed"
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.close()
+
+    # inside
+
+    def _after_fork(self) -> None:
+        self._health.after_fork()
+        try:
+            if self._writing is not None:
+                self._writing.after_fork()
+        except OSError as error:
+            self._health.switch_off(f"it cannot be reopened after a fork: {error.strerror}")
+
+    def _measured(self) -> tuple[int, int, int, int]:
+        try:
+            count = None if self._writing is None else self._writing.usage.read() or self._writing.room.recount()
+            entries, size = (count.entries, count.bytes) if count else count_entries(self._layout)
+            disk = os.statvfs(self._layout.root)
+            return entries, size, disk.f_bavail * disk.f_frsize, sum(1 for _ in self.pinned())
+        except OSError:
+            return 0, 0, 0, 0
+
+    def _read_partial(self, name: str, start: int, stop: int) -> memoryview | None:
+        if self._writing is None:
+            return None
+        entry = self._writing.blocks.attach(name)
+        if entry is None:
+            return None
+        with entry:
+            return entry.read(start, stop)
+
+    def _remove(self, name: str) -> None:
+        if self._writing is not None:
+            with suppress(OSError):
+                self._writing.evictor.remove(name, spare_pinned=False)
+
+
+def _create_empty(path: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        os.close(os.open(path, flags, 0o600))
+
+
+_open_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for cache in list(_open_caches):
+        cache._after_fork()  # pyright: ignore[reportPrivateUsage]
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,107 @@
+"""Opening a cache's folder: whose it is, whether it can be written to, and errors as people should see them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+
+from headrace.base.errors import DeniedError, HeadraceError, InputError, NoRoomError
+from headrace.base.metrics import Metrics
+from headrace.base.settings import CacheSettings
+from headrace.cache.blocks import Blocks
+from headrace.cache.claims import Claims
+from headrace.cache.entry import Seals
+from headrace.cache.evict import Evictor
+from headrace.cache.health import NO_ROOM, Health
+from headrace.cache.locks import flock_works
+from headrace.cache.names import First, Layout
+from headrace.cache.room import Room
+from headrace.cache.usage import Usage, fresh
+from headrace.cache.verify import sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The parts of a cache that need a folder they may write to. `locking`: whether flock excludes anyone there."""
+
+    usage: Usage
+    room: Room
+    evictor: Evictor
+    claims: Claims
+    blocks: Blocks
+    locking: bool
+
+    def after_fork(self) -> None:
+        """In a forked child. Raises OSError."""
+        self.usage.reopen()
+        self.evictor.lock.reopen()
+        self.claims.after_fork()
+
+    def close(self) -> None:
+        """Release what is held open."""
+        self.usage.close()
+        self.evictor.lock.close()
+
+
+def open_folder(
+    settings: CacheSettings, layout: Layout, seals: Seals, health: Health, metrics: Metrics
+) -> Writing | None:
+    """Make what is missing, and open it for writing. None where it can only be read; then `health` says so.
+
+    Raises:
+        DeniedError, NoRoomError, InputError: the folder can be neither written to nor read.
+    """
+    try:
+        first = layout.create()
+        _refuse_foreign(layout)
+        return _open_writing(settings, layout, seals, health, metrics, first)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise translated(error, layout.folder) from error
+        _check_readable(layout, error)
+        health.stop_filling(f"writing fails: {error.strerror}")
+        return None
+
+
+def translated(error: OSError, folder: str) -> HeadraceError:
+    """The error as the user should see it."""
+    reason = f"the cache folder cannot be used: {error.strerror or error}"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return DeniedError(reason, path=folder, hint="set HEADRACE_CACHE_DIR to a folder you may write to")
+    if error.errno in NO_ROOM:
+        return NoRoomError(reason, path=folder, hint="free some room, or set HEADRACE_CACHE_DIR to another disk")
+    return InputError(reason, path=folder, hint="set HEADRACE_CACHE_DIR to a folder that works")
+
+
+def _open_writing(
+    settings: CacheSettings, layout: Layout, seals: Seals, health: Health, metrics: Metrics, first: First
+) -> Writing:
+    locking = flock_works(layout.evict_lock)
+    usage = Usage(layout.usage)
+    if first is First.EVER:
+        usage.set(fresh(0, 0), only_unknown=True)
+    elif first is First.SINCE_BOOT:  # what was counted before may not have reached the disk
+        usage.forget()
+    evictor = Evictor(layout, usage, seals, metrics)
+    room = Room(layout, usage, evictor, settings.size, settings.min_free)
+    sweep(layout, locking=locking)
+    claims = Claims(layout, room, seals, health, metrics, locking=locking)
+    blocks = Blocks(layout, room, seals, health, metrics, settings.block)
+    return Writing(usage, room, evictor, claims, blocks, locking)
+
+
+def _check_readable(layout: Layout, error: OSError) -> None:
+    try:
+        os.listdir(layout.objects)
+    except OSError:
+        raise translated(error, layout.folder) from error
+    _refuse_foreign(layout)
+
+
+def _refuse_foreign(layout: Layout) -> None:
+    """Another user's cache is not trusted: that user could put anything under any name."""
+    owner = os.stat(layout.root).st_uid
+    if owner not in (os.geteuid(), 0):
+        reason = f"the cache folder belongs to another user (id {owner})"
+        raise DeniedError(reason, path=layout.folder, hint="set HEADRACE_CACHE_DIR to a folder of your own")

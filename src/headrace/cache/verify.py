@@ -1,0 +1,142 @@
+"""Reading every entry back, and tidying: `headrace cache verify`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from headrace.base.progress import Progress
+from headrace.cache.blocks import Blocks
+from headrace.cache.entry import EntryLabel, Seals, checksum_of_file
+from headrace.cache.evict import Evictor
+from headrace.cache.inventory import all_names, leftovers
+from headrace.cache.locks import try_flock, unlock_and_close
+from headrace.cache.names import Layout, size_of
+from headrace.cache.room import Room
+from headrace.cache.usage import Count
+
+ABANDONED_S = 3600.0
+"""Age after which what another boot, or another machine, was writing is taken for dead."""
+_PASSING_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class BadEntry:
+    """An entry that was removed: its name, what it said it was, and what was wrong with it."""
+
+    name: str
+    label: EntryLabel | None
+    reason: str
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What verification found. `bytes`: of content read; `partial`: block entries; `swept`: what dead writers left."""
+
+    checked: int = 0
+    bytes: int = 0
+    partial: int = 0
+    swept: int = 0
+    bad: list[BadEntry] = field(default_factory=list[BadEntry])
+    count: Count | None = None
+    """Entries and bytes held, counted anew at the end; None when another process was evicting."""
+
+
+class Verifier:
+    """Compares every entry with its checksum and removes what does not match. Others may use the cache meanwhile."""
+
+    def __init__(
+        self, layout: Layout, seals: Seals, blocks: Blocks, evictor: Evictor, room: Room, *, locking: bool
+    ) -> None:
+        self._layout = layout
+        self._seals = seals
+        self._blocks = blocks
+        self._evictor = evictor
+        self._room = room
+        self._locking = locking
+
+    def run(self, progress: Progress) -> VerifyReport:
+        """Verify all. Raises OSError when the folders cannot be read."""
+        report = VerifyReport()
+        names = list(all_names(self._layout.objects))
+        progress.total(len(names), sum(map(size_of, names)))
+        for name in names:
+            self._verify(name, report)
+            progress.advance(1, size_of(name))
+        for name in all_names(self._layout.blocks):
+            if os.path.exists(self._layout.entry(name)):
+                self._evictor.remove_partial(name)  # it was also fetched whole
+                continue
+            entry = self._blocks.attach(name)  # damaged ones are discarded on opening
+            if entry is not None:
+                report.partial += 1
+                entry.close()
+        report.swept = sweep(self._layout, locking=self._locking)
+        self._drop_orphans()
+        report.count = self._room.recount()
+        return report
+
+    def _verify(self, name: str, report: VerifyReport) -> None:
+        try:
+            fd = os.open(self._layout.entry(name), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # evicted meanwhile
+        try:
+            reason, label = self._examine(name, fd)
+        except OSError as error:
+            reason, label = f"cannot be read: {error.strerror}", None
+        finally:
+            os.close(fd)
+        report.checked += 1
+        report.bytes += size_of(name)
+        if reason is not None:
+            report.bad.append(BadEntry(name, label, reason))
+            self._evictor.remove(name, spare_pinned=False)
+
+    def _examine(self, name: str, fd: int) -> tuple[str | None, EntryLabel | None]:
+        size = os.fstat(fd).st_size
+        if size != size_of(name):
+            return f"has {size} bytes, not {size_of(name)}", None
+        seal = self._seals.get(name, fd)
+        if seal is None:
+            return "has no readable label", None
+        if checksum_of_file(fd, size, seal.block) != seal.checksum:
+            return "its bytes do not match their checksum", seal.label
+        return None, seal.label
+
+    def _drop_orphans(self) -> None:
+        for name in all_names(self._layout.labels):
+            if not os.path.exists(self._layout.entry(name)) and not os.path.exists(self._layout.claim(name)):
+                self._seals.drop(name)
+
+
+def sweep(layout: Layout, *, locking: bool) -> int:
+    """Remove what dead writers of this machine, and of boots long past, have left. Returns how many things that was."""
+    swept = 0
+    for path, foreign, age_s in leftovers(layout):
+        with suppress(OSError):
+            if os.path.isdir(path):
+                # Block entries stay here for microseconds, on their way in or out.
+                if age_s > (ABANDONED_S if foreign else _PASSING_S):
+                    shutil.rmtree(path, ignore_errors=True)
+                    swept += 1
+            elif foreign or not locking:
+                if age_s > ABANDONED_S:
+                    os.unlink(path)
+                    swept += 1
+            else:
+                swept += _unlink_unowned(path)
+    return swept
+
+
+def _unlink_unowned(path: str) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if try_flock(fd) and os.stat(path).st_ino == os.fstat(fd).st_ino:
+            os.unlink(path)
+            return 1
+        return 0
+    finally:
+        unlock_and_close(fd)

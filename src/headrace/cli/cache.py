@@ -1,0 +1,128 @@
+"""``headrace cache status|verify|evict|pin|unpin|refresh``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.base.errors import CorruptError, InputError
+from headrace.cli.output import Kind, json_option, show_record
+
+if TYPE_CHECKING:
+    from headrace.cache import Cache
+
+_KINDS: dict[str, Kind] = {
+    "bytes": "bytes",
+    "limit": "bytes",
+    "free": "bytes",
+    "min_free": "bytes",
+    "entries": "count",
+    "enabled": "flag",
+    "filling": "flag",
+}
+
+
+@click.group()
+def command() -> None:
+    """Look after the node's cache."""
+
+
+@command.command()
+@json_option
+def status(*, as_json: bool) -> None:
+    """Show where the cache is, what it holds and how full it is."""
+    found = dataclasses.asdict(_open().status())
+    show_record({"path": found.pop("dir"), **found}, as_json=as_json, kinds=_KINDS)
+
+
+@command.command()
+@json_option
+def verify(*, as_json: bool) -> None:
+    """Read every entry and compare it with its checksum; damaged ones are removed."""
+    from headrace.cli.progress import progress
+
+    cache = _open()
+    folder = cache.status().dir
+    with progress("verified", "entries") as report:
+        found = cache.verify(report)
+    counts = {name: getattr(found, name) for name in ("checked", "bytes", "partial", "swept")}
+    damaged = [{"id": bad.name, "key": bad.label.key if bad.label else None, "reason": bad.reason} for bad in found.bad]
+    show_record({"path": folder, **counts, "damaged": damaged or None}, as_json=as_json, kinds={"bytes": "bytes"})
+    if damaged:
+        text = f"{len(damaged)} damaged entries were removed"
+        raise CorruptError(text, path=folder, hint="they are fetched again when read")
+
+
+@command.command()
+@click.argument("path", required=False)
+@click.option("--to", "goal", help="Evict the least recently used until this much is held, such as 10GB.")
+@click.option("--all", "everything", is_flag=True, help="Evict all that is not pinned.")
+def evict(path: str | None, *, goal: str | None, everything: bool) -> None:
+    """Drop entries: of what is below PATH, or down to a size. Pinned entries stay."""
+    from headrace.base.units import format_bytes, parse_bytes
+
+    if sum((path is not None, goal is not None, everything)) != 1:
+        raise InputError("evict what?", hint="name one of PATH, --to SIZE, --all")
+    cache = _open()
+    if path is not None:
+        gone = cache.evict(names=_names(cache, path))
+    else:
+        gone = cache.evict(target_bytes=parse_bytes(goal, name="--to") if goal else 0)
+    click.echo(f"evicted {gone.entries:,} entries, {format_bytes(gone.bytes)}")
+
+
+@command.command()
+@click.argument("path")
+def pin(path: str) -> None:
+    """Keep what is below PATH, or in the snapshot NAME@VERSION, from being evicted. Load it first."""
+    _pin(path, pinned=True)
+
+
+@command.command()
+@click.argument("path")
+def unpin(path: str) -> None:
+    """Let what is below PATH be evicted again."""
+    _pin(path, pinned=False)
+
+
+@command.command()
+@click.argument("path")
+def refresh(path: str) -> None:
+    """List PATH anew now, so that data sets opened on this node see today's objects before cache.ttl is over."""
+    from headrace.base.settings import Settings
+    from headrace.cli.progress import progress
+    from headrace.cli.target import open_namespace, target
+    from headrace.dataset.inventory import find_place, recent_objects
+
+    settings = Settings.load()
+    namespace = open_namespace()
+    place = find_place(target(namespace, path), namespace)
+    impatient = dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0.0))
+    with progress("listed") as report:
+        recent_objects(place, impatient, report)
+
+
+def _open() -> Cache:
+    from headrace.base.metrics import Metrics
+    from headrace.base.settings import Settings
+    from headrace.cache import Cache
+
+    return Cache.open(Settings.load().cache, Metrics(), required=True)
+
+
+def _names(cache: Cache, path: str) -> Iterator[str]:
+    from headrace.cli.reading import reads_below
+    from headrace.cli.target import open_namespace
+
+    for read in reads_below(open_namespace(), path):
+        if read.version is not None and read.size is not None:
+            yield cache.name(read.store.identity, read.key, read.version, read.size)
+
+
+def _pin(path: str, *, pinned: bool) -> None:
+    cache = _open()
+    count = cache.pin(_names(cache, path), pinned=pinned)
+    click.echo(f"{'pinned' if pinned else 'unpinned'} {count:,} objects below {path}")

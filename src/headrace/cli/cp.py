@@ -1,0 +1,28 @@
+"""``headrace cp SOURCE… TARGET``."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("destination", metavar="TARGET")
+@click.option("-r", "--recursive", is_flag=True, help="Whole trees too.")
+@click.option("-j", "--jobs", default=16, show_default=True, type=click.IntRange(1, 256), help="Copies at a time.")
+@click.option("-n", "--no-clobber", is_flag=True, help="Leave alone what TARGET has already.")
+def command(sources: tuple[str, ...], destination: str, *, recursive: bool, jobs: int, no_clobber: bool) -> None:
+    """Copy files, and with -r trees, between any two places: paths, URLs, files on this machine.
+
+    One SOURCE lands at TARGET: a file under that name, a tree with its files directly below it. Where TARGET ends
+    in / or is a folder, or there are several SOURCES, each file lands in it under its own name; several trees
+    each in a folder of their own.
+    """
+    from headrace.cli.progress import progress
+    from headrace.cli.target import open_namespace
+    from headrace.cli.transfer import copy_all, plan
+
+    namespace = open_namespace()
+    with progress("copied", "files") as report:
+        pairs = plan(namespace, sources, destination, recursive=recursive)
+        copy_all(namespace, pairs, report, jobs=jobs, overwrite=not no_clobber)

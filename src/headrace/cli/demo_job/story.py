@@ -1,0 +1,165 @@
+"""The demonstration from its first line to its last."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.base.errors import InternalError, UnsupportedError
+from headrace.base.settings import FILE_NAME, CacheSettings, Settings
+from headrace.base.units import format_seconds
+from headrace.cli.demo_job.data import DataSet, Raw, class_folders, digits
+from headrace.cli.demo_job.plan import Plan
+from headrace.cli.progress import progress
+from headrace.cli.target import open_namespace
+from headrace.cli.transfer import for_each
+
+if TYPE_CHECKING:
+    from headrace.namespace import Namespace
+    from headrace.store.embedded import EmbeddedS3
+
+BUCKET = "demo"
+MOUNT = "/training-data/digits"
+_NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "PIL": "pillow"}
+_GOAL = 0.97
+
+
+def tell(data: str | None, folder: str, *, epochs: int) -> None:
+    """Run the demonstration.
+
+    Raises:
+        UnsupportedError: a package it needs is missing. InternalError: it did not show what it should.
+    """
+    _need_packages()
+    started = time.monotonic()
+    data_set, samples = digits() if data is None else class_folders(open_namespace(), data)
+    place = Path(folder).absolute()
+    shutil.rmtree(place / "cache", ignore_errors=True)
+
+    from headrace.store.embedded import EmbeddedS3
+
+    _step(1, f"an S3 server on this machine, its data in {place / 's3'}")
+    with EmbeddedS3(place / "s3") as server:
+        server.create_bucket(BUCKET)
+        click.echo(f"   {server.endpoint}")
+        stage = Stage.make(place, server)
+        accuracy = _act(stage, data_set, samples, epochs)
+    click.echo(f"\ndone in {format_seconds(time.monotonic() - started)}; server stopped; {place} may be deleted")
+    if data is None and accuracy < _GOAL:
+        raise InternalError(f"held-out accuracy {accuracy:.1%} is below {_GOAL:.0%}")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where the demonstration happens: a folder with settings of its own, and a namespace over them."""
+
+    folder: Path
+    settings: Settings
+    environment: dict[str, str]
+    namespace: Namespace
+
+    @staticmethod
+    def make(folder: Path, server: EmbeddedS3) -> Stage:
+        """Write ``headrace.toml`` there; it applies to this demonstration only, as nothing of the user's does."""
+        from headrace.namespace import Namespace
+
+        home = f"s3://{BUCKET}/home"
+        cache = folder / "cache"
+        options = {"endpoint": server.endpoint, "region": "us-east-1", "path_style": True, "allow_http": True}
+        lines = [
+            f'home = "{home}"',
+            "[cache]",
+            f'dir = "{cache}"',
+            'size = "1GB"',
+            'min_free = "100MB"',
+            f'[stores."s3://{BUCKET}"]',
+            *(f'{key} = "{value}"' if isinstance(value, str) else f"{key} = true" for key, value in options.items()),
+        ]
+        (folder / FILE_NAME).write_text("\n".join(lines) + "\n")
+        keys = {"access_key_id": server.access_key, "secret_access_key": server.secret_key}
+        settings = Settings(
+            home=home,
+            cache=CacheSettings(dir=str(cache), size=10**9, min_free=10**8),
+            stores={f"s3://{BUCKET}": {**options, **keys}},
+        )
+        return Stage(folder, settings, _environment(folder, server), Namespace.load(settings))
+
+
+def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int) -> float:
+    from headrace.cli.demo_job.rehearsal import train_kill_resume
+
+    url = f"s3://{BUCKET}/digits"
+    _step(2, f"{data_set.samples:,} samples, two objects each, into {url}")
+    _upload(stage.namespace, url, data_set, samples)
+
+    _step(3, f"attach {url} at {MOUNT}")
+    from headrace.namespace import write_mount
+
+    stage.namespace.attach(MOUNT, url, read_only=True)
+    write_mount(MOUNT, url, {}, stage.folder / FILE_NAME, read_only=True)
+    click.echo(f"   {stage.namespace.list(MOUNT)[0].path}, …: written to {stage.folder / FILE_NAME}")
+
+    _step(4, f"a snapshot of {MOUNT}/train, so that every epoch trains on the same bytes")
+    pinned = _snapshot(stage)
+
+    plan = Plan(
+        train=pinned,
+        test=f"{MOUNT}/test",
+        checkpoints=f"{stage.settings.home}/runs/demo-{int(time.time())}/checkpoints",
+        classes=data_set.classes,
+        side=data_set.side,
+        channels=data_set.channels,
+        epochs=epochs,
+        checkpoint_epoch=min(1, epochs - 1),
+    )
+    _step(5, f"train on {pinned}; kill -9 in mid-epoch; resume from the checkpoint in the bucket")
+    return train_kill_resume(plan, stage.folder, stage.environment)
+
+
+def _upload(namespace: Namespace, url: str, data_set: DataSet, samples: Iterator[Raw]) -> None:
+    with progress("   uploaded") as report:
+        report.total(2 * data_set.samples)
+
+        def put(sample: Raw) -> None:
+            stem = f"{url}/{sample.split}/{sample.name}"
+            namespace.write(f"{stem}.image", sample.image)
+            namespace.write(f"{stem}.label", str(sample.label).encode())
+            report.advance(2, len(sample.image) + 1)
+
+        for_each(put, samples, jobs=16)
+
+
+def _snapshot(stage: Stage) -> str:
+    from headrace.dataset.snapshot import take_snapshot
+
+    with progress("   listed") as report:
+        made = take_snapshot(
+            f"{MOUNT}/train", "digits", namespace=stage.namespace, settings=stage.settings, progress=report
+        )
+    click.echo(f"   {made.id}: {made.objects:,} objects, recorded in {made.url}")
+    return made.id
+
+
+def _environment(folder: Path, server: EmbeddedS3) -> dict[str, str]:
+    """The environment of the training process: the server's keys, and nothing of the user's settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "HEADRACE_"))}
+    keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
+    return {**kept, **keys, "XDG_CONFIG_HOME": str(folder)}
+
+
+def _need_packages() -> None:
+    missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise UnsupportedError(f"the demo needs {', '.join(missing)}", hint="pip install 'headrace[demo]'")
+
+
+def _step(number: int, text: str) -> None:
+    click.echo(f"\n{number}. {text}")

@@ -1,0 +1,18 @@
+"""``headrace detach PATH``."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("path")
+@click.option("--file", help="The settings file to change.  [default: the nearest headrace.toml]")
+def command(path: str, *, file: str | None) -> None:
+    """Take the store off PATH. Nothing in the store changes."""
+    from headrace.cli.attach import nearest_file
+    from headrace.namespace import remove_mount
+
+    written = file or nearest_file()
+    remove_mount(path, written)
+    click.echo(f"detached {path} (in {written})")

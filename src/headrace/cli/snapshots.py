@@ -1,0 +1,118 @@
+"""``headrace snapshots [NAME]``, and ``headrace snapshots diff|verify|report``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.base.errors import ChangedError
+from headrace.cli.output import Column, Row, json_option, show_table
+
+if TYPE_CHECKING:
+    from headrace.base.settings import Settings
+    from headrace.dataset.changes import Change
+    from headrace.namespace import Namespace
+
+COLUMNS = [
+    Column("id", "SNAPSHOT"),
+    Column("created", "CREATED", "time"),
+    Column("objects", "OBJECTS", "count"),
+    Column("bytes", "SIZE", "bytes"),
+    Column("source", "SOURCE"),
+]
+CHANGES = [
+    Column("kind", "CHANGE"),
+    Column("size_before", "SIZE BEFORE", "bytes"),
+    Column("size_after", "SIZE AFTER", "bytes"),
+    Column("path", "KEY"),
+]
+
+
+class _NameOrVerb(click.Group):
+    """A group whose first word may also be the argument of its default command, ``list``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = bool(args) and (args[0] in self.commands or args[0] in ("-h", "--help"))
+        return super().parse_args(ctx, args if known else ["list", *args])
+
+
+@click.group(cls=_NameOrVerb)
+def command() -> None:
+    """List snapshots, of NAME or all, or compare and check them."""
+
+
+@command.command("list")
+@click.argument("name", required=False)
+@json_option
+def list_(name: str | None, *, as_json: bool) -> None:
+    """List all snapshots, or those of NAME."""
+    from headrace.dataset.snapshot import list_snapshots
+
+    settings, namespace = _open()
+    found = list_snapshots(name, namespace=namespace, settings=settings)
+    rows = ({"id": snapshot.id, **snapshot.as_dict()} for snapshot in found)
+    show_table(rows, COLUMNS, as_json=as_json, empty="no snapshots yet; try: headrace snapshot PATH --name NAME")
+
+
+@command.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@json_option
+def diff(before: str, after: str, *, as_json: bool) -> None:
+    """Show what leads from snapshot A to snapshot B."""
+    from headrace.dataset.changes import diff
+    from headrace.dataset.snapshot import open_snapshot
+
+    settings, namespace = _open()
+    a, b = (open_snapshot(name, namespace=namespace, settings=settings) for name in (before, after))
+    show_table(_rows(diff(a, b, settings=settings)), CHANGES, as_json=as_json, empty="the same objects")
+
+
+@command.command()
+@click.argument("name", metavar="A")
+@json_option
+def verify(name: str, *, as_json: bool) -> None:
+    """List the source of snapshot A again and show what is no longer as recorded. Exits with 5 if anything is not."""
+    from headrace.cli.progress import progress
+    from headrace.dataset.changes import verify
+    from headrace.dataset.snapshot import open_snapshot
+
+    settings, namespace = _open()
+    snapshot = open_snapshot(name, namespace=namespace, settings=settings)
+    with progress("listed") as report:
+        rows = list(_rows(verify(snapshot, namespace=namespace, settings=settings, progress=report)))
+    show_table(rows, CHANGES, as_json=as_json, empty=f"{snapshot.id}: every object is as recorded")
+    broken = [row for row in rows if row["kind"] != "added"]
+    if broken:
+        raise ChangedError(
+            f"{len(broken)} of its objects are missing or changed",
+            path=snapshot.id,
+            hint="restore them, or take a new snapshot",
+        )
+
+
+@command.command()
+@click.argument("name", metavar="A")
+@json_option
+def report(name: str, *, as_json: bool) -> None:
+    """Show what snapshot A holds: counts by folder and suffix, sizes, duplicates, empty and missing partner objects."""
+    from headrace.cli.quality import show
+    from headrace.dataset.quality import quality_report
+
+    settings, namespace = _open()
+    show(name, quality_report(name, namespace=namespace, settings=settings), as_json=as_json)
+
+
+def _open() -> tuple[Settings, Namespace]:
+    from headrace.base.settings import Settings
+    from headrace.cli.target import open_namespace
+
+    return Settings.load(), open_namespace()
+
+
+def _rows(changes: Iterable[Change]) -> Iterable[Row]:
+    for change in changes:
+        fields = change._asdict()
+        yield {"path": fields.pop("key"), **fields}

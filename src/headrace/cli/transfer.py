@@ -1,0 +1,105 @@
+"""Copying many files: what goes where, then a bounded number of copies at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.base.errors import InputError, NotFoundError
+from headrace.base.progress import Progress
+from headrace.cli.target import base_name, target, walk
+
+if TYPE_CHECKING:
+    from headrace.namespace import Namespace
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One file to copy; `size` in bytes."""
+
+    source: str
+    destination: str
+    size: int
+
+
+def plan(namespace: Namespace, sources: Sequence[str], destination: str, *, recursive: bool) -> Iterator[Pair]:
+    """Pairs for ``cp``, as its help states the rules; trees are walked while pairs are taken.
+
+    Raises:
+        NotFoundError: a source is not there.
+        InputError: a source is a folder and `recursive` is not set.
+    """
+    goal = target(namespace, destination)
+    several = len(sources) > 1
+    into = several or goal.endswith("/") or _is_folder(namespace, goal)
+    goal = goal.rstrip("/") if goal != "/" else goal
+    for text in sources:
+        source = target(namespace, text)
+        entry = namespace.stat(source)
+        if entry.kind == "file":
+            yield Pair(source, f"{goal}/{base_name(source)}" if into else goal, entry.size)
+            continue
+        if not recursive:
+            raise InputError("is a folder", path=text, hint="cp -r copies everything below it")
+        root = f"{goal}/{base_name(source)}" if several else goal
+        for file in walk(namespace, source):
+            yield Pair(file.path, root + file.path[len(source.rstrip("/")) :], file.size)
+
+
+def copy_all(
+    namespace: Namespace, pairs: Iterable[Pair], progress: Progress, *, jobs: int, overwrite: bool = True
+) -> None:
+    """Copy every pair, `jobs` at a time. The first error ends it, when the copies under way have ended.
+
+    Raises:
+        HeadraceError: of the first copy that failed.
+    """
+
+    def one(pair: Pair) -> None:
+        if overwrite or not namespace.exists(pair.destination):
+            namespace.copy(pair.source, pair.destination)
+            progress.advance(1, pair.size)
+
+    for_each(one, pairs, jobs=jobs)
+
+
+def for_each(work: Callable[[_Item], None], items: Iterable[_Item], *, jobs: int) -> None:
+    """Call `work` on every item from `jobs` threads; at most twice as many items are waiting at any time.
+
+    Raises:
+        Exception: the first that `work` raised; nothing new is started after it.
+    """
+    stopped = threading.Event()
+
+    def guarded(item: _Item) -> None:
+        if not stopped.is_set():
+            work(item)
+
+    rest = iter(items)
+    waiting: set[Future[None]] = set()
+    with ThreadPoolExecutor(jobs, thread_name_prefix="headrace-cli") as pool:
+        try:
+            while True:
+                waiting |= {pool.submit(guarded, item) for item in islice(rest, 2 * jobs - len(waiting))}
+                if not waiting:
+                    return
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _is_folder(namespace: Namespace, path: str) -> bool:
+    try:
+        return namespace.stat(path).kind == "folder"
+    except NotFoundError:
+        return False

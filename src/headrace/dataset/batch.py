@@ -1,0 +1,84 @@
+"""Putting samples together: stacked where shapes and types agree, lists otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+Sample: TypeAlias = Any
+"""What a stage hands on: by default a dict of ``__key__``, parts by name and extra columns."""
+
+_NUMBERS = (bool, int, float, complex, np.generic)
+
+
+def collate(samples: Sequence[Sample]) -> Any:
+    """One batch of samples, of the samples' own structure.
+
+    Dicts of the same names → a dict; tuples of one length → a tuple; arrays of one shape and dtype → one array with a
+    new first axis; numbers of one type → a 1-D array; anything else (bytes, strings, ragged arrays) → a list.
+    Whether raw bytes happen to be of one length never matters: they are always a list.
+    """
+    first = samples[0]
+    if isinstance(first, dict):
+        names = cast("dict[str, Any]", first).keys()
+        if all(type(one) is dict and one.keys() == names for one in samples):
+            return {name: collate_field([one[name] for one in samples]) for name in names}
+        return _ragged(samples)
+    if isinstance(first, tuple):
+        rows = cast("Sequence[tuple[Any, ...]]", samples)
+        if all(type(one) is tuple and len(one) == len(rows[0]) for one in rows):
+            return tuple(collate_field(list(column)) for column in zip(*rows, strict=True))
+        return list(samples)
+    return collate_field(list(samples))
+
+
+def collate_field(values: list[Any]) -> Any:
+    """One field of a batch: a stacked array, or the list itself."""
+    first = values[0]
+    kind = cast("type[object]", type(first))
+    if kind is memoryview or kind is str or kind is bytes:
+        return values
+    if isinstance(first, np.ndarray):
+        return _stack(values)
+    if isinstance(first, _NUMBERS) and all(type(value) is kind for value in values):
+        return np.asarray(values)
+    if isinstance(first, (dict, tuple)):
+        return collate(values)
+    return values
+
+
+def _stack(values: list[Any]) -> Any:
+    first: np.ndarray[Any, Any] = values[0]
+    shape, dtype = first.shape, first.dtype
+    if dtype.hasobject or not all(
+        isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype for value in values
+    ):
+        return values
+    batch = np.empty((len(values), *shape), dtype=dtype)
+    for place, value in enumerate(values):
+        batch[place] = value
+    return batch
+
+
+def _ragged(samples: Sequence[Sample]) -> Any:
+    """Dicts whose names differ: lists by name, None where a sample has no such name; anything else: a list."""
+    if not all(isinstance(one, Mapping) for one in samples):
+        return list(samples)
+    names = dict.fromkeys(name for one in samples for name in one)
+    return {name: collate_field([one.get(name) for one in samples]) for name in names}
+
+
+def size_of(value: Any) -> int:
+    """Bytes held by the arrays and buffers of a sample; everything else counts as nothing."""
+    if isinstance(value, (memoryview, np.ndarray)):
+        return value.nbytes
+    if isinstance(value, (bytes, bytearray)):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(size_of(one) for one in cast("dict[Any, Any]", value).values())
+    if isinstance(value, (list, tuple)):
+        return sum(size_of(one) for one in cast("list[Any]", value))
+    nbytes = getattr(value, "nbytes", 0)
+    return nbytes if isinstance(nbytes, int) else 0

@@ -1,0 +1,283 @@
+"""`Dataset`: an immutable description of what a model is to see. Nothing runs before `loader()` is iterated."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import InputError
+from headrace.base.settings import Settings, environment
+from headrace.base.units import parse_bytes
+from headrace.dataset.feed import Leaf
+from headrace.dataset.ledger import Skip
+from headrace.dataset.mix import Join, Mix, block_counts
+from headrace.dataset.order import Repeat, Rows, Shuffle, Stream, Take
+from headrace.dataset.pipeline import Plan
+from headrace.dataset.reopen import Reopened
+from headrace.dataset.source import SampleIndex, open_source
+from headrace.dataset.stages import Stage
+from headrace.dataset.windows import GRAIN, cut
+from headrace.namespace import Namespace
+
+if TYPE_CHECKING:
+    from headrace.dataset.loader import Loader
+    from headrace.fetch import Fetcher
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Stripe `rank` of `world_size`: positions p with p mod world_size == rank."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise InputError(f"shard(rank={self.rank}, world_size={self.world_size})", hint="0 ≤ rank < world_size")
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """What to train on, in which order, and what happens to each sample. Every method returns a new Dataset.
+
+    Threads: immutable, share freely. Pickles where its sources and functions do.
+    """
+
+    stream: Stream
+    leaves: tuple[Leaf, ...]
+    stages: tuple[Stage, ...] = ()
+    striping: Shard = Shard()
+    skip: Skip | None = None
+    batch_size: int | None = None
+    drop_last: bool = False
+
+    # -- where samples come from -----------------------------------------------------------------------------------
+
+    @staticmethod
+    def open(
+        target: str, by: str = "stem", namespace: Namespace | None = None, *, on_change: str = "refuse"
+    ) -> Dataset:
+        """The samples of a namespace path, a URL, a snapshot (``imagenet@v3``) or a table with a ``path`` column.
+
+        Args:
+            target: what to open.
+            by: what makes a sample: ``"stem"`` (``17.image`` + ``17.label``), ``"object"`` or ``"class"`` (folders).
+            namespace: where paths are looked up; default: the one the settings describe.
+            on_change: ``"refuse"`` or ``"report"`` objects that changed after their snapshot.
+
+        Raises:
+            InputError, NotFoundError, CorruptError, DeniedError, TryAgainError.
+        """
+        settings = Settings.load()
+        space = namespace if namespace is not None else Namespace.load(settings)
+        index = open_source(target, by=by, namespace=space, on_change=on_change, settings=settings)
+        return Dataset.of(Reopened(index, target, by, space, on_change), name=target)
+
+    @staticmethod
+    def of(index: SampleIndex, name: str = "samples") -> Dataset:
+        """All samples of an index, in key order.
+
+        Raises:
+            InputError: it is empty.
+        """
+        if not len(index):
+            raise InputError("holds no samples", path=name, hint="check the path, and `by`")
+        return Dataset(Rows(len(index), name), (Leaf(index),))
+
+    @staticmethod
+    def mix(datasets: Sequence[Dataset], weights: Sequence[float] | None = None, *, seed: int = 0) -> Dataset:
+        """Several datasets, interleaved.
+
+        With `weights`, every block of positions holds them in that proportion, and an epoch ends where the first one
+        would run out (`.repeat(None)` keeps a small one going). Without, every sample of all of them comes exactly
+        once an epoch, interleaved evenly. Each keeps its own map and filter.
+
+        Raises:
+            InputError: no datasets, weights that do not fit, or one of them is batched or sharded already.
+        """
+        if not datasets or (weights is not None and len(weights) != len(datasets)):
+            raise InputError(
+                f"mix of {len(datasets)} datasets", hint="one weight for each dataset, at least one dataset"
+            )
+        for one in datasets:
+            one._refuse(one.batch_size is not None, "mix", "batch after mixing")
+            one._refuse(one.striping != Shard(), "mix", "shard after mixing")
+        leaves = tuple(
+            dataclasses.replace(leaf, stages=(*leaf.stages, *one.stages)) for one in datasets for leaf in one.leaves
+        )
+        children = tuple(one.stream for one in datasets)
+        counts = tuple(len(one.leaves) for one in datasets)
+        stream = Join(children, counts, seed) if weights is None else Mix(children, counts, block_counts(weights), seed)
+        return Dataset(stream, leaves, skip=next((one.skip for one in datasets if one.skip is not None), None))
+
+    # -- order -----------------------------------------------------------------------------------------------------
+
+    def shuffle(self, seed: int = 0) -> Dataset:
+        """Another order in every epoch, a pure function of (seed, epoch, position). Windows move in blocks of 64."""
+        self._unbatched("shuffle")
+        return dataclasses.replace(self, stream=Shuffle(self.stream, seed))
+
+    def take(self, n: int) -> Dataset:
+        """The first `n` samples of this order (after a shuffle: others in every epoch)."""
+        self._unbatched("take")
+        self._refuse(any(stage.kind == "filter" for stage in self._all_stages()), "take", "take before the filter")
+        if n < 1:
+            raise InputError(f"take({n})", hint="at least 1")
+        return dataclasses.replace(self, stream=Take(self.stream, n))
+
+    def repeat(self, n: int | None = None) -> Dataset:
+        """`n` passes (None: without end) as one epoch, each pass in its own shuffled order."""
+        self._unbatched("repeat")
+        if n is not None and n < 1:
+            raise InputError(f"repeat({n})", hint="at least 1, or None for no end")
+        return dataclasses.replace(self, stream=Repeat(self.stream, n))
+
+    def windows(self, n: int, stride: int = 1) -> Dataset:
+        """Samples of `n` consecutive samples (key order, one folder), `stride` apart; every name holds n values.
+
+        Each frame is fetched once as long as windows stay together (see docs/understanding/order.md).
+
+        Raises:
+            InputError: not straight after `open`, or no folder is long enough.
+        """
+        self._refuse(
+            not isinstance(self.stream, Rows) or bool(self.stages) or self.leaves[0].window is not None,
+            "windows",
+            "use it straight after open()",
+        )
+        leaf = self.leaves[0]
+        window = cut(leaf.index, n, stride)
+        rows = Rows(window.size, f"windows({n}, {stride}, {self.stream.describe()})", GRAIN)
+        return dataclasses.replace(self, stream=rows, leaves=(dataclasses.replace(leaf, window=window),))
+
+    def shard(self, rank: int | None = None, world_size: int | None = None) -> Dataset:
+        """This process's stripe: position p goes to rank p mod world_size, nothing is padded or repeated.
+
+        Without arguments, torchrun's RANK and WORLD_SIZE are used, and without those there is one rank.
+        """
+        return dataclasses.replace(
+            self, striping=Shard(_variable("RANK", rank, 0), _variable("WORLD_SIZE", world_size, 1))
+        )
+
+    # -- samples -----------------------------------------------------------------------------------------------------
+
+    def map(self, fn: Callable[[Any], Any], threads: int = 8, on_error: Skip | None = None) -> Dataset:
+        """Apply `fn` to every sample, on up to `threads` threads; it should release the GIL where it computes.
+
+        `on_error` allows some samples to be missing, failed reads included; one budget for the whole loader, the last
+        one given holds. Without it the first failure is raised in the loop as BadSampleError, with the cause.
+        """
+        return self._with(Stage("map", fn, threads), on_error)
+
+    def filter(self, fn: Callable[[Any], bool], threads: int = 8, on_error: Skip | None = None) -> Dataset:
+        """Keep samples for which ``fn(sample)`` is true."""
+        return self._with(Stage("filter", fn, threads), on_error)
+
+    def batch(self, n: int, drop_last: bool = False) -> Dataset:
+        """Batches of `n`: a dict of stacked arrays where shapes and types agree, of lists otherwise.
+
+        `drop_last`: only full batches, and (nothing filtered or skipped) the same number on every rank.
+        """
+        self._unbatched("batch")
+        if n < 1:
+            raise InputError(f"batch({n})", hint="at least 1")
+        return dataclasses.replace(self, batch_size=n, drop_last=drop_last)
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def loader(
+        self,
+        prefetch: str | int = "512MB",
+        order: str = "exact",
+        window: int = 256,
+        where: str = "thread",
+        *,
+        fetcher: Fetcher | None = None,
+    ) -> Loader:
+        """What runs: iterate it.
+
+        Args:
+            prefetch: bytes of samples under way and ready, all stages together; the one knob of memory.
+            order: ``"exact"``, or ``"window"``: samples may overtake others up to `window` places ahead.
+            window: samples, for ``order="window"``.
+            where: ``"thread"``, or ``"process"``: the pipeline runs in a child process that hands batches over shared
+                memory, for loops that hold the GIL.
+            fetcher: default: the process's own. Not with ``where="process"``.
+
+        Raises:
+            InputError, SettingError.
+        """
+        from headrace.dataset.loader import Loader
+
+        if order not in ("exact", "window"):
+            raise InputError(f"order={order!r}", hint='"exact" or "window"')
+        if where not in ("thread", "process"):
+            raise InputError(f"where={where!r}", hint='"thread" or "process"')
+        if window < 1:
+            raise InputError(f"window={window}", hint="at least 1")
+        plan = Plan(
+            leaves=self.leaves,
+            stages=self.stages,
+            batch=self.batch_size,
+            drop_last=self.drop_last,
+            skip=self.skip,
+            prefetch=max(1, parse_bytes(prefetch, name="prefetch")),
+            window=window if order == "window" else None,
+        )
+        return Loader(self, plan, where=where, fetcher=fetcher)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the samples and their order: a state fits exactly the datasets with the same one."""
+        parts = [self.stream.describe(named=False)]
+        for leaf in self.leaves:
+            windows = (leaf.window.length, leaf.window.stride) if leaf.window is not None else ()
+            parts.append(f"{leaf.index.fingerprint}{windows}")
+        return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Class names by number, for a dataset opened ``by="class"``."""
+        return self.leaves[0].index.classes
+
+    def __len__(self) -> int:
+        """Samples in one epoch, all ranks together, before any filter."""
+        size = self.stream.size
+        if size is None:
+            raise TypeError("an endless dataset has no length")
+        return size
+
+    def __repr__(self) -> str:
+        tail = "".join(f".{stage.name}" for stage in self.stages)
+        batch = f".batch({self.batch_size})" if self.batch_size else ""
+        return f"Dataset({self.stream.describe()}){tail}{batch}"
+
+    def _with(self, stage: Stage, on_error: Skip | None) -> Dataset:
+        self._unbatched(stage.kind)
+        if stage.threads < 1:
+            raise InputError(f"{stage.kind}(threads={stage.threads})", hint="at least 1")
+        return dataclasses.replace(self, stages=(*self.stages, stage), skip=on_error or self.skip)
+
+    def _all_stages(self) -> list[Stage]:
+        return [*self.stages, *(stage for leaf in self.leaves for stage in leaf.stages)]
+
+    def _unbatched(self, what: str) -> None:
+        self._refuse(self.batch_size is not None, what, f"put {what} before batch")
+
+    def _refuse(self, wrong: bool, what: str, hint: str) -> None:
+        if wrong:
+            raise InputError(f"{what}() cannot come here", hint=hint)
+
+
+def _variable(name: str, given: int | None, default: int) -> int:
+    if given is not None:
+        return given
+    text = environment(name)
+    if text is None:
+        return default
+    if not text.isdecimal():
+        raise InputError(f"{name}={text!r} is not a number", hint="torchrun sets RANK and WORLD_SIZE")
+    return int(text)

@@ -1,0 +1,205 @@
+"""The feeder: positions → samples' objects → reads, as far ahead as the byte window allows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import ChangedError, HeadraceError
+from headrace.dataset.order import Ints, Stream
+from headrace.dataset.slots import Frame, Group, Slot, join_frames
+from headrace.dataset.source import SampleIndex, SampleSpec
+from headrace.dataset.stages import Stage
+from headrace.dataset.state import Progress, Residual
+from headrace.dataset.windows import Windows
+from headrace.fetch import Read
+from headrace.store.protocol import Blob
+
+_FIRST_CHUNK = 64
+_CHUNK = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """One data source of a dataset: its samples or windows of them, and the stages only they pass."""
+
+    index: SampleIndex
+    window: Windows | None = None
+    stages: tuple[Stage, ...] = ()
+
+
+@dataclass(frozen=True)
+class Course:
+    """The part of an epoch one pipeline runs through: stripe `stripe` of `residual`, from `progress` on."""
+
+    stream: Stream
+    residual: Residual
+    stripe: int
+    progress: Progress
+    end: int | None
+    """The stripe's last index + 1; None: no end."""
+
+    def chunks(self) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """(own indices, leaf, row) of what is left, a few hundred at a time, in order."""
+        ahead = set(self.progress.ahead)
+        first, count = self.progress.frontier, _FIRST_CHUNK
+        while self.end is None or first < self.end:
+            stop = first + count if self.end is None else min(first + count, self.end)
+            local = np.arange(first, stop, dtype=np.int64)
+            if ahead:
+                local = np.asarray([index for index in local.tolist() if index not in ahead], dtype=np.int64)
+            position = self.residual.positions(self.residual.index(self.stripe, local))
+            leaf, row = self.stream.locate(self.residual.epoch, position)
+            yield local, leaf, row
+            first, count = stop, _CHUNK
+
+
+class Maker:
+    """Turns located samples into slots and the reads that fill them. Used by the feeder's thread only."""
+
+    def __init__(self, leaves: tuple[Leaf, ...]) -> None:
+        self._leaves = leaves
+        self._lock = threading.Lock()
+        self._frames: list[dict[int, Frame]] = [{} for _ in leaves]
+        self.shared = 0
+
+    def make(self, local: Ints, leaf: Ints, row: Ints) -> Iterator[tuple[Slot, list[Read], int]]:
+        """(slot, its reads, their bytes) of each sample, in order."""
+        if not len(local):
+            return
+        if (leaf == leaf[0]).all():
+            yield from self._of_leaf(int(leaf[0]), local.tolist(), row)
+            return
+        by_leaf = {
+            int(one): self._of_leaf(int(one), local[leaf == one].tolist(), row[leaf == one]) for one in np.unique(leaf)
+        }
+        for one in leaf.tolist():
+            yield next(by_leaf[one])
+
+    def _of_leaf(self, number: int, local: list[int], row: Ints) -> Iterator[tuple[Slot, list[Read], int]]:
+        leaf = self._leaves[number]
+        if leaf.window is not None:
+            return self._windows(number, leaf, leaf.window, local, row)
+        return self._samples(number, leaf, local, row)
+
+    def _samples(self, number: int, leaf: Leaf, local: list[int], row: Ints) -> Iterator[tuple[Slot, list[Read], int]]:
+        for place, spec in zip(local, leaf.index.specs(row), strict=True):
+            sample, tokens = _blank(spec)
+            slot = Slot(spec[0], number, place, sample, tokens)
+            reads, size = _reads(leaf.index, spec, slot)
+            yield slot, reads, size
+
+    def _windows(
+        self, number: int, leaf: Leaf, window: Windows, local: list[int], row: Ints
+    ) -> Iterator[tuple[Slot, list[Read], int]]:
+        firsts = window.first_rows(row).tolist()
+        wanted = sorted(
+            {at for first in firsts for at in range(first, first + window.length)} - set(self._frames[number])
+        )
+        specs = dict(zip(wanted, leaf.index.specs(np.asarray(wanted, dtype=np.int64)), strict=True))
+        for place, first in zip(local, firsts, strict=True):
+            rows = range(first, first + window.length)
+            old = self._frames[number]
+            reads: list[Read] = []
+            size = 0
+            frames: dict[int, Frame] = {}
+            for at in rows:
+                frame = old.get(at)
+                if frame is None:
+                    spec = specs.get(at) or leaf.index.specs(np.asarray([at], dtype=np.int64))[0]
+                    sample, tokens = _blank(spec)
+                    frame = Frame(at, sample, tokens, self._lock)
+                    more, bytes_more = _reads(leaf.index, spec, frame)
+                    reads += more
+                    size += bytes_more
+                else:
+                    self.shared += 1
+                frames[at] = frame
+            # Kept by the feeder just as long as the next window may want them; after that by their slots alone.
+            self._frames[number] = frames
+            parts = list(frames.values())
+            slot = Slot(parts[0].sample["__key__"], number, place, parts, list(range(len(parts) + 1)))
+            yield slot, reads, size
+
+
+def _blank(spec: SampleSpec) -> tuple[dict[str, Any], list[int]]:
+    key, parts, extra = spec
+    sample: dict[str, Any] = {"__key__": key}
+    for part in parts:
+        sample[part.name] = None
+    if extra:
+        sample.update(extra)
+    return sample, list(range(len(parts)))
+
+
+def _reads(index: SampleIndex, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Read], int]:
+    store = index.store
+    reads: list[Read] = []
+    total = 0
+    for part in spec[1]:
+        size = part.size
+        known = size if size >= 0 else None
+        reads.append(Read(store, part.key, known, part.version, 0, None, (target, part.name, index.pinned)))
+        total += max(size, 0)
+    return reads, total
+
+
+def settle(read: Read, result: Blob | HeadraceError) -> Read | list[Slot]:
+    """Put one result where it belongs. Runs on a fetch thread.
+
+    Returns:
+        The slots that have all their bytes now (mostly none), or the read to send again: the object is no longer the
+        one that was listed, and nobody pinned it.
+    """
+    target, name, pinned = read.tag
+    if isinstance(result, Blob):
+        target.sample[name] = result.data
+    elif not pinned and read.version is not None and isinstance(result, ChangedError):
+        return Read(read.store, read.key, None, None, 0, None, read.tag)
+    else:
+        target.error = ("fetch", result.at(read.path))
+    if target.tokens.pop():
+        return []
+    if isinstance(target, Slot):
+        return [target]
+    return [slot for slot in target.complete() if count_down(slot)]
+
+
+def count_down(slot: Slot) -> bool:
+    """One of a window's frames is here; True when it was the last, and the window is put together."""
+    if slot.tokens.pop():
+        return False
+    slot.sample, slot.error = join_frames(slot.sample)
+    return True
+
+
+def register(slot: Slot) -> bool:
+    """Make a window's slot wait for its frames, once its group is known and before its reads are submitted; True when
+    nothing is missing already.
+    """
+    if not isinstance(slot.sample, list):
+        return not slot.tokens
+    frames: list[Frame] = slot.sample
+    last = False
+    for frame in frames:
+        if not frame.join(slot):
+            last = count_down(slot) or last
+    return count_down(slot) or last
+
+
+def mean_size(leaves: tuple[Leaf, ...]) -> int:
+    """Bytes of a typical sample, from a few of them."""
+    total = count = 0
+    for leaf in leaves:
+        rows = np.unique(np.linspace(0, len(leaf.index) - 1, 32).astype(np.int64))
+        sizes = leaf.index.sizes(rows)
+        total += int(sizes.sum())
+        count += len(rows)
+    return max(1, total // max(count, 1))
+
+
+__all__ = ["Course", "Group", "Leaf", "Maker", "count_down", "mean_size", "register", "settle"]

@@ -1,0 +1,68 @@
+"""The home: the bucket prefix where snapshots are recorded, and how a record is created only once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.base.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SettingError, UnsupportedError
+from headrace.base.settings import Settings
+from headrace.namespace import Namespace
+from headrace.store.protocol import Buffer, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A store and the key prefix of everything recorded (empty, or ending in ``/``). Any thread."""
+
+    store: Store
+    prefix: str = ""
+    read_only: bool = False
+
+    @staticmethod
+    def of(namespace: Namespace, settings: Settings) -> Home:
+        """The home of the settings. Raises SettingError where none is set, and what resolving its URL raises."""
+        if not settings.home:
+            raise SettingError(
+                "no home is set, so there is nowhere to keep snapshots",
+                hint='set HEADRACE_HOME, or home = "s3://bucket/prefix" in headrace.toml',
+            )
+        place = namespace.resolve(settings.home)
+        return Home(place.store, as_prefix(place.key), place.read_only)
+
+    def key(self, *parts: str) -> str:
+        """The store's key of a record."""
+        return self.prefix + "/".join(parts)
+
+    def url(self, *parts: str) -> str:
+        """The URL of a record, for messages."""
+        return f"{self.store.url}/{self.key(*parts)}"
+
+    def check_writable(self) -> None:
+        """Raises ReadOnlyError before any request."""
+        if self.read_only:
+            raise ReadOnlyError(
+                "the home is attached read-only", path=self.url(), hint="attach it again without --read-only"
+            )
+
+    def create(self, data: Buffer, *parts: str) -> None:
+        """Write a record that must not exist yet.
+
+        Where the store cannot promise that, it is asked first, and two writers at the same instant may both succeed.
+
+        Raises AlreadyExistsError.
+        """
+        key = self.key(*parts)
+        try:
+            self.store.put(key, data, create=True)
+        except UnsupportedError:
+            try:
+                self.store.head(key)
+            except NotFoundError:
+                self.store.put(key, data)
+            else:
+                raise AlreadyExistsError("is there already", path=self.url(*parts)) from None
+
+
+def as_prefix(key: str) -> str:
+    """The prefix of everything below `key`: empty, or ending in ``/``."""
+    return key if not key or key.endswith("/") else key + "/"

@@ -1,0 +1,96 @@
+"""From a place in a store to its mapped objects: list once, keep the index on the node, remember it for the TTL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from headrace.base.errors import InputError, NotFoundError
+from headrace.base.progress import SILENT, Progress
+from headrace.base.settings import Settings
+from headrace.dataset.arrow import Batch
+from headrace.dataset.home import as_prefix
+from headrace.dataset.listing import list_objects
+from headrace.dataset.manifest import ManifestWriter, versioned
+from headrace.dataset.objects import Objects, ObjectsWriter, open_objects, publish_objects
+from headrace.dataset.shelf import Shelf
+from headrace.namespace import Namespace
+from headrace.store.protocol import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A prefix of a store (empty, or ending in ``/``), and the namespace path it was named by, if any."""
+
+    store: Store
+    prefix: str
+    path: str | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{self.store.url}/{self.prefix}".rstrip("/")
+
+
+def find_place(target: str, namespace: Namespace) -> Place:
+    """Where `target`, a path or URL, lies.
+
+    Raises InputError if stores are attached inside it: a list of objects belongs to one store.
+    """
+    at = namespace.resolve(target)
+    if "://" in target:
+        return Place(at.store, as_prefix(at.key))
+    inside = [m.path for m in namespace.mounts() if m.path.startswith(target.rstrip("/") + "/")]
+    if inside:
+        raise InputError(
+            f"other stores are attached inside it ({', '.join(inside)})", path=target, hint="open each by itself"
+        )
+    return Place(at.store, as_prefix(at.key), target)
+
+
+def list_place(
+    place: Place, shelf: Shelf, progress: Progress = SILENT, *, manifest: Path | None = None
+) -> Objects:
+    """List now, and index what is there. `manifest`: write that Parquet file as well.
+
+    Raises:
+        NotFoundError: nothing lies there. InputError: a key that is no UTF-8. Any store error.
+    """
+    with ExitStack() as stack:
+        work = stack.enter_context(shelf.workspace())
+        folder = work / "objects"
+        folder.mkdir()
+        index = ObjectsWriter(folder)
+        table = stack.enter_context(ManifestWriter(str(manifest))) if manifest else None
+        for batch in list_objects(place.store, place.prefix, folder=str(work), progress=progress):
+            if table is not None:
+                table.add(batch)
+            index.add(versioned(batch))
+        if index.digest.objects == 0:
+            where = place.path or place.url
+            raise NotFoundError("holds no objects", path=where, hint="check the path with headrace ls")
+        return publish_objects(shelf, index)
+
+
+def recent_objects(place: Place, settings: Settings, progress: Progress = SILENT) -> Objects:
+    """The objects as listed by any process of this node within ``cache.ttl``, else listed now (by one process)."""
+    shelf = Shelf.of(settings)
+    name = "listing-" + xxhash.xxh3_128_hexdigest(f"{place.store.identity}\n{place.prefix}".encode())
+    with shelf.lock(name):
+        note = shelf.recall(name, settings.cache.ttl)
+        known = open_objects(shelf, str(note.get("digest"))) if note else None
+        if known is not None:
+            return known
+        objects = list_place(place, shelf, progress)
+        shelf.note(name, {"digest": objects.digest, "source": place.url})
+        return objects
+
+
+def rows_now(place: Place, shelf: Shelf, progress: Progress = SILENT) -> Iterator[Batch]:
+    """The present objects as `headrace.dataset.manifest.VERSIONED` rows, streamed."""
+    with shelf.workspace() as work:
+        for batch in list_objects(place.store, place.prefix, folder=str(work), progress=progress):
+            yield versioned(batch)

@@ -1,0 +1,94 @@
+"""Bad samples: how many may be left out, and the book in which each of them is named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from headrace.base.errors import BadSampleError, DeniedError, HeadraceError, InputError, InternalError, NoRoomError
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Leave out samples that cannot be read or decoded, up to a budget for each epoch and rank; then fail.
+
+    `max_rate`: share of the epoch's samples on this rank, rounded up (0.001 of 1,797 allows two). `max_count`:
+    a number.
+    With both, the smaller holds. Refused access and faults of this machine are never skipped.
+    """
+
+    max_rate: float | None = None
+    max_count: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_rate is None and self.max_count is None:
+            raise InputError("Skip without a budget", hint="Skip(max_rate=0.001) or Skip(max_count=10)")
+        if self.max_rate is not None and not 0 <= self.max_rate <= 1:
+            raise InputError(f"Skip(max_rate={self.max_rate})", hint="a share between 0 and 1")
+        if self.max_count is not None and self.max_count < 0:
+            raise InputError(f"Skip(max_count={self.max_count})", hint="zero or more")
+
+    def allowed(self, total: int | None, seen: int) -> int:
+        """Samples that may be missing from an epoch of `total` (None: endless, then of the `seen` so far)."""
+        limits: list[int] = []
+        if self.max_rate is not None:
+            limits.append(math.ceil(self.max_rate * (max(seen, 1) if total is None else total)))
+        if self.max_count is not None:
+            limits.append(self.max_count)
+        return min(limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """One sample left out: its key, where it failed (``"fetch"`` or the function's name) and why."""
+
+    key: str
+    stage: str
+    reason: str
+    epoch: int = 0
+
+
+class Judge:
+    """Decides over failed samples of one epoch. Used by one thread."""
+
+    def __init__(self, policy: Skip | None, total: int | None, epoch: int, ledger: list[Skipped]) -> None:
+        self._policy, self._total, self._epoch, self._ledger = policy, total, epoch, ledger
+        self._own: list[Skipped] = []
+
+    def skip(self, key: str, stage: str, error: BaseException, seen: int) -> None:
+        """Enter the sample in the ledger.
+
+        Raises:
+            The error itself, for one of ours that may not be skipped or where nothing may be.
+            BadSampleError: the user's function failed and nothing may be skipped, or the budget is spent.
+        """
+        if not isinstance(error, Exception) or isinstance(error, (DeniedError, NoRoomError, InternalError)):
+            raise error
+        if self._policy is None:
+            raise _named(key, stage, error) from (None if isinstance(error, HeadraceError) else error)
+        entry = Skipped(key, stage, f"{type(error).__name__}: {error}", self._epoch)
+        self._own.append(entry)
+        self._ledger.append(entry)
+        allowed = self._policy.allowed(self._total, seen)
+        if len(self._own) > allowed:
+            raise self._spent(allowed) from error
+
+    def _spent(self, allowed: int) -> BadSampleError:
+        named = "; ".join(f"{one.key} ({one.stage}: {one.reason})" for one in self._own[-_NAMED:])
+        more = "" if len(self._own) <= _NAMED else f" and {len(self._own) - _NAMED} before"
+        return BadSampleError(
+            f"{len(self._own)} bad samples, {allowed} allowed: {named}{more}",
+            hint="loader.ledger names all of them; mend the data or raise the budget of Skip",
+        )
+
+
+def _named(key: str, stage: str, error: Exception) -> Exception:
+    if isinstance(error, HeadraceError) and stage == "fetch":
+        return error
+    return BadSampleError(
+        f"{stage} failed: {type(error).__name__}: {error}",
+        path=key,
+        hint="on_error=Skip(max_rate=0.001) leaves out a few such samples",
+    )

@@ -1,0 +1,242 @@
+"""`Loader`: iterate it, save where it is, ask where the time went."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from headrace.base.errors import InputError
+from headrace.dataset.build import Delivery
+from headrace.dataset.dataset import Dataset
+from headrace.dataset.feed import Course
+from headrace.dataset.ledger import Skipped
+from headrace.dataset.pipeline import Finished, Pipeline, Plan
+from headrace.dataset.state import Progress, Residual, State, dump
+from headrace.dataset.state import load as load_state
+from headrace.dataset.stats import Meter, Stats
+from headrace.fetch import Fetcher, default_fetcher
+
+
+class Running(Protocol):
+    """One epoch under way, in this process or in a child."""
+
+    meter: Meter
+
+    def take(self) -> Delivery | Finished: ...
+    def stats(self) -> Stats: ...
+    def close(self) -> None: ...
+
+
+class Loader:
+    """Batches of a dataset, epoch by epoch.
+
+    Each ``iter(loader)`` is one epoch: the first time epoch 0 (or the rest of the one whose state was loaded), then
+    the next. Leaving a loop early ends its epoch. One iterator at a time; a new one closes the one before.
+
+    Threads: iterate from one thread; `state_dict`, `stats` and `close` may be called from any.
+    """
+
+    def __init__(self, dataset: Dataset, plan: Plan, *, where: str = "thread", fetcher: Fetcher | None = None) -> None:
+        self.dataset = dataset
+        self.ledger: list[Skipped] = []
+        """Every sample left out so far: key, stage, reason, epoch."""
+        self._plan, self._where, self._fetcher = plan, where, fetcher
+        self._fingerprint = dataset.fingerprint
+        self._order = dataset.stream.describe()
+        self._total = dataset.stream.size
+        self._stripe = dataset.striping
+        self._residual = self._whole(0)
+        self._progress = Progress()
+        self._begun = False
+        self._current: weakref.ref[Epoch] | None = None
+        self._last: Stats | None = None
+
+    # -- iterating -------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        self._stop()
+        if self._begun:
+            self._go_to(self.epoch + 1)
+        self._begun = True
+        epoch = Epoch(self, self._start())
+        self._current = weakref.ref(epoch)
+        return epoch
+
+    def __len__(self) -> int:
+        """Batches (or single samples) of a whole epoch on this rank, before any filter.
+
+        Raises:
+            TypeError: the dataset is endless.
+        """
+        end = self._end(self._whole(0))
+        if end is None:
+            raise TypeError("an endless dataset has no length")
+        if self._plan.batch is None:
+            return end
+        return end // self._plan.batch if self._plan.drop_last else -(-end // self._plan.batch)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way; before the first one, and after a finished one, the one that comes next."""
+        return self._residual.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the start of `epoch`; the epoch we are in (or have loaded the state of) is left as it is."""
+        if epoch != self.epoch:
+            self._stop()
+            self._go_to(epoch)
+            self._begun = False
+
+    # -- state -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> State:
+        """Where the consumer is: after the last batch it received, not what was prefetched. JSON-able; microseconds."""
+        return dump(self._fingerprint, self._order, self._residual, self._stripe.rank, self._progress)
+
+    def load_state_dict(self, state: State | Sequence[State]) -> None:
+        """Continue from a state: exactly the samples not yet received, whatever the ranks, workers and batch size.
+
+        Args:
+            state: one rank's `state_dict` (enough where ranks advance alike, or for this very rank of as many), or
+                those of all ranks, which is needed after filtered or skipped samples or ``order="window"`` when the
+                number of ranks changes.
+
+        Raises:
+            ChangedError: other data, or another order. InputError: malformed, or all ranks' states are needed.
+        """
+        self._stop()
+        self._residual, self._progress = load_state(
+            state,
+            self._fingerprint,
+            self._order,
+            total=self._total,
+            stripe=self._stripe.rank,
+            stripes=self._stripe.world_size,
+            grain=self.dataset.stream.grain,
+        )
+        self._begun = False
+
+    # -- the rest --------------------------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """Figures of the epoch under way, or of the last one."""
+        epoch = self._current() if self._current is not None else None
+        return epoch.stats() if epoch is not None else self._last or Stats()
+
+    def close(self) -> None:
+        """Stop whatever runs. The loader may be iterated again."""
+        self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Loader({self.dataset!r}, epoch={self.epoch}, rank={self._stripe.rank}/{self._stripe.world_size})"
+
+    # -- for the epoch -----------------------------------------------------------------------------------------------
+
+    def received(self, progress: Progress) -> None:
+        """The consumer has it."""
+        self._progress = progress
+
+    def finished(self, stats: Stats) -> None:
+        """The consumer has everything: the next epoch is ahead."""
+        self._last = stats
+        self._go_to(self.epoch + 1)
+        self._begun = False
+
+    def _start(self) -> Running:
+        course = Course(
+            self.dataset.stream, self._residual, self._stripe.rank, self._progress, self._end(self._residual)
+        )
+        if self._where == "process":
+            from headrace.dataset.process import ChildPipeline
+
+            return ChildPipeline(self._plan, course, self.ledger)
+        return Pipeline(self._plan, course, self._fetcher or default_fetcher(), self.ledger)
+
+    def _end(self, residual: Residual) -> int | None:
+        """Indices of this stripe; with `drop_last` as many as the shortest has, so ranks make equally many batches."""
+        stripes = range(self._stripe.world_size) if self._plan.drop_last else [self._stripe.rank]
+        sizes = [residual.stripe_size(one, self._total) for one in stripes]
+        return min((size for size in sizes if size is not None), default=None)
+
+    def _whole(self, epoch: int) -> Residual:
+        return Residual(epoch, self._stripe.world_size, self.dataset.stream.grain)
+
+    def _go_to(self, epoch: int) -> None:
+        self._residual, self._progress = self._whole(epoch), Progress()
+
+    def _stop(self) -> None:
+        epoch = self._current() if self._current is not None else None
+        if epoch is not None:
+            self._last = epoch.stats()
+            epoch.close()
+        self._current = None
+
+
+class Epoch:
+    """One epoch's iterator. Closing it, dropping it or an error ends its threads or its child process."""
+
+    def __init__(self, loader: Loader, running: Running) -> None:
+        self._loader = loader
+        self._running = running
+        self._meter = running.meter
+        self._pid = os.getpid()
+        self._left = 0.0
+        self._open = True
+        self._singles: Iterator[tuple[Any, Progress]] | None = None
+        self._finalizer = weakref.finalize(self, running.close)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._open:
+            raise StopIteration
+        if self._singles is not None:
+            for sample, progress in self._singles:
+                self._loader.received(progress)
+                return sample
+        now = time.perf_counter()
+        if self._left:
+            self._meter.own_s += now - self._left
+        got = self._take()
+        self._left = time.perf_counter()
+        if isinstance(got, Finished):
+            stats = self.stats()
+            self.close()
+            self._loader.finished(stats)
+            raise StopIteration
+        if got.steps:
+            self._singles = zip(got.data, got.steps, strict=True)
+            return next(self)
+        self._loader.received(got.progress)
+        return got.data
+
+    def _take(self) -> Delivery | Finished:
+        if os.getpid() != self._pid:
+            raise InputError("this iterator belongs to the parent process", hint="call iter(loader) after the fork")
+        try:
+            return self._running.take()
+        except BaseException:
+            self.close()
+            raise
+
+    def stats(self) -> Stats:
+        """Figures so far."""
+        return self._running.stats()
+
+    def close(self) -> None:
+        """End the epoch here."""
+        self._open = False
+        self._finalizer()

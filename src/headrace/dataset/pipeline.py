@@ -1,0 +1,302 @@
+"""The pipeline of one epoch: feeder → fetch → decode threads → batcher → consumer, all threads of this process.
+
+    feeder   positions, objects, reads; waits while the byte window is full
+    fetch    `headrace.fetch` calls `_arrived` on its own threads
+    decode   map and filter, some groups of samples at a time; absent where there is nothing to do
+    batcher  groups back into order, bad samples judged, batches put together
+    consumer `take`
+
+A sample's bytes count against the window from the moment its reads are submitted until the consumer takes its batch;
+decoded samples count with what they became. Nothing here waits for one particular sample longer than the fetch room's
+deadline, and `close` ends everything.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+from headrace.base.errors import HeadraceError
+from headrace.dataset.batch import size_of
+from headrace.dataset.build import Builder, Delivery
+from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
+from headrace.dataset.feed import Course, Leaf, Maker, mean_size, register, settle
+from headrace.dataset.ledger import Judge, Skip, Skipped
+from headrace.dataset.slots import Group, Slot
+from headrace.dataset.stages import Stage, StageError, run_stages, threads_of
+from headrace.dataset.stats import Meter, Stats, summarise
+from headrace.fetch import Fetcher, Read
+from headrace.store.protocol import Blob
+
+_GROUP = 64
+_GROUP_DECODED = 16
+_GROUP_BYTES = 1 << 20
+_JOIN_S = 1.8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every epoch's pipeline has in common. `prefetch`: bytes. `window`: None for the exact order."""
+
+    leaves: tuple[Leaf, ...]
+    stages: tuple[Stage, ...]
+    batch: int | None
+    drop_last: bool
+    skip: Skip | None
+    prefetch: int
+    window: int | None
+
+    @property
+    def stages_by_leaf(self) -> list[tuple[Stage, ...]]:
+        return [(*leaf.stages, *self.stages) for leaf in self.leaves]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Failure:
+    """The pipeline's end by an error, to be raised in the consumer."""
+
+    error: BaseException
+
+
+class Finished:
+    """All of the stripe was delivered."""
+
+
+FINISHED = Finished()
+
+
+class Pipeline:
+    """Threads that run one epoch's stripe. One consumer; `close` from any thread, as often as one likes."""
+
+    def __init__(self, plan: Plan, course: Course, fetcher: Fetcher, ledger: list[Skipped]) -> None:
+        self.meter = Meter()
+        self._plan, self._course, self._fetcher = plan, course, fetcher
+        self._stages = plan.stages_by_leaf
+        self._threads_wanted = threads_of(self._stages)
+        self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
+        self._collector: Collector = InOrder() if plan.window is None else WithinWindow(plan.window)
+        self._raw: SimpleQueue[Group | None] = SimpleQueue()
+        self._ready: SimpleQueue[Delivery | Failure | Finished] = SimpleQueue()
+        self._groups = Gate()
+        self._space = Gate()
+        self._held = 0
+        self._held_lock = threading.Lock()
+        self._fed = self._settled = 0
+        self._fed_all = False
+        self._closed = False
+        self._decode_busy = [0.0] * self._threads_wanted
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), name=f"headrace-{name}", daemon=True)
+            for name, work in self._works()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _works(self) -> list[tuple[str, Any]]:
+        decoders = [(f"decode-{i}", lambda i=i: self._decode(i)) for i in range(self._threads_wanted)]
+        return [("feeder", self._feed), ("batcher", self._batch), *decoders]
+
+    # -- consumer ------------------------------------------------------------------------------------------------
+
+    def take(self) -> Delivery | Finished:
+        """The next batch. Blocks. Raises whatever ended the pipeline."""
+        meter, ready = self.meter, self._ready
+        meter.asking(self._raw.qsize(), ready.qsize())
+        began = time.perf_counter()
+        got = ready.get()
+        if isinstance(got, Failure):
+            self.close()
+            raise got.error
+        if isinstance(got, Finished):
+            meter.ended = time.perf_counter()
+            return got
+        meter.account(began, time.perf_counter(), got)
+        self._hold(-got.held)
+        return got
+
+    def stats(self) -> Stats:
+        """Figures so far. Any thread."""
+        return summarise(
+            self.meter,
+            decode_threads=self._threads_wanted,
+            decode_busy_s=sum(self._decode_busy),
+            held=self._held,
+            counters=self._fetcher.stats().counters,
+        )
+
+    def close(self) -> None:
+        """Stop: cancel reads, wake everyone, wait for the threads (at most 1.8 s, should a user's function hang)."""
+        self._closed = True
+        self._space.release()
+        self._groups.release()
+        for group in self._collector.pending():
+            if group.ticket is not None:
+                group.ticket.cancel()
+        for _ in range(self._threads_wanted):
+            self._raw.put(None)
+        deadline = time.monotonic() + _JOIN_S
+        for thread in self._threads:
+            if thread is not threading.current_thread() and thread.is_alive():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _guarded(self, work: Any) -> None:
+        try:
+            work()
+        except BaseException as error:
+            if not self._closed:
+                self._ready.put(Failure(error))
+
+    # -- feeder --------------------------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        maker = Maker(self._plan.leaves)
+        limit = self._group_limit()
+        number = 0
+        for chunk in self._course.chunks():
+            slots: list[Slot] = []
+            reads: list[Read] = []
+            size = 0
+            for slot, more, bytes_more in maker.make(*chunk):
+                slots.append(slot)
+                reads += more
+                size += bytes_more
+                if len(slots) >= limit:
+                    if not self._send(Group(number, slots, size), reads):
+                        return
+                    slots, reads, size, number = [], [], 0, number + 1
+            if slots:
+                if not self._send(Group(number, slots, size), reads):
+                    return
+                number += 1
+            self.meter.shared = maker.shared
+        self._fed_all = True
+        self._groups.knock()
+
+    def _group_limit(self) -> int:
+        """Samples in a group: one where they may overtake each other; else few enough to spread over the decode
+        threads and to fit the window several times, and many enough to make locks rare.
+        """
+        if self._plan.window is not None:
+            return 1
+        mean = mean_size(self._plan.leaves)
+        limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean)) if self._threads_wanted else _GROUP
+        return max(1, min(limit, self._plan.batch or limit, self._plan.prefetch // (8 * mean)))
+
+    def _send(self, group: Group, reads: list[Read]) -> bool:
+        """Submit a group once there is room for it. False: closed."""
+        if not self._space.wait(lambda: self._fits(group)):
+            return False
+        self._hold(group.size)
+        self._fed += len(group.slots)
+        self.meter.fed = self._fed
+        self.meter.reads += len(reads)
+        self._collector.add(group)
+        # Before anything can arrive: what is complete already (windows of known frames) carries on at once.
+        for slot in group.slots:
+            if register(slot):
+                self._complete(slot)
+        if reads:
+            group.ticket = self._fetcher.submit(reads, self._arrived)
+            if self._closed:
+                group.ticket.cancel()
+        return True
+
+    def _fits(self, group: Group) -> bool:
+        if self._held + group.size <= self._plan.prefetch or self._held == 0:
+            return True
+        # Never stuck: the batch under construction may be completed even when it is larger than the window.
+        return (self._ready.empty() and self._fed - self._settled < (self._plan.batch or 1)) or self._idle()
+
+    def _idle(self) -> bool:
+        return not len(self._collector) and self._ready.empty()
+
+    def _hold(self, amount: int) -> None:
+        with self._held_lock:
+            self._held += amount
+        if amount <= 0:
+            self._space.knock()
+
+    # -- fetch threads -------------------------------------------------------------------------------------------
+
+    def _arrived(self, read: Read, result: Blob | HeadraceError) -> None:
+        settled = settle(read, result)
+        if isinstance(settled, Read):
+            self._fetcher.submit([settled], self._arrived)
+            return
+        for slot in settled:
+            self._complete(slot)
+
+    def _complete(self, slot: Slot) -> None:
+        group = slot.group
+        if group.arrived():
+            if self._threads_wanted:
+                self._raw.put(group)
+            else:
+                self._finish(group)
+
+    def _finish(self, group: Group) -> None:
+        group.done_at = time.perf_counter()
+        if self._collector.finished(group):
+            self._groups.knock()
+
+    # -- decode threads ------------------------------------------------------------------------------------------
+
+    def _decode(self, number: int) -> None:
+        while (group := self._raw.get()) is not None and not self._closed:
+            began = time.perf_counter()
+            grown = -group.size
+            for slot in group.slots:
+                self._run(slot)
+                grown += size_of(slot.sample)
+            group.size += grown
+            self._hold(grown)
+            self._decode_busy[number] += time.perf_counter() - began
+            self._finish(group)
+            del group
+
+    def _run(self, slot: Slot) -> None:
+        if slot.error is not None:
+            slot.sample = None
+            return
+        try:
+            slot.sample, slot.kept = run_stages(self._stages[slot.leaf], slot.sample)
+        except StageError as failed:
+            slot.sample = None
+            slot.error = (failed.stage, failed.error)
+
+    # -- batcher -------------------------------------------------------------------------------------------------
+
+    def _batch(self) -> None:
+        builder = Builder(self._plan.batch, self._course.progress, drop_last=self._plan.drop_last)
+        collector, seen = self._collector, 0
+        while self._groups.wait(self._something) and collector.ready():
+            group = collector.take()
+            seen += len(group.slots)
+            self._judged(group, seen)
+            for delivery in builder.add(group):
+                self._ready.put(delivery)
+            self._settled = seen - builder.waiting
+            self._space.knock()
+            del group
+        if not self._closed:
+            for delivery in builder.finish():
+                self._ready.put(delivery)
+            self._ready.put(FINISHED)
+
+    def _something(self) -> bool:
+        """Whether the batcher can go on. Before it waits it tells the feeder, who may be waiting for just that."""
+        if self._collector.ready() or (self._fed_all and not len(self._collector)):
+            return True
+        self._space.knock()
+        return False
+
+    def _judged(self, group: Group, seen: int) -> None:
+        for slot in group.slots:
+            if slot.error is not None:
+                self._judge.skip(slot.key, *slot.error, seen)
+                self.meter.skipped += 1
+            elif not slot.kept:
+                self.meter.filtered += 1

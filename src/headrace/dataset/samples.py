@@ -1,0 +1,97 @@
+"""The sample index over mapped objects and groups: what `headrace.dataset.source.open_source` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.dataset.group import Groups, expand
+from headrace.dataset.objects import Objects
+from headrace.dataset.source import Part, Rows, SampleSpec
+from headrace.store.protocol import Store
+
+Extras: TypeAlias = Callable[[npt.NDArray[np.int64]], list[dict[str, Any]]]
+"""Fields besides the parts, for the first object row of each sample."""
+
+
+class ObjectSamples:
+    """A `headrace.dataset.source.SampleIndex`. Any thread; survives fork."""
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        objects: Objects,
+        groups: Groups,
+        *,
+        fingerprint: str,
+        pinned: bool,
+        extras: Extras | None = None,
+    ) -> None:
+        self.store = store
+        self.prefix = prefix
+        self.fingerprint = fingerprint
+        self.pinned = pinned
+        self.classes = groups.classes
+        self.objects = objects
+        self.groups = groups
+        self._extras = extras
+
+    def __len__(self) -> int:
+        return self.groups.samples
+
+    def __repr__(self) -> str:
+        pinned = ", pinned" if self.pinned else ""
+        below = f"{self.store.url}/{self.prefix}"
+        return f"<{len(self):,} samples of {self.objects.objects:,} objects below {below}{pinned}>"
+
+    def specs(self, rows: Rows) -> list[SampleSpec]:
+        """See `SampleIndex.specs`."""
+        objects, counts = self._objects(rows)
+        found = iter(self.objects.read(objects))
+        extras = self._fields(rows, objects, counts)
+        prefix, whole = self.prefix, self.groups.first is None
+        specs: list[SampleSpec] = []
+        for count, extra in zip(counts.tolist(), extras, strict=True):
+            parts: list[Part] = []
+            key, stem = "", 0
+            for _ in range(count):
+                key, stem, size, version = next(found)
+                parts.append(Part(key[stem + 1 :] or "data", prefix + key, size, version))
+            specs.append((key if whole else key[:stem], tuple(parts), extra))
+        return specs
+
+    def sizes(self, rows: Rows) -> Rows:
+        """See `SampleIndex.sizes`."""
+        objects, counts = self._objects(rows)
+        size = np.maximum(self.objects.sizes(objects), 0)
+        return np.add.reduceat(size, np.cumsum(counts) - counts) if len(counts) else size
+
+    def _objects(self, rows: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Object rows of all samples, one after the other, and how many each has."""
+        rows = np.asarray(rows, np.int64)
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self)):
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)} samples")
+        first, order = self.groups.first, self.groups.order
+        if first is None:
+            places, counts = rows, np.ones(len(rows), np.int64)
+        else:
+            starts = first[rows]
+            counts = first[rows + 1] - starts
+            places = expand(starts, counts)
+        return (places if order is None else order[places]), counts
+
+    def _fields(
+        self, rows: Rows, objects: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+    ) -> list[Mapping[str, Any]] | list[dict[str, Any]]:
+        if self._extras is not None:
+            extras = self._extras(objects[np.cumsum(counts) - counts])
+        else:
+            extras = [{} for _ in range(len(counts))]
+        if self.groups.label is not None:
+            for extra, label in zip(extras, self.groups.label[rows].tolist(), strict=True):
+                extra["class"] = label
+        return extras

@@ -1,0 +1,95 @@
+"""What is under way: a slot holds one sample, a group a few consecutive slots, a frame what several windows share.
+
+Completion is counted without locks: every target starts with a list of tokens n-1 … 0 and each arrival pops one
+(``list.pop`` is atomic); whoever pops the 0 is the last and carries on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from headrace.fetch import Ticket
+
+
+class Slot:
+    """One sample on its way. `local`: its index in this stripe. `error`: (stage, exception)."""
+
+    __slots__ = ("error", "group", "kept", "key", "leaf", "local", "sample", "tokens")
+
+    def __init__(self, key: str, leaf: int, local: int, sample: Any, tokens: list[int]) -> None:
+        self.key = key
+        self.leaf = leaf
+        self.local = local
+        self.sample: Any = sample
+        self.tokens = tokens
+        self.error: tuple[str, BaseException] | None = None
+        self.kept = True
+        self.group: Group
+
+
+class Group:
+    """Slots that travel together. `raw`: bytes fetched for them; `size`: what they hold of the byte window."""
+
+    __slots__ = ("done", "done_at", "fetched_at", "number", "raw", "size", "slots", "ticket", "tokens")
+
+    def __init__(self, number: int, slots: list[Slot], size: int) -> None:
+        self.number = number
+        self.slots = slots
+        self.size = self.raw = size
+        self.tokens = list(range(len(slots)))
+        self.done = False
+        self.fetched_at = self.done_at = 0.0
+        self.ticket: Ticket | None = None
+        for slot in slots:
+            slot.group = self
+
+    def arrived(self) -> bool:
+        """One slot has all its bytes; True for the last one."""
+        if self.tokens.pop():
+            return False
+        self.fetched_at = time.perf_counter()
+        return True
+
+
+class Frame:
+    """One sample of a window's length, shared by the windows around it and alive as long as one of them is."""
+
+    __slots__ = ("arrived", "error", "lock", "row", "sample", "tokens", "waiting")
+
+    def __init__(self, row: int, sample: dict[str, Any], tokens: list[int], lock: threading.Lock) -> None:
+        self.row = row
+        self.sample = sample
+        self.tokens = tokens
+        self.error: tuple[str, BaseException] | None = None
+        self.lock = lock
+        self.arrived = not tokens
+        self.waiting: list[Slot] = []
+
+    def join(self, slot: Slot) -> bool:
+        """Tell `slot` when all parts are here. False: they are here already."""
+        with self.lock:
+            if self.arrived:
+                return False
+            self.waiting.append(slot)
+            return True
+
+    def complete(self) -> list[Slot]:
+        """All parts are here: the slots to tell."""
+        with self.lock:
+            self.arrived = True
+            waiting, self.waiting = self.waiting, []
+        return waiting
+
+
+def join_frames(frames: list[Frame]) -> tuple[dict[str, Any], tuple[str, BaseException] | None]:
+    """A window's sample: first key, every other name with the list of its values; and the first frame's error."""
+    error = next((frame.error for frame in frames if frame.error is not None), None)
+    if error is not None:
+        return {"__key__": frames[0].sample["__key__"]}, error
+    names = dict.fromkeys(name for frame in frames for name in frame.sample if name != "__key__")
+    window: dict[str, Any] = {"__key__": frames[0].sample["__key__"]}
+    for name in names:
+        window[name] = [frame.sample.get(name) for frame in frames]
+    return window, None

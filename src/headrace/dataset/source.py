@@ -1,0 +1,105 @@
+"""Where samples come from: the seam between lists of objects and the pipeline.
+
+A `SampleIndex` answers "which objects make samples 17, 4 and 91?" from memory-mapped files; it never asks the store.
+The pipeline and the loader know nothing else about snapshots, listings and tables. `open_source` makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.base.errors import InputError
+from headrace.base.progress import SILENT, Progress
+from headrace.base.settings import Settings
+from headrace.namespace import Namespace
+from headrace.store.protocol import Store
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One object of a sample. `key` is the store's; `size` -1 and `version` None where nobody listed the object."""
+
+    name: str
+    key: str
+    size: int
+    version: str | None
+
+
+SampleSpec: TypeAlias = tuple[str, tuple[Part, ...], Mapping[str, Any]]
+"""``__key__``, parts, and extra fields: ``{"class": 3}`` or a table's columns."""
+
+
+class SampleIndex(Protocol):
+    """A fixed list of samples. Any thread may call; a fork keeps using it."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal exactly where two indices hold the same samples in the same order; a loader's state checks it."""
+        ...
+
+    @property
+    def pinned(self) -> bool:
+        """Whether an object whose ETag is no longer `Part.version` must be refused (ChangedError)."""
+        ...
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Class names by the number in ``extra["class"]``; None unless grouped by class."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def specs(self, rows: Rows) -> list[SampleSpec]:
+        """The samples at `rows` (int64, each in [0, len)), in that order; a few microseconds each.
+
+        Raises IndexError for a row out of range.
+        """
+        ...
+
+    def sizes(self, rows: Rows) -> Rows:
+        """Bytes of each sample, all its parts together; parts of unknown size count as 0."""
+        ...
+
+
+def open_source(
+    target: str,
+    *,
+    by: str = "stem",
+    namespace: Namespace,
+    on_change: str = "refuse",
+    settings: Settings,
+    progress: Progress = SILENT,
+) -> SampleIndex:
+    """The samples of a snapshot, a folder or a table.
+
+    Args:
+        namespace: where paths and URLs, and the snapshot's own source, are resolved.
+        settings: for the cache folder, its TTL and the home.
+        progress: told while a listing or an index is made; silent when this node has it.
+        target: a snapshot (``imagenet@v3``, ``imagenet@latest``), a namespace path or a URL (listed now, the listing
+            is trusted for ``cache.ttl``), or a ``.csv`` or ``.parquet`` table with a ``path`` column.
+        by: what makes one sample; see `headrace.dataset.group`.
+        on_change: what happens to an object that changed after its snapshot: ``"refuse"`` it, or ``"report"`` and
+            read the new bytes. `SampleIndex.pinned` carries the answer to the reader.
+
+    Raises:
+        InputError: bad name, grouping or table. NotFoundError: no such snapshot, or no objects.
+        CorruptError: a manifest that cannot be trusted. Any store error.
+    """
+    from headrace.dataset import opening
+
+    if on_change not in ("refuse", "report"):
+        raise InputError(f"on_change={on_change!r} is not known", hint='"refuse" or "report"')
+    return opening.open_samples(
+        target, by=by, namespace=namespace, pinned=on_change == "refuse", settings=settings, progress=progress
+    )

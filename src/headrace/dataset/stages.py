@@ -1,0 +1,56 @@
+"""What happens to a sample between fetching and batching: `map` and `filter`, in the order they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.dataset.batch import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One user function. It runs on several threads at once; decoding runs in parallel where it releases the GIL."""
+
+    kind: str
+    """``"map"`` or ``"filter"``."""
+    function: Callable[[Any], Any]
+    threads: int = 8
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}({getattr(self.function, '__qualname__', type(self.function).__name__)})"
+
+
+class StageError(Exception):
+    """The function of `stage` raised; its error is the cause. Internal: users see BadSampleError."""
+
+    def __init__(self, stage: str, error: BaseException) -> None:
+        super().__init__(stage)
+        self.stage, self.error = stage, error
+
+
+def run_stages(stages: Sequence[Stage], sample: Sample) -> tuple[Sample, bool]:
+    """(what became of the sample, whether it stays). Raises StageError."""
+    for stage in stages:
+        try:
+            if stage.kind == "map":
+                sample = stage.function(sample)
+            elif not stage.function(sample):
+                return None, False
+        except BaseException as error:
+            raise StageError(stage.name, error) from error
+    return sample, True
+
+
+def threads_of(stages_by_leaf: Sequence[Sequence[Stage]]) -> int:
+    """Decode threads for all of them: the most any stage asks for, 0 where there is no stage."""
+    return max((stage.threads for stages in stages_by_leaf for stage in stages), default=0)
+
+
+def key_in(sample: Sample, default: str) -> str:
+    """The sample's ``__key__`` for messages."""
+    if isinstance(sample, Mapping):
+        return str(sample.get("__key__", default))
+    return default

@@ -1,0 +1,344 @@
+"""`Namespace`: one tree of paths over many stores."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.base.errors import AlreadyExistsError, InputError, NotFoundError, UnsupportedError
+from headrace.base.settings import Settings
+from headrace.namespace import listing, paths
+from headrace.namespace.entry import Entry, file_entry, folder_entry
+from headrace.namespace.location import Location, Place, find
+from headrace.namespace.mounts import Mount, MountTable
+from headrace.namespace.objects import Objects
+from headrace.namespace.paths import PathLike
+from headrace.namespace.persist import remove_mount, write_mount
+from headrace.namespace.stores import Opener, Stores
+from headrace.namespace.writer import TextWriter, Writer
+from headrace.store.protocol import Buffer
+
+if TYPE_CHECKING:
+    from headrace.fetch import Fetcher
+
+
+class Namespace:
+    """The one door to bytes. Every method takes a path or a URL, and may be called from any thread.
+
+    Safe to fork and to pickle: a child opens its own connections. All methods raise only `headrace.base.errors`:
+    NotFoundError, DeniedError (ReadOnlyError before any request where the attachment is read-only), ChangedError,
+    TryAgainError, InputError; each names the path.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        fetcher: Callable[[], Fetcher] | None = None,
+        opener: Opener | None = None,
+    ) -> None:
+        settings = settings or Settings()
+        mounts = [Mount.from_table(path, table) for path, table in settings.mounts.items()]
+        self._set(settings, fetcher, opener, MountTable(mounts))
+
+    def _set(
+        self, settings: Settings, fetcher: Callable[[], Fetcher] | None, opener: Opener | None, table: MountTable
+    ) -> None:
+        self._settings = settings
+        self._given = (fetcher, opener)
+        self._table = self._loaded = table
+        self._stores = Stores(settings, opener)
+        self._objects = Objects(self._stores, self._fetcher)
+
+    @staticmethod
+    def load(settings: Settings | None = None, **seams: Any) -> Namespace:
+        """A namespace with the mounts of `settings` (default: `Settings.load()`: ``headrace.toml``, environment).
+
+        No request is made. `seams`: `fetcher`, giving what reads the bytes (default: the process's own), and `opener`,
+        opening stores (default: `headrace.store.open_store`).
+
+        Raises:
+            SettingError, InputError: a mount that cannot be; names it.
+        """
+        return Namespace(Settings.load() if settings is None else settings, **seams)
+
+    # mounts
+
+    def attach(self, path: PathLike, url: str, *, read_only: bool = False, **options: Any) -> Mount:
+        """Put the store at `url` at `path`. `options` are fields of `StoreOptions` (endpoint, profile, …). No request.
+
+        Raises:
+            InputError: bad path or URL. SettingError: unknown option. AlreadyExistsError: another store is there.
+        """
+        mount = Mount.make(path, url, options, read_only=read_only)
+        self._table = self._table.adding(mount)
+        return mount
+
+    def detach(self, path: PathLike) -> None:
+        """Take an attachment away; nothing in the store changes. Raises NotFoundError."""
+        self._table = self._table.dropping(paths.check_mount_path(path))
+
+    def mounts(self) -> list[Mount]:
+        """All attachments, by path."""
+        return sorted(self._table, key=lambda mount: mount.path)
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write what was attached and detached since this namespace was made to `file` (a ``headrace.toml``).
+
+        Raises:
+            InputError: an option holds a secret, which no file gets. SettingError, DeniedError: as `write_mount`.
+        """
+        before = {mount.path: mount for mount in self._loaded}
+        after = {mount.path: mount for mount in self._table}
+        for path, mount in after.items():
+            if before.get(path) != mount:
+                write_mount(path, mount.url, mount.options, file, read_only=mount.read_only)
+        for path in before.keys() - after.keys():
+            remove_mount(path, file)
+        self._loaded = self._table
+
+    def resolve(self, path: PathLike) -> Location:
+        """The store and key a path or URL leads to. No request; the object need not exist.
+
+        Raises:
+            NotFoundError: no store is attached there. InputError: neither path nor URL.
+        """
+        place = self._place(path)
+        store = place.open(self._stores).store
+        read_only = place.mount is not None and place.mount.read_only
+        return Location(store, place.key, place.path, read_only, place.mount, place.root)
+
+    # reading
+
+    def read(self, path: PathLike, start: int = 0, stop: int | None = None) -> memoryview:
+        """Bytes [start, stop) of an object; `stop` None or past the end: to the end.
+
+        All of one version, the present one or one seen within ``cache.ttl``.
+        """
+        if start < 0 or (stop is not None and stop < start):
+            raise InputError(f"bytes [{start}, {stop}) are no range", path=str(path))
+        return self._objects.read(self._place(path), start, stop)
+
+    def open(
+        self, path: PathLike, mode: str = "rb", *, encoding: str | None = None, newline: str | None = None
+    ) -> Any:
+        """A file. Reading (``r``): seekable, of one version, reading ahead. Writing (``w``, ``x`` for create only):
+        published whole when closed; not at all when left by an exception.
+
+        Text modes decode as UTF-8 unless `encoding` says otherwise. Appending and updating are not supported.
+
+        Raises:
+            NotFoundError: no such object, when reading.
+            AlreadyExistsError: opening with ``x``, or closing, when another was quicker.
+            UnsupportedError: another mode.
+        """
+        kind = mode.replace("b", "").replace("t", "")
+        if kind not in ("r", "w", "x") or ("b" in mode and "t" in mode):
+            raise UnsupportedError(f"mode {mode!r}", path=str(path), hint="modes are r, w and x, each with b or t")
+        if kind == "r":
+            file = self._objects.open(self._place(path))
+            return file if "b" in mode else io.TextIOWrapper(file, encoding or "utf-8", newline=newline)
+        place = self._writable(path)
+        if kind == "x":
+            self._check_absent(place)
+        writer = Writer(lambda data: self._objects.put(place, data, create=kind == "x"), place.path)
+        return writer if "b" in mode else TextWriter(writer, encoding, newline)
+
+    def stat(self, path: PathLike, *, refresh: bool = False) -> Entry:
+        """One file or folder. Where both have this name, the file; with a trailing ``/``, the folder.
+
+        Trusts what was seen within ``cache.ttl``, unless `refresh`.
+
+        Raises:
+            NotFoundError: neither.
+        """
+        place = self._place(path)
+        if self._always_folder(place):
+            return folder_entry(place.path)
+        if not place.key.endswith("/"):
+            try:
+                return file_entry(place.root, self._objects.info(place, refresh=refresh))
+            except NotFoundError:
+                pass
+        prefix = paths.as_prefix(place.key)
+        if self._leads_to_mount(place) or self._objects.is_folder(place, prefix):
+            return folder_entry(paths.folder_path(place.root, prefix))
+        raise NotFoundError("no such file or folder", path=place.path)
+
+    def exists(self, path: PathLike, *, refresh: bool = False) -> bool:
+        """Whether `stat` finds something."""
+        try:
+            self.stat(path, refresh=refresh)
+        except NotFoundError:
+            return False
+        return True
+
+    def list(self, path: PathLike, *, refresh: bool = False) -> list[Entry]:
+        """What is in a folder, sorted by name; of a file, the file itself. `refresh` as in `stat`.
+
+        Raises:
+            NotFoundError: neither.
+        """
+        place = self._place(path)
+        attached = self._table.children(place.folder) if place.in_tree else {}
+        if place.url is None:
+            if not attached and place.path != "/":
+                raise place.unattached()
+            return [folder_entry(paths.join(place.folder, name)) for name in attached]
+        opened = place.open(self._stores)
+        prefix = paths.as_prefix(place.key)
+        folder = None if refresh else opened.metadata.folder(prefix)
+        if folder is None:
+            folder = opened.store.list_folder(prefix)
+            opened.metadata.keep_folder(prefix, folder)
+        entries = listing.folder_entries(place.root, folder, attached, place.folder)
+        if not entries and place.key:
+            found = self.stat(place.path, refresh=refresh)
+            return [found] if found.is_file else []
+        return entries
+
+    def walk(self, path: PathLike) -> Iterator[Entry]:
+        """Every file below a folder, across nested mounts; of a file, the file itself. Streams, and is never cached.
+
+        In UTF-8 byte order of paths wherever the stores keep to it.
+
+        Raises, at the first step:
+            NotFoundError: neither file nor folder.
+        """
+        place = self._place(path)
+        entries = self._walk(place)
+        first = next(entries, None)
+        if first is not None:
+            yield first
+            yield from entries
+        elif not self._always_folder(place) and not self._leads_to_mount(place):
+            found = self.stat(place.path)
+            if found.is_file:
+                yield found
+
+    # writing
+
+    def write(self, path: PathLike, data: Buffer, *, if_match: str | None = None, create: bool = False) -> Entry:
+        """Write a whole object, atomically. `create`: only if absent. `if_match`: only over that ETag.
+
+        Raises:
+            AlreadyExistsError, ChangedError: the condition failed. UnsupportedError: the store cannot promise it.
+        """
+        place = self._writable(path)
+        return file_entry(place.root, self._objects.put(place, data, if_match=if_match, create=create))
+
+    def copy(self, source: PathLike, target: PathLike) -> None:
+        """Copy one object to exactly the path `target`: by the store itself inside one store, else through here.
+
+        Raises:
+            NotFoundError: no such source. ChangedError: it changed while it was copied, and nothing was written.
+        """
+        there = self._writable(target)
+        self._objects.copy(self._place(source), there)
+
+    def delete(self, path: PathLike | Iterable[PathLike], *, recursive: bool = False) -> None:
+        """Delete one object, or many. An absent one is no error. `recursive`: and all below a folder of that name.
+
+        Raises:
+            ReadOnlyError: one of them is under a read-only attachment; then none is deleted.
+        """
+        wanted = [path] if isinstance(path, (str, os.PathLike)) else path
+        if not recursive:
+            self._objects.delete([self._writable(each) for each in wanted])
+            return
+        for place in [place for each in wanted for place in self._deletable(each)]:
+            points = self._table.below(place.folder) if place.in_tree else []
+            hidden = [paths.key_below(place.root, point.path) for point in points]
+            self._objects.delete_below(place, hidden)
+
+    # the rest
+
+    def refresh(self) -> None:
+        """Forget every listing and version seen: the next question is asked of the stores."""
+        self._stores.refresh()
+
+    def close(self) -> None:
+        """Release connections; a later call opens them again. Also at the end of a ``with`` block."""
+        self._stores.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Namespace({', '.join(f'{mount.path} → {mount.url}' for mount in self.mounts())})"
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        mounts = [(m.path, m.url, dict(m.options), m.read_only) for m in self._table]
+        return {"settings": self._settings, "fetcher": self._given[0], "opener": self._given[1], "mounts": mounts}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        mounts = [Mount.make(path, url, options, read_only=ro) for path, url, options, ro in state["mounts"]]
+        self._set(state["settings"], state["fetcher"], state["opener"], MountTable(mounts))
+
+    def _fetcher(self) -> Fetcher:
+        given = self._given[0]
+        if given is not None:
+            return given()
+        from headrace.fetch import default_fetcher
+
+        return default_fetcher(self._settings)
+
+    def _place(self, path: PathLike) -> Place:
+        return find(self._table, self._settings.stores, path)
+
+    def _writable(self, path: PathLike) -> Place:
+        place = self._place(path)
+        place.check_writable()
+        return place
+
+    def _deletable(self, path: PathLike) -> list[Place]:
+        """The place and every mount point below it, once all of them are known to be writable."""
+        place = self._place(path)
+        if place.in_tree:
+            nested = [self._place(mount.path) for mount in self._table.under(place.folder)]
+        else:
+            url = paths.trim_url(place.path)
+            nested = [self._place(mount.url) for mount in self._table if paths.is_below(mount.url, url)]
+        for each in (place, *nested):
+            if each.url is not None or not nested:
+                each.check_writable(root=True)
+        return [each for each in (place, *(nested if place.in_tree else ())) if each.url is not None]
+
+    def _check_absent(self, place: Place) -> None:
+        try:
+            self._objects.head(place)
+        except NotFoundError:
+            return
+        raise AlreadyExistsError("exists already", path=place.path, hint="open it with w to overwrite it")
+
+    def _always_folder(self, place: Place) -> bool:
+        """Roots of stores, and what is no store but leads to one, are folders whatever the stores hold."""
+        if place.url is None:
+            return place.path == "/" or self._leads_to_mount(place)
+        return place.key == ""
+
+    def _leads_to_mount(self, place: Place) -> bool:
+        return place.in_tree and bool(self._table.below(place.folder))
+
+    def _walk(self, place: Place) -> Iterator[Entry]:
+        nested = [mount.path for mount in self._table.below(place.folder)] if place.in_tree else []
+
+        def walk_mount(path: str) -> Iterator[Entry]:
+            return self._walk(self._place(path))
+
+        if place.url is None:
+            if not nested and place.path != "/":
+                raise place.unattached()
+            for path in nested:
+                yield from walk_mount(path)
+            return
+        pages = place.open(self._stores).store.list(paths.as_prefix(place.key))
+        if nested:
+            yield from listing.files_around(place.root, pages, nested, walk_mount)
+        else:
+            yield from listing.files(place.root, pages)

@@ -1,0 +1,255 @@
+"""Every other protocol (``sftp://``, ``webhdfs://``, ``hdfs://``, ``ftp://``, …) through its fsspec file system.
+
+Such stores promise little: no ETags, no conditions, a listing is a walk. A write goes to a hidden name and is moved
+into place; where moving cannot overwrite, the old file is removed first, which readers may notice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from headrace.base.errors import (
+    ChangedError,
+    HeadraceError,
+    InputError,
+    NotFoundError,
+    UnsupportedError,
+)
+from headrace.store.backends.errors import from_fsspec
+from headrace.store.protocol import Blob, Buffer, Capabilities, Folder, ObjectInfo, Store, StoreOptions
+from headrace.store.retry import Patience, persist
+from headrace.store.url import StoreUrl
+
+_ODD = re.compile(r"\x00|(?:^|/)\.{1,2}(?:/|\Z)|//|\A/|/\Z|\A\Z")
+_HIDDEN = ".headrace-tmp-"
+_PAGE = 1000
+_EXTRA: Final = {"sftp": "sftp", "ssh": "sftp"}
+"""Protocols whose package is an extra of ours."""
+_SEEN = Capabilities(
+    has_etag=False, create_only_put=False, conditional_put=False, conditional_get=False, start_after=False
+)
+
+
+class FsspecStore(Store):
+    """A folder of an fsspec file system.
+
+    Any thread: calls are serialised unless the file system is asynchronous inside. Fork-safe: a child opens its own.
+    """
+
+    def __init__(self, url: StoreUrl, options: StoreOptions) -> None:
+        self.url = str(url)
+        self._options = options
+        self._patience = Patience(options.timeout_s, options.retries)
+        self._lock = threading.RLock()
+        self._opened: tuple[int, Any, str] | None = None
+        self._open()  # so that a missing package is told at once
+
+    def __repr__(self) -> str:
+        return f"FsspecStore({self.url!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return _SEEN
+
+    def _open(self) -> tuple[Any, str]:
+        """The file system and the root's path in it."""
+        opened = self._opened
+        if opened is not None and opened[0] == os.getpid():
+            return opened[1], opened[2]
+        from fsspec.core import url_to_fs
+
+        protocol = self.url.partition("://")[0]
+        try:
+            fs, root = url_to_fs(self.url, **_arguments(self._options))
+        except ImportError as error:
+            hint = f"pip install 'headrace[{_EXTRA[protocol]}]'" if protocol in _EXTRA else f"{error}"
+            raise UnsupportedError(f"the package for {protocol}:// is missing", path=self.url, hint=hint) from error
+        except ValueError as error:
+            if "rotocol not known" not in str(error):
+                raise from_fsspec(self.url, error) from error
+            hint = "s3, gs, az, http, file, memory, and what fsspec knows"
+            raise InputError(f"unknown kind of store {protocol}://", path=self.url, hint=hint) from error
+        except Exception as error:
+            raise from_fsspec(self.url, error) from error
+        self._opened = (os.getpid(), fs, str(root).rstrip("/"))
+        self._lock = threading.RLock()
+        return fs, self._opened[2]
+
+    def _file(self, key: str) -> str:
+        if _ODD.search(key):
+            raise UnsupportedError(
+                f"this kind of store cannot express the key {key!r}",
+                path=self.url,
+                hint="such keys live in object stores only",
+            )
+        return f"{self._open()[1]}/{key}"
+
+    def _path(self, key: str) -> str:
+        return f"{self.url}/{key}"
+
+    def _do(self, key: str, name: str, *arguments: Any, **named: Any) -> Any:
+        """One call of the file system, tried again while that may help."""
+
+        def attempt(_: float) -> Any:
+            fs = self._open()[0]
+            try:
+                if getattr(fs, "async_impl", False):
+                    return getattr(fs, name)(*arguments, **named)
+                with self._lock:
+                    return getattr(fs, name)(*arguments, **named)
+            except Exception as error:
+                raise from_fsspec(self._path(key), error) from error
+
+        return persist(self._patience, attempt)
+
+    def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
+        info = self.head(key)
+        if if_match is not None and info.version != if_match:
+            raise ChangedError("the object has changed", path=self._path(key))
+        if not 0 <= start <= info.size:
+            raise InputError(f"the range starts at {start}, the object ends at {info.size}", path=self._path(key))
+        stop = info.size if stop is None else min(stop, info.size)
+        if stop <= start:
+            return Blob(memoryview(b""), info)
+        data = self._do(key, "cat_file", self._file(key), start=start or None, end=None if stop == info.size else stop)
+        return Blob(memoryview(data), info)
+
+    def head(self, key: str) -> ObjectInfo:
+        found = self._do(key, "info", self._file(key))
+        if found.get("type") == "directory":
+            raise NotFoundError("is a folder, not an object", path=self._path(key))
+        return _info(key, found)
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        if create or if_match is not None or metadata:
+            raise UnsupportedError("this kind of store promises no conditional writes", path=self._path(key))
+        target = self._file(key)
+        folder = target.rpartition("/")[0]
+        temporary = f"{folder}/{_HIDDEN}{secrets.token_hex(8)}"
+        self._do(key, "makedirs", folder, exist_ok=True)
+        self._do(key, "pipe_file", temporary, bytes(data))
+        try:
+            self._move(key, temporary, target)
+        except HeadraceError:
+            self._remove(key, temporary)
+            raise
+        return self.head(key)
+
+    def _move(self, key: str, temporary: str, target: str) -> None:
+        if self._exists(key):
+            self._remove(key, target)
+        self._do(key, "mv", temporary, target)
+
+    def _exists(self, key: str) -> bool:
+        try:
+            self.head(key)
+        except NotFoundError as error:
+            if "folder" in error.reason:
+                raise UnsupportedError("a name cannot be a file and a folder at once", path=self._path(key)) from error
+            return False
+        return True
+
+    def _remove(self, key: str, file: str) -> None:
+        try:
+            self._do(key, "rm_file", file)
+        except NotFoundError:
+            pass
+
+    def copy(self, source: str, target: str) -> None:
+        blob = self.get(source)
+        if source != target:
+            self.put(target, blob.data)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._remove(key, self._file(key))
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
+        folder = prefix.rpartition("/")[0]
+        if folder and _ODD.search(folder):
+            return
+        page: list[ObjectInfo] = []
+        for info in self._walk(f"{folder}/" if folder else "", prefix):
+            if start_after is not None and info.key <= start_after:
+                continue
+            page.append(info)
+            if len(page) == _PAGE:
+                yield page
+                page = []
+        if page:
+            yield page
+
+    def _walk(self, base: str, prefix: str) -> Iterator[ObjectInfo]:
+        """Depth first in key order: a folder sorts as its name with ``/``."""
+        for name, found in self._entries(base):
+            key = base + name
+            if not (key.startswith(prefix) or (name.endswith("/") and prefix.startswith(key))):
+                continue
+            if name.endswith("/"):
+                yield from self._walk(key, prefix)
+            else:
+                yield _info(key, found)
+
+    def _entries(self, base: str) -> list[tuple[str, Mapping[str, Any]]]:
+        root = self._open()[1]
+        try:
+            found = self._do(base, "ls", f"{root}/{base}".rstrip("/") or "/", detail=True, refresh=True)
+        except NotFoundError:
+            return []
+        entries: list[tuple[str, Mapping[str, Any]]] = []
+        for one in found:
+            name = str(one["name"]).rstrip("/").rpartition("/")[2]
+            if name in ("", ".", "..") or name.startswith(_HIDDEN):
+                continue
+            entries.append((f"{name}/" if one.get("type") == "directory" else name, one))
+        return sorted(entries, key=lambda entry: entry[0])
+
+    def list_folder(self, prefix: str = "") -> Folder:
+        if prefix and (not prefix.endswith("/") or _ODD.search(prefix[:-1])):
+            return Folder((), ())
+        entries = self._entries(prefix)
+        folders = tuple(prefix + name for name, _ in entries if name.endswith("/"))
+        return Folder(folders, tuple(_info(prefix + name, one) for name, one in entries if not name.endswith("/")))
+
+
+def _arguments(options: StoreOptions) -> dict[str, Any]:
+    """Names most fsspec file systems share; `extra` goes through as it is."""
+    named: dict[str, Any] = dict(options.extra)
+    if options.access_key_id:
+        named.setdefault("username", options.access_key_id)
+    if options.secret_access_key:
+        named.setdefault("password", options.secret_access_key)
+    return named
+
+
+def _info(key: str, found: Mapping[str, Any]) -> ObjectInfo:
+    for name in ("mtime", "modified", "last_modified", "LastModified", "created", "modify"):
+        if found.get(name) is not None:
+            return ObjectInfo(key, int(found.get("size") or 0), None, _time_us(found[name]))
+    return ObjectInfo(key, int(found.get("size") or 0))
+
+
+def _time_us(value: object) -> int:
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return round(aware.timestamp() * 1_000_000)
+    if isinstance(value, (int, float)):
+        return round(value * 1000 if value > 1e11 else value * 1_000_000)  # webhdfs counts milliseconds
+    try:
+        return _time_us(datetime.fromisoformat(str(value)))
+    except ValueError:
+        return 0

@@ -1,0 +1,205 @@
+"""``http://`` and ``https://``: plain web servers. Reading is ours; listing and writing go by WebDAV where the server
+has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import obstore
+
+from headrace.base.errors import ChangedError, CredentialsError, HeadraceError, InputError, UnsupportedError
+from headrace.store.backends.errors import from_http
+from headrace.store.backends.objects import ObjectStore, client_options, retry_config
+from headrace.store.backends.s3 import info_of, quoted
+from headrace.store.backends.s3api import tls_context
+from headrace.store.backends.transport import Answer, Transport
+from headrace.store.protocol import (
+    Blob,
+    Buffer,
+    Capabilities,
+    Endpoint,
+    Folder,
+    ObjectInfo,
+    Store,
+    StoreOptions,
+)
+from headrace.store.retry import Patience, persist
+from headrace.store.url import StoreUrl
+
+_LIST_HINT = "only WebDAV servers list; name objects by URL, or give a table of paths to Dataset.open"
+
+
+class HttpWire:
+    """Plain GETs, nothing signed."""
+
+    def __init__(self, endpoint: Endpoint, base: str, host: str, url: str) -> None:
+        self._endpoint = endpoint
+        self._base = base
+        self._tail = f" HTTP/1.1\r\nhost: {host}\r\naccept-encoding: identity\r\n"
+        self._url = url
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self._endpoint
+
+    def head(self, method: str, key: str, extra: str = "") -> bytes:
+        """The complete head of any request without a body."""
+        return f"{method} {self._base}{quote(key, safe='/~')}{self._tail}{extra}\r\n".encode()
+
+    def request(self, key: str, start: int, stop: int | None, if_match: str | None) -> bytes:
+        """See `headrace.store.protocol.Wire`. A weak ETag is no condition (RFC 9110, 13.1.1): compare the answer's."""
+        extra = ""
+        if start or stop is not None:
+            extra = f"range: bytes={start}-{'' if stop is None else stop - 1}\r\n"
+        if if_match is not None and not if_match.startswith("W/"):
+            extra += f"if-match: {quoted(if_match)}\r\n"
+        return self.head("GET", key, extra)
+
+    def error(self, key: str, status: int, body: bytes) -> HeadraceError:
+        """See `headrace.store.protocol.Wire`."""
+        if status in (301, 302, 303, 307, 308):
+            return UnsupportedError("the server redirects", path=f"{self._url}/{key}", hint="name the final URL")
+        failure = from_http(f"{self._url}/{key}", status, body)
+        if isinstance(failure, CredentialsError):
+            failure.hint = "headrace reads public web servers only"
+        return failure
+
+    def refresh(self) -> bool:
+        """Nothing to refresh."""
+        return False
+
+
+class HttpStore(Store):
+    """A folder of a web server. Any thread; reading is fork-safe."""
+
+    def __init__(self, url: StoreUrl, options: StoreOptions) -> None:
+        self.url = str(url)
+        host, port = _split(url)
+        tls = tls_context(options, self.url) if url.scheme == "https" else None
+        endpoint = Endpoint(host, port, tls)
+        base = "/" + "".join(f"{quote(part, safe='~%')}/" for part in url.prefix.split("/") if url.prefix)
+        self._wire = HttpWire(endpoint, base, url.place, self.url)
+        self._transport = Transport(endpoint, options.connect_timeout_s, max(1.0, options.timeout_s / 4))
+        self._patience = Patience(options.timeout_s, options.retries)
+        self._options = options
+        self._dav: ObjectStore | None = None
+        self._place = url
+        self._capabilities = Capabilities()
+
+    def __repr__(self) -> str:
+        return f"HttpStore({self.url!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    def record(self, seen: Capabilities) -> None:
+        self._capabilities = seen
+
+    def wire(self) -> HttpWire:
+        return self._wire
+
+    def _call(self, key: str, head: bytes) -> Answer:
+        def attempt(deadline: float) -> Answer:
+            answer = self._transport.exchange(f"{self.url}/{key}", head, deadline=deadline)
+            if answer.status not in (200, 206):
+                raise self._wire.error(key, answer.status, bytes(answer.body[:65536]))
+            return answer
+
+        return persist(self._patience, attempt)
+
+    def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
+        if start < 0 or (stop is not None and stop <= start):
+            return self._empty(key, start, if_match)
+        try:
+            answer = self._call(key, self._wire.request(key, start, stop, if_match))
+        except InputError as error:
+            if "range" not in error.reason:
+                raise
+            return self._empty(key, start, if_match)
+        info = info_of(key, answer)
+        if if_match is not None and info.version != if_match:
+            raise ChangedError("the object has changed", path=f"{self.url}/{key}")
+        if answer.status == 200 and (start or stop is not None):
+            return Blob(answer.body[start:stop], info)
+        return Blob(answer.body, info)
+
+    def _empty(self, key: str, start: int, if_match: str | None) -> Blob:
+        info = self.head(key)
+        if if_match is not None and info.version != if_match:
+            raise ChangedError("the object has changed", path=f"{self.url}/{key}")
+        if not 0 <= start <= info.size:
+            raise InputError(f"the range starts at {start}, the object ends at {info.size}", path=f"{self.url}/{key}")
+        return Blob(memoryview(b""), info)
+
+    def head(self, key: str) -> ObjectInfo:
+        return info_of(key, self._call(key, self._wire.head("HEAD", key)))
+
+    @property
+    def _webdav(self) -> ObjectStore:
+        if self._dav is None:
+            backend: Any = obstore.store.HTTPStore.from_url(
+                self.url,
+                client_options=client_options(self._options, self.url),
+                retry_config=retry_config(self._options),
+            )
+            self._dav = ObjectStore(StoreUrl(self._place.scheme, self._place.place, ""), backend)
+            self._dav.url = self.url
+        return self._dav
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
+        try:
+            yield from self._webdav.list(prefix, start_after=start_after)
+        except HeadraceError as error:
+            raise self._no_dav(error) from error
+
+    def list_folder(self, prefix: str = "") -> Folder:
+        try:
+            return self._webdav.list_folder(prefix)
+        except HeadraceError as error:
+            raise self._no_dav(error) from error
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        if if_match is not None or create or metadata:
+            raise UnsupportedError("web servers promise no conditional writes", path=f"{self.url}/{key}")
+        try:
+            return self._webdav.put(key, data)
+        except HeadraceError as error:
+            raise self._no_dav(error) from error
+
+    def copy(self, source: str, target: str) -> None:
+        self._webdav.copy(source, target)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self._webdav.delete(keys)
+
+    def _no_dav(self, error: HeadraceError) -> HeadraceError:
+        """Most web servers answer 405 or a page that is no WebDAV."""
+        if isinstance(error.__cause__, OSError) or error.code in ("unreachable", "deadline", "credentials"):
+            return error
+        return InputError("this web server does not do that", path=error.path, hint=_LIST_HINT)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+def _split(url: StoreUrl) -> tuple[str, int]:
+    host, colon, port = url.place.rpartition(":")
+    if not colon or url.place.endswith("]"):
+        return url.place.strip("[]"), 443 if url.scheme == "https" else 80
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise InputError(
+            f"{port!r} is not a port", path=str(url), hint=f"write it like {url.scheme}://host:8080/folder"
+        )
+    return host.strip("[]"), int(port)

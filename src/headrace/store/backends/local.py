@@ -1,0 +1,327 @@
+"""``file://``: a folder whose files are the objects.
+
+Symbolic links are followed, in reading and in listing, also out of the folder: a data set is often a folder of
+links. A link to one of its own parents is listed once, not for ever; a dangling one is not an object. Writing to a
+key replaces a link, not what it points to. A write is a hidden temporary file, synced and renamed, so no reader
+sees half of it and a crash leaves at most a file that is never listed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+from headrace.base.errors import (
+    AlreadyExistsError,
+    ChangedError,
+    DeadlineError,
+    HeadraceError,
+    InputError,
+    NotFoundError,
+    UnsupportedError,
+)
+from headrace.store.backends.errors import from_os
+from headrace.store.protocol import Blob, Buffer, Capabilities, Folder, ObjectInfo, Store, StoreOptions
+from headrace.store.url import StoreUrl
+
+_HIDDEN = ".headrace-tmp-"
+_PAGE = 1000
+_FOLDER_RACES = 5
+_SEEN = Capabilities(
+    has_etag=False, create_only_put=True, conditional_put=True, conditional_get=True, start_after=True, etag_is_md5=None
+)
+
+
+class LocalStore(Store):
+    """Files below one folder. Any thread, fork-safe. Versions are ``size-mtime_us``; there are no ETags."""
+
+    def __init__(self, url: StoreUrl, options: StoreOptions) -> None:
+        self.url = str(url)
+        self._folder = url.prefix
+        self._timeout_s = options.timeout_s
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.url!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return _SEEN
+
+    @property
+    def local_root(self) -> str | None:
+        return self._folder
+
+    def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
+        try:
+            descriptor = os.open(self._file(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                info = _info(key, os.fstat(descriptor), self._path(key))
+                self._check_range(key, info, start)
+                if if_match is not None and info.version != if_match:
+                    raise ChangedError("the file has changed", path=self._path(key))
+                return Blob(_read(descriptor, start, info.size if stop is None else min(stop, info.size)), info)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise from_os(self._path(key), error) from error
+
+    def _check_range(self, key: str, info: ObjectInfo, start: int) -> None:
+        if not 0 <= start <= info.size:
+            raise InputError(f"the range starts at {start}, the file ends at {info.size}", path=self._path(key))
+
+    def head(self, key: str) -> ObjectInfo:
+        try:
+            return _info(key, os.stat(self._file(key)), self._path(key))
+        except OSError as error:
+            raise from_os(self._path(key), error) from error
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        if metadata:
+            raise UnsupportedError("files hold no metadata", path=self._path(key))
+        target = self._file(key)
+        try:
+            for _ in range(_FOLDER_RACES):
+                try:
+                    return self._publish(key, target, data, if_match, create)
+                except FileNotFoundError:
+                    continue  # a deletion took the emptied folder away between making it and writing into it
+            return self._publish(key, target, data, if_match, create)
+        except FileExistsError as error:
+            if create and error.filename2 == target:
+                raise AlreadyExistsError("already exists", path=self._path(key)) from error
+            raise self._clash(key, error) from error
+        except OSError as error:
+            raise self._clash(key, error) from error
+
+    def _publish(self, key: str, target: str, data: Buffer, if_match: str | None, create: bool) -> ObjectInfo:
+        folder = os.path.dirname(target)
+        temporary = os.path.join(folder, _HIDDEN + secrets.token_hex(8))
+        os.makedirs(folder, exist_ok=True)
+        try:
+            info = _write(temporary, data, key)
+            with self._locked(folder, key):
+                if if_match is not None:
+                    self._must_match(key, if_match)
+                if create:
+                    os.link(temporary, target)
+                else:
+                    os.replace(temporary, target)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+        return info
+
+    def _must_match(self, key: str, if_match: str) -> None:
+        try:
+            version = self.head(key).version
+        except NotFoundError as error:
+            raise ChangedError("the file is gone", path=self._path(key)) from error
+        if version != if_match:
+            raise ChangedError("the file has changed", path=self._path(key))
+
+    def _clash(self, key: str, error: OSError) -> HeadraceError:
+        if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY):
+            return UnsupportedError(
+                "on a disk a name cannot be a file and a folder at once", path=self._path(key), hint="use another key"
+            )
+        return from_os(self._path(key), error)
+
+    @contextmanager
+    def _locked(self, folder: str, key: str) -> Generator[None]:
+        """One writer at a time publishes in a folder: what makes check-then-rename one step, on this machine."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise DeadlineError("another writer holds the folder", path=self._path(key)) from None
+                    time.sleep(0.002)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def copy(self, source: str, target: str) -> None:
+        blob = self.get(source)
+        if source != target:
+            self.put(target, blob.data)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            try:
+                os.unlink(self._file(key))
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                continue
+            except OSError as error:
+                raise from_os(self._path(key), error) from error
+            self._prune(os.path.dirname(key))
+
+    def _prune(self, folder: str) -> None:
+        """Folders that a deletion has emptied go too, as in a bucket."""
+        while folder:
+            try:
+                os.rmdir(os.path.join(self._folder, folder))
+            except OSError:
+                return
+            folder = os.path.dirname(folder)
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
+        folder, _, _ = prefix.rpartition("/")
+        if folder and self._inexpressible(folder):
+            return
+        base = f"{folder}/" if folder else ""
+        page: list[ObjectInfo] = []
+        for info in self._walk(os.path.join(self._folder, folder), base, prefix, start_after or "", ()):
+            page.append(info)
+            if len(page) == _PAGE:
+                yield page
+                page = []
+        if page:
+            yield page
+
+    def list_folder(self, prefix: str = "") -> Folder:
+        if prefix and (not prefix.endswith("/") or self._inexpressible(prefix[:-1])):
+            return Folder((), ())
+        folders: list[str] = []
+        objects: list[ObjectInfo] = []
+        for name, entry, is_folder in self._scan(os.path.join(self._folder, prefix)):
+            if is_folder:
+                folders.append(prefix + name)
+            elif (info := _listed(prefix + name, entry)) is not None:
+                objects.append(info)
+        return Folder(tuple(folders), tuple(objects))
+
+    def _walk(
+        self, folder: str, base: str, prefix: str, after: str, above: tuple[tuple[int, int], ...]
+    ) -> Iterator[ObjectInfo]:
+        """Depth first. A folder sorts as its name with ``/``, which gives the order of whole keys."""
+        try:
+            status = os.stat(folder)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return
+            raise from_os(f"file://{folder}", error) from error
+        mark = (status.st_dev, status.st_ino)
+        if mark in above:
+            return
+        for name, entry, is_folder in self._scan(folder):
+            key = base + name
+            if not (key.startswith(prefix) or (is_folder and prefix.startswith(key))):
+                continue
+            if is_folder:
+                if key > after or after.startswith(key):
+                    yield from self._walk(entry.path, key, prefix, after, (*above, mark))
+            elif key > after and (info := _listed(key, entry)) is not None:
+                yield info
+
+    def _scan(self, folder: str) -> list[tuple[str, os.DirEntry[str], bool]]:
+        """The entries of a folder in key order: (name, ending in ``/`` for folders; entry; is it a folder)."""
+        found: list[tuple[str, os.DirEntry[str], bool]] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith(_HIDDEN):
+                        continue
+                    is_folder = entry.is_dir()
+                    found.append((entry.name + "/" if is_folder else entry.name, entry, is_folder))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return []
+            raise from_os(f"file://{folder}", error) from error
+        # Code points sort as UTF-8 bytes do, but for the surrogates that stand for bytes that are not UTF-8.
+        found.sort(key=lambda item: item[0])
+        for name, _, _ in found:
+            if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+                raise UnsupportedError(
+                    f"holds a name that is not UTF-8: {os.fsencode(name)!r}", path=f"file://{folder}", hint="rename it"
+                )
+        return found
+
+    def _path(self, key: str) -> str:
+        return f"{self.url}/{key}"
+
+    def _inexpressible(self, key: str) -> str | None:
+        """Why a key can be no file name, or None."""
+        if "\0" in key or not key:
+            return "the empty key" if not key else "NUL"
+        parts = key.split("/")
+        if "" in parts:
+            return "an empty part between or beside slashes"
+        if "." in parts or ".." in parts:
+            return "a part '.' or '..'"
+        if any(part.startswith(_HIDDEN) for part in parts):
+            return f"a part that starts with {_HIDDEN}"
+        if any(len(os.fsencode(part)) > 255 for part in parts):
+            return "a part longer than 255 bytes"
+        return None
+
+    def _file(self, key: str) -> str:
+        try:
+            reason = self._inexpressible(key)
+        except UnicodeEncodeError:
+            reason = "characters that are not UTF-8"
+        if reason is not None:
+            raise UnsupportedError(
+                f"a file cannot be named {key!r}: {reason}", path=self.url, hint="such keys live in object stores only"
+            )
+        return f"{self._folder}/{key}" if self._folder != "/" else f"/{key}"
+
+
+def _info(key: str, status: os.stat_result, path: str) -> ObjectInfo:
+    if stat.S_ISDIR(status.st_mode):
+        raise NotFoundError("is a folder, not an object", path=path)
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsupportedError("is neither a file nor a folder", path=path)
+    return ObjectInfo(key, status.st_size, None, status.st_mtime_ns // 1000)
+
+
+def _listed(key: str, entry: os.DirEntry[str]) -> ObjectInfo | None:
+    """What a listing tells of an entry; None if it is no object (socket, dangling link, just deleted)."""
+    try:
+        status = entry.stat()
+    except OSError:
+        return None
+    return ObjectInfo(key, status.st_size, None, status.st_mtime_ns // 1000) if stat.S_ISREG(status.st_mode) else None
+
+
+def _read(descriptor: int, start: int, stop: int) -> memoryview:
+    data = np.empty(max(0, stop - start), np.uint8).data
+    done = 0
+    while done < len(data):
+        count = os.preadv(descriptor, [data[done:]], start + done)
+        if count == 0:  # cut shorter while being read
+            return data[:done]
+        done += count
+    return data
+
+
+def _write(temporary: str, data: Buffer, key: str) -> ObjectInfo:
+    view = memoryview(data).cast("B")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        done = 0
+        while done < len(view):
+            done += os.write(descriptor, view[done:])
+        os.fsync(descriptor)
+        return _info(key, os.fstat(descriptor), temporary)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,397 @@
+"""``s3://``: any S3 service, spoken to in our own signed HTTP/1.1, so that every key reaches the server as written.
+
+Source: Amazon S3 API Reference. Not obstore, because it normalises keys, cannot list odd ones and its runtime does
+not promise to survive a fork; not botocore, because of its cost (see `README.md` in the room above).
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from urllib.parse import unquote
+
+from headrace.base.errors import (
+    AlreadyExistsError,
+    ChangedError,
+    DeniedError,
+    HeadraceError,
+    InputError,
+    NotFoundError,
+    UnsupportedError,
+)
+from headrace.store.backends import s3upload, s3xml
+from headrace.store.backends.errors import from_http
+from headrace.store.backends.s3api import ContestedError, S3Api
+from headrace.store.backends.sigv4 import quote_path
+from headrace.store.backends.transport import Answer
+from headrace.store.probe import PREFIX, probe_condition, probe_exact_keys
+from headrace.store.protocol import (
+    Blob,
+    Buffer,
+    Capabilities,
+    Endpoint,
+    Folder,
+    ObjectInfo,
+    Store,
+    StoreOptions,
+)
+from headrace.store.url import StoreUrl
+
+_DELETE_AT_ONCE = 1000
+_ODD = re.compile(r"//|\A/|/\Z|(?:\A|/)\.{1,2}(?:/|\Z)")
+_ODD_HINT = "use keys without '//', '.' or '..' parts, or '/' at an end"
+_SINGLE_PUT = 5 << 30
+_AWS = Capabilities(
+    has_etag=True,
+    create_only_put=True,
+    conditional_put=True,
+    conditional_get=True,
+    start_after=True,
+    etag_is_md5=None,
+    exact_keys=True,
+)
+"""Amazon documents these; every other server is asked."""
+
+
+class S3Wire:
+    """The store as plain GETs. One thread at a time may not be assumed: any thread."""
+
+    def __init__(self, api: S3Api, root: str, url: str) -> None:
+        self._api = api
+        self._url = url
+        self._base = api.address.base + root
+        self._get = api.signer.get
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self._api.address.endpoint
+
+    def request(self, key: str, start: int, stop: int | None, if_match: str | None) -> bytes:
+        """See `headrace.store.protocol.Wire`."""
+        extra = ""
+        if start or stop is not None:
+            extra = f"range: bytes={start}-{'' if stop is None else stop - 1}\r\n"
+        if if_match is not None:
+            extra += f"if-match: {quoted(if_match)}\r\n"
+        return self._get(self._base + key, extra)
+
+    def error(self, key: str, status: int, body: bytes) -> HeadraceError:
+        """See `headrace.store.protocol.Wire`."""
+        return self._api.error(f"{self._url}/{key}", status, body)
+
+    def refresh(self) -> bool:
+        """See `headrace.store.protocol.Wire`."""
+        return self._api.renew()
+
+
+class S3Store(Store):
+    """One bucket, or a prefix of one. Any thread, fork-safe. See `headrace.store.protocol.Store` for every method."""
+
+    def __init__(self, url: StoreUrl, options: StoreOptions) -> None:
+        self.url = str(url)
+        self._root = url.root
+        self._options = options
+        self._api = S3Api(url.place, options, self.url)
+        self._wire = S3Wire(self._api, self._root, self.url)
+        self._capabilities = _AWS if self._api.address.is_aws else Capabilities()
+        self._plus: bool | None = True if self._api.address.is_aws else None
+
+    def __repr__(self) -> str:
+        return f"S3Store({self.url!r}, endpoint={self._api.address.url!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    def record(self, seen: Capabilities) -> None:
+        self._capabilities = seen
+
+    @property
+    def identity(self) -> str:
+        return f"{self.url}@{self._api.address.url}"
+
+    def wire(self) -> S3Wire:
+        return self._wire
+
+    def _path(self, key: str) -> str:
+        return f"{self.url}/{key}"
+
+    def _full(self, key: str) -> str:
+        """The key in the bucket, for reading. Refused where the server is known to take it for a tidier one."""
+        if self._capabilities.exact_keys is False and _ODD.search(key.removesuffix("/")):
+            raise self._mixed_up(key)
+        return self._root + key
+
+    def _full_to_write(self, key: str, *, marker: bool = False) -> str:
+        """The key in the bucket, for writing. An odd one only where the server was seen to keep it exactly.
+
+        `marker`: an empty object, or a deletion; then a slash at the end is safe everywhere.
+        """
+        if _ODD.search(key.removesuffix("/") if marker else key):
+            if self._capabilities.exact_keys is None:
+                self.record(dataclasses.replace(self._capabilities, exact_keys=probe_exact_keys(self)))
+            if self._capabilities.exact_keys is False:
+                raise self._mixed_up(key)
+        return self._root + key
+
+    def _mixed_up(self, key: str) -> UnsupportedError:
+        reason = f"this server does not keep the key {key!r} apart from others"
+        return UnsupportedError(reason, path=self.url, hint=_ODD_HINT)
+
+    def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
+        full = self._full(key)
+        if start < 0 or (stop is not None and stop <= start):
+            return self._empty(key, start, if_match)
+        headers: dict[str, str] = {}
+        if start or stop is not None:
+            headers["range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
+        if if_match is not None:
+            headers["if-match"] = quoted(if_match)
+        try:
+            answer = self._api.call("GET", full, path=self._path(key), headers=headers)
+        except InputError as error:
+            if not headers.get("range") or "range" not in error.reason:
+                raise
+            return self._empty(key, start, if_match)
+        info = info_of(key, answer)
+        if answer.status == 200 and "range" in headers:  # a server, or a proxy, that knows no ranges
+            return Blob(answer.body[start:stop], dataclasses.replace(info, size=len(answer.body)))
+        return Blob(answer.body, info)
+
+    def _empty(self, key: str, start: int, if_match: str | None) -> Blob:
+        info = self.head(key)
+        if if_match is not None and info.etag != if_match:
+            raise ChangedError("the object has changed", path=self._path(key))
+        if not 0 <= start <= info.size:
+            raise InputError(f"the range starts at {start}, the object ends at {info.size}", path=self._path(key))
+        return Blob(memoryview(b""), info)
+
+    def head(self, key: str) -> ObjectInfo:
+        full = self._full(key)
+        try:
+            return info_of(key, self._api.call("HEAD", full, path=self._path(key)))
+        except (NotFoundError, DeniedError) as error:
+            # HEAD's answers have no body that says why; those of a GET of one byte do. Once anything has been
+            # answered, bucket and credentials are known to be good, and a 404 means what it says.
+            if not self._api.answered:
+                self._api.call("GET", full, path=self._path(key), headers={"range": "bytes=0-0"})
+            raise error from None
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        view = memoryview(data).cast("B")
+        full = self._full_to_write(key, marker=not len(view))
+        headers = {f"x-amz-meta-{name.lower()}": value for name, value in (metadata or {}).items()}
+        if not (create or if_match is not None):
+            if len(view) > s3upload.MULTIPART_FROM:
+                return s3upload.upload(self._api, full, view, headers, key, self._path(key))
+            return self._put(key, view, headers)
+        if len(view) > _SINGLE_PUT:
+            raise UnsupportedError("a conditional write holds at most 5 GiB", path=self._path(key))
+        self._need(create, key)
+        headers |= {"if-none-match": "*"} if create else {"if-match": quoted(if_match or "")}
+        try:
+            return self._put(key, view, headers)
+        except (ChangedError, NotFoundError) as error:
+            if isinstance(error, ContestedError) and (mine := self._landed(key, view)) is not None:
+                return mine
+            if create:
+                raise AlreadyExistsError("already exists", path=error.path) from error
+            raise ChangedError("the object has changed, or is gone", path=error.path) from error
+
+    def _put(self, key: str, view: memoryview, headers: Mapping[str, str]) -> ObjectInfo:
+        answer = self._api.call("PUT", self._root + key, path=self._path(key), headers=headers, body=view)
+        return dataclasses.replace(info_of(key, answer), size=len(view))
+
+    def _landed(self, key: str, view: memoryview) -> ObjectInfo | None:
+        """Whether an earlier try whose answer was lost had written these very bytes."""
+        try:
+            blob = self.get(key)
+        except NotFoundError:
+            return None
+        return blob.info if blob.data == view else None
+
+    def _need(self, create: bool, key: str) -> None:
+        """Conditions are trusted only where they were seen to hold: a server that ignores one would overwrite."""
+        name = "create_only_put" if create else "conditional_put"
+        if getattr(self._capabilities, name) is None:
+            self._capabilities = dataclasses.replace(self._capabilities, **{name: probe_condition(self, create=create)})
+        if not getattr(self._capabilities, name):
+            what = "create-only" if create else "if-match"
+            raise UnsupportedError(
+                f"this server ignores the condition of a {what} write",
+                path=self._path(key),
+                hint="use a store that keeps it",
+            )
+
+    def unchecked_put(self, key: str, data: bytes, header: str, value: str) -> ObjectInfo:
+        """A put with one condition, whether or not the server is known to keep it: for `headrace.store.probe`."""
+        return self._put(key, memoryview(data), {header: value if value == "*" else quoted(value)})
+
+    def unchecked_key(self, key: str, data: bytes | None) -> bytes:
+        """Put (`data`) or get any key, whether or not the server is known to keep it apart: for the probe."""
+        if data is not None:
+            self._put(key, memoryview(data), {})
+            return data
+        return bytes(self._api.call("GET", self._root + key, path=self._path(key)).body)
+
+    def unchecked_delete(self, keys: Sequence[str]) -> None:
+        """Delete any keys, ignoring failures: for the probe."""
+        for key in keys:
+            with suppress(HeadraceError):
+                self._api.call("DELETE", self._root + key, path=self._path(key))
+
+    def unchecked_list(self, prefix: str, start_after: str) -> Sequence[str]:
+        """The first page of keys just as the server answers: for `headrace.store.probe`."""
+        page = next(self._pages(prefix, {"start-after": self._root + start_after}))
+        return [one.key for one in page.objects]
+
+    def copy(self, source: str, target: str) -> None:
+        if source == target:
+            self.head(source)
+            return
+        origin, destination = quote_path(f"/{self._api.bucket}/{self._full(source)}"), self._full_to_write(target)
+        path = self._path(source)
+        try:
+            answer = self._api.call("PUT", destination, path=path, headers={"x-amz-copy-source": origin})
+        except InputError:
+            size = self.head(source).size
+            if size <= _SINGLE_PUT:
+                raise
+            s3upload.copy_parts(self._api, origin, destination, size, path)
+            return
+        if b"<Error>" in bytes(answer.body[:2000]):  # S3 may fail after it has said 200
+            raise from_http(path, 500, answer.body)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        full = [self._full_to_write(key, marker=True) for key in keys]
+        many = [key for key in full if s3xml.sendable(key)] if len(full) > 1 else []
+        for key in full if not many else [key for key in full if not s3xml.sendable(key)]:
+            try:
+                self._api.call("DELETE", key, path=self._path(key.removeprefix(self._root)))
+            except NotFoundError as error:
+                if "bucket" in error.reason:
+                    raise
+        for start in range(0, len(many), _DELETE_AT_ONCE):
+            self._delete_batch(many[start : start + _DELETE_AT_ONCE])
+
+    def _delete_batch(self, full_keys: Sequence[str]) -> None:
+        body = s3xml.delete_body(full_keys)
+        digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        headers = {"content-md5": digest, "content-type": "application/xml"}
+        answer = self._api.call("POST", path=self.url, query={"delete": ""}, headers=headers, body=body)
+        for key, error in s3xml.delete_errors(bytes(answer.body)):
+            failure = from_http(self._path(key.removeprefix(self._root)), 403, error)
+            if not isinstance(failure, NotFoundError):
+                raise failure
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
+        query = {"start-after": self._root + start_after} if start_after is not None else {}
+        after = start_after or ""
+        for page in self._pages(prefix, query):
+            # Not the marker of the root itself (the empty key), nor what a server that ignores start-after sends again.
+            objects = [one for one in page.objects if one.key > after and not one.key.startswith(PREFIX)]
+            if objects:
+                yield objects
+
+    def list_folder(self, prefix: str = "") -> Folder:
+        folders: list[str] = []
+        objects: list[ObjectInfo] = []
+        for page in self._pages(prefix, {"delimiter": "/"}):
+            folders += [name for name in page.folders if not name.startswith(PREFIX)]
+            objects += [one for one in page.objects if one.key and not one.key.startswith(PREFIX)]
+        return Folder(tuple(folders), tuple(objects))
+
+    def _pages(self, prefix: str, extra: Mapping[str, str]) -> Iterator[s3xml.Page]:
+        query = {"list-type": "2", "encoding-type": "url", "max-keys": "1000", "prefix": self._root + prefix, **extra}
+        path = self._path(prefix)
+        while True:
+            text = s3xml.page_text(bytes(self._api.call("GET", path=path, query=query).body), path)
+            encoded = "<EncodingType>url</EncodingType>" in text
+            plus = encoded and "+" in text and self._plus_is_a_space(text, path)
+            page = s3xml.parse_page(text, self._root, path, encoded=encoded, plus_is_space=plus)
+            yield page
+            if page.token is None:
+                return
+            query["continuation-token"] = page.token
+            query.pop("start-after", None)
+
+    def _plus_is_a_space(self, text: str, path: str) -> bool:
+        """What ``+`` stands for in this server's URL-encoded keys: AWS means a space, others a plus. Asked once."""
+        if self._plus is None:
+            keys = s3xml.keys_of(text)
+            doubtful = next((key for key in keys if "+" in key), None)
+            if any("%20" in key for key in keys):
+                self._plus = False
+            elif any("%2b" in key.lower() for key in keys):
+                self._plus = True
+            elif doubtful is not None:
+                self._plus = not self._is_there(unquote(doubtful), path)
+        return bool(self._plus)
+
+    def _is_there(self, full_key: str, path: str) -> bool:
+        try:
+            self._api.call("HEAD", full_key, path=path)
+        except NotFoundError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._api.close()
+
+
+def quoted(etag: str) -> str:
+    """An ETag as a condition carries it."""
+    return etag if etag == "*" or etag.startswith('W/"') else f'"{etag}"'
+
+
+def info_of(key: str, answer: Answer) -> ObjectInfo:
+    """From the headers of a GET, HEAD or PUT."""
+    total = (answer.header("content-range") or "").rpartition("/")[2]
+    size = int(total) if total.isdigit() else int(answer.header("content-length") or len(answer.body))
+    modified = answer.header("last-modified") or answer.header("date")
+    return ObjectInfo(
+        key, size, s3xml.clean_etag(answer.header("etag")), http_time(modified), answer.header("x-amz-version-id")
+    )
+
+
+def http_time(text: str | None) -> int:
+    """Microseconds since the epoch of an HTTP date; 0 where there is none."""
+    try:
+        return round(parsedate_to_datetime(text).timestamp() * 1_000_000) if text else 0
+    except ValueError:
+        return 0
+
+
+def list_buckets(options: StoreOptions) -> None:
+    """Succeeds when the service answers a signed request. Raises as any call."""
+    once = dataclasses.replace(options, retries=0, timeout_s=min(options.timeout_s, 5.0))
+    api = S3Api("", once, options.endpoint or "s3://")
+    try:
+        api.call("GET", path=api.path)
+    finally:
+        api.close()
+
+
+def create_bucket(name: str, options: StoreOptions) -> None:
+    """Make a bucket; fine if it is ours already. Raises as any call."""
+    api = S3Api(name, dataclasses.replace(options, path_style=True), f"s3://{name}")
+    try:
+        api.call("PUT", path=api.path)
+    except HeadraceError as error:
+        if not isinstance(error, (ChangedError, AlreadyExistsError)):
+            raise
+    finally:
+        api.close()

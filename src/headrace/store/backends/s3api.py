@@ -1,0 +1,199 @@
+"""One bucket of an S3 service: where it is, how a request is signed, sent, tried again, and its failure named."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from headrace.base.errors import ChangedError, CredentialsError, DeniedError, HeadraceError, InputError, SettingError
+from headrace.base.settings import environment
+from headrace.store.backends.credentials import Credentials, aws_session
+from headrace.store.backends.errors import from_botocore, from_http
+from headrace.store.backends.sigv4 import EMPTY_SHA256, UNSIGNED, Signer, quote_query
+from headrace.store.backends.transport import Answer, Transport
+from headrace.store.protocol import Buffer, Endpoint, StoreOptions
+from headrace.store.retry import Patience, persist
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a bucket answers. `base`: what stands before the key in the path, ``/`` or ``/bucket/``."""
+
+    endpoint: Endpoint
+    host: str
+    base: str
+    region: str
+    url: str
+    """``https://host:port`` of the service, without the bucket: part of the store's identity."""
+    is_aws: bool
+
+
+def find_address(bucket: str, options: StoreOptions, path: str) -> Address:
+    """Endpoint and region, from the options, the standard variables, the profile, AWS's own pattern, in this order.
+
+    Raises:
+        InputError: the endpoint is no URL.
+        SettingError: plain HTTP is forbidden by allow_http = false, or the CA file cannot be read.
+        CredentialsError: there is no such profile.
+    """
+    url = options.endpoint or environment("AWS_ENDPOINT_URL_S3") or environment("AWS_ENDPOINT_URL")
+    region = options.region or environment("AWS_REGION") or environment("AWS_DEFAULT_REGION")
+    if url is None or region is None:
+        profile = _profile(options, path)
+        url, region = url or profile.get("endpoint_url"), region or profile.get("region")
+    region = region or "us-east-1"
+    is_aws = url is None
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    url = (url or f"https://s3.{region}.{domain}").rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        raise InputError("the endpoint is not a plain http(s) URL", path=path, hint="write it like https://host:port")
+    if parts.scheme == "http" and options.allow_http is False:
+        raise SettingError("the endpoint is plain HTTP", path=path, hint="set allow_http = true, or use https://")
+    style = options.path_style if options.path_style is not None else not is_aws or "." in bucket
+    host = parts.hostname if style else f"{bucket}.{parts.hostname}"
+    default = 443 if parts.scheme == "https" else 80
+    port = _port(url, path) or default
+    shown = f"[{host}]" if ":" in host else host
+    return Address(
+        Endpoint(host, port, tls_context(options, path) if parts.scheme == "https" else None),
+        shown if port == default else f"{shown}:{port}",
+        f"{parts.path}/{bucket}/" if style and bucket else f"{parts.path}/",
+        region,
+        url,
+        is_aws,
+    )
+
+
+def _port(url: str, path: str) -> int | None:
+    try:
+        return urlsplit(url).port
+    except ValueError:
+        raise InputError(
+            "the endpoint's port is not a number", path=path, hint="write it like https://host:port"
+        ) from None
+
+
+def _profile(options: StoreOptions, path: str) -> Mapping[str, str | None]:
+    """What the profile says of endpoint and region. Cheap where there is no profile at all."""
+    name = options.profile or environment("AWS_PROFILE") or environment("AWS_DEFAULT_PROFILE")
+    if name is None and options.access_key_id:
+        return {}
+    try:
+        session = aws_session(options)
+        config = session.get_scoped_config()
+        return {"region": session.get_config_variable("region"), "endpoint_url": config.get("endpoint_url")}
+    except Exception as error:
+        raise from_botocore(path, error) from error
+
+
+def tls_context(options: StoreOptions, path: str) -> ssl.SSLContext:
+    """The system's certificate authorities, and those of `ca_file` or ``AWS_CA_BUNDLE``. Raises SettingError."""
+    ca_file = options.ca_file or environment("AWS_CA_BUNDLE")
+    context = ssl.create_default_context()
+    try:
+        if ca_file:
+            context.load_verify_locations(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingError(
+            f"the certificate file {ca_file} cannot be used: {error.strerror or error}",
+            path=path,
+            hint="ca_file and AWS_CA_BUNDLE name a PEM file",
+        ) from error
+    return context
+
+
+class ContestedError(ChangedError):
+    """A condition failed on a request sent more than once: an earlier try may itself have changed the object."""
+
+
+class S3Api:
+    """Signed requests to one bucket. Any thread, fork-safe.
+
+    Args:
+        bucket: its name; empty for the service itself.
+        options: how to reach it.
+        path: the store's URL, for errors.
+    """
+
+    def __init__(self, bucket: str, options: StoreOptions, path: str) -> None:
+        self.bucket = bucket
+        self.path = path
+        self.address = find_address(bucket, options, path)
+        self.credentials = Credentials(options, path)
+        fixed = {"x-amz-request-payer": "requester"} if options.requester_pays else None
+        self.signer = Signer(self.address.host, self.address.region, self.credentials.keys, fixed)
+        self._transport = Transport(self.address.endpoint, options.connect_timeout_s, max(1.0, options.timeout_s / 4))
+        self._patience = Patience(options.timeout_s, options.retries)
+        self.answered = False
+        """Whether any request has succeeded: endpoint, bucket and credentials are good."""
+
+    def call(
+        self,
+        method: str,
+        key: str = "",
+        *,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Buffer = b"",
+    ) -> Answer:
+        """One request, tried again while that may help.
+
+        Args:
+            method: the HTTP verb.
+            key: full key in the bucket.
+            path: what it is about, for errors.
+            query: parameters, unquoted.
+            headers: lower-case; those named ``x-amz-*`` are signed.
+            body: bytes to send; signed by their SHA-256, so the store checks them.
+
+        Raises:
+            HeadraceError: as `from_http` and `from_network` say; a 404 names whether bucket or object is missing.
+        """
+        digest = hashlib.sha256(body).hexdigest() if len(body) else EMPTY_SHA256 if method != "GET" else UNSIGNED
+        lines = dict(headers or {})
+        if len(body) or method in ("PUT", "POST"):
+            lines["content-length"] = str(len(body))
+
+        sent = 0
+
+        def attempt(deadline: float) -> Answer:
+            nonlocal sent
+            sent += 1
+            head = self.signer.head(method, self.address.base + key, quote_query(query or {}), lines, digest)
+            answer = self._transport.exchange(path, head, body, deadline=deadline)
+            if answer.status == 412 and sent > 1:
+                raise ContestedError("the object has changed", path=path)
+            if answer.status >= 300:
+                raise from_http(path, answer.status, answer.body, region=answer.header("x-amz-bucket-region"))
+            self.answered = True
+            return answer
+
+        return self._with_renewal(attempt)
+
+    def _with_renewal(self, attempt: Callable[[float], Answer]) -> Answer:
+        try:
+            return persist(self._patience, attempt)
+        except (CredentialsError, DeniedError):
+            if not self.renew():
+                raise
+            return persist(self._patience, attempt)
+
+    def renew(self) -> bool:
+        """Look for newer credentials after a refusal; True when a retry may succeed."""
+        renewed = self.credentials.renew()
+        if renewed:
+            self.signer.forget()
+        return renewed
+
+    def error(self, path: str, status: int, body: bytes) -> HeadraceError:
+        """What an answer that is no success means."""
+        return from_http(path, status, body)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._transport.close()

@@ -1,0 +1,191 @@
+"""S3's XML: listings parsed by one pattern over the page's bytes, and the few bodies that are sent.
+
+Source: Amazon S3 API Reference, ListObjectsV2, DeleteObjects, CompleteMultipartUpload. Servers differ in the order
+of the elements and in how they escape quotes in ETags; the pattern takes the usual orders, and a slower path any
+other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from html import unescape
+from urllib.parse import unquote
+from xml.sax.saxutils import escape
+
+from headrace.base.errors import CorruptError
+from headrace.store.protocol import ObjectInfo
+
+_TAG = r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]*)(?:&quot;|&#34;|\")?</ETag>"
+_ENTRY = re.compile(
+    rf"<Contents>\s*<Key>([^<]*)</Key>\s*<LastModified>([^<]*)</LastModified>\s*{_TAG}"
+    r"(?:\s*<Checksum(?:Algorithm|Type)>[^<]*</Checksum(?:Algorithm|Type)>)*\s*<Size>([0-9]+)</Size>"
+)
+_ENTRY_SEAWEED = re.compile(
+    rf"<Contents><Key>([^<]*)</Key>{_TAG}<Size>([0-9]+)</Size>(?:<StorageClass>[^<]*</StorageClass>)?"
+    r"<LastModified>([^<]*)</LastModified>"
+)
+_FOLDER = re.compile(r"<CommonPrefixes>\s*<Prefix>([^<]*)</Prefix>")
+_TOKEN = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
+_TRUNCATED = re.compile(r"<IsTruncated>\s*true\s*</IsTruncated>")
+_UPLOAD = re.compile(rb"<UploadId>([^<]*)</UploadId>")
+_ETAG = re.compile(rb"<ETag>([^<]*)</ETag>")
+_DELETE_ERROR = re.compile(rb"<Error>(.*?)</Error>", re.DOTALL)
+_KEY_BYTES = re.compile(rb"<Key>([^<]*)</Key>")
+_KEY = re.compile(r"<Key>([^<]*)</Key>")
+_UNSENDABLE = re.compile("[\x00-\x1f\x7f-\x9f\ufffe\uffff]")
+Entry = tuple[str, str, str, str]
+"""Key, time, ETag and size of a listed object, the key still escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a listing. `token` continues it; None at the end."""
+
+    objects: list[ObjectInfo]
+    folders: list[str]
+    token: str | None
+
+
+def page_text(body: bytes, path: str) -> str:
+    """The answer to ListObjectsV2 as text.
+
+    Raises:
+        CorruptError: it is something else.
+    """
+    if b"<ListBucketResult" not in body[:400] or not body.rstrip().endswith(b"</ListBucketResult>"):
+        raise CorruptError("the listing is not S3's XML", path=path, hint="is the endpoint an S3 service?")
+    return body.decode("utf-8", "replace")
+
+
+def parse_page(text: str, root: str, path: str, *, encoded: bool, plus_is_space: bool) -> Page:
+    """One answer to ListObjectsV2.
+
+    Args:
+        text: from `page_text`.
+        root: prefix to cut from every key.
+        path: what is listed, for errors.
+        encoded: keys are URL-encoded (``encoding-type=url``).
+        plus_is_space: then ``+`` is a space (AWS, SeaweedFS) and not itself.
+
+    Raises:
+        CorruptError: an entry lacks its key or size, or the next page cannot be found.
+    """
+    cut = len(root)
+    entries = _entries(text, path)
+    keys = _decoded([entry[0] for entry in entries], encoded, plus_is_space)
+    objects = [
+        ObjectInfo(key[cut:], int(size), etag or None, parse_time(when))
+        for key, (_, when, etag, size) in zip(keys, entries, strict=True)
+    ]
+    folders = [name[cut:] for name in _decoded(_FOLDER.findall(text), encoded, plus_is_space)]
+    if not _TRUNCATED.search(text):
+        return Page(objects, folders, None)
+    token = _TOKEN.search(text)
+    if token is None:
+        raise CorruptError("the listing says there is more but not how to go on", path=path)
+    return Page(objects, folders, unescape(token[1]))
+
+
+def _decoded(names: list[str], encoded: bool, plus_is_space: bool) -> list[str]:
+    """Undo XML escapes and the URL encoding: all names in one go, as a call for each would cost most."""
+    joined = "\n".join(names)
+    if "&" in joined:
+        joined = unescape(joined)
+    if encoded:
+        joined = joined.replace("+", " ") if plus_is_space else joined
+        joined = unquote(joined, errors="replace") if "%" in joined else joined
+    parts = joined.split("\n") if len(names) != 1 else [joined]
+    if len(parts) == len(names) or not names:
+        return parts if names else []
+    return [_decoded([name], encoded, plus_is_space)[0] for name in names]  # a key holds a line feed
+
+
+def keys_of(text: str) -> list[str]:
+    """Keys and folders of a page as they stand in it."""
+    return _KEY.findall(text) + _FOLDER.findall(text)
+
+
+def _entries(text: str, path: str) -> list[Entry]:
+    count = text.count("<Contents>")
+    entries: list[Entry] = _ENTRY.findall(text)
+    if len(entries) == count:
+        return entries
+    other: list[Entry] = _ENTRY_SEAWEED.findall(text)
+    if len(other) == count:
+        return [(key, when, etag, size) for key, etag, size, when in other]
+    return [_any_order(chunk, path) for chunk in text.split("<Contents>")[1:]]
+
+
+def _any_order(chunk: str, path: str) -> Entry:
+    def field(name: str, default: str | None = None) -> str:
+        match = re.search(f"<{name}>([^<]*)</{name}>", chunk)
+        if match is None and default is None:
+            raise CorruptError(f"an entry of the listing has no {name}", path=path)
+        return match[1] if match else default or ""
+
+    return field("Key"), field("LastModified", ""), clean_etag(field("ETag", "")) or "", field("Size")
+
+
+def clean_etag(raw: bytes | str | None) -> str | None:
+    """An ETag as sent, without XML escapes and its surrounding quotes; None if there is none."""
+    if not raw:
+        return None
+    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+    if "&" in text:
+        text = text.replace("&quot;", '"').replace("&#34;", '"')
+        text = unescape(text) if "&" in text else text
+    return (text[1:-1] if len(text) >= 2 and text[0] == text[-1] == '"' else text) or None
+
+
+@lru_cache(maxsize=4096)
+def parse_time(text: str) -> int:
+    """Microseconds since the epoch of ``2024-01-31T12:00:00.000Z``; 0 where it cannot be read."""
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1_000_000)
+    except ValueError:
+        return 0
+
+
+def sendable(key: str) -> bool:
+    """Whether XML 1.0 can carry the key in a request's body."""
+    return _UNSENDABLE.search(key) is None
+
+
+def delete_body(keys: Sequence[str]) -> bytes:
+    """The body of DeleteObjects."""
+    entries = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
+    return f'<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Quiet>true</Quiet>{entries}</Delete>'.encode()
+
+
+def delete_errors(body: bytes) -> list[tuple[str, bytes]]:
+    """Keys that were not deleted, each with its ``<Error>`` element's content."""
+    found = [(_KEY_BYTES.search(error), error) for error in _DELETE_ERROR.findall(body)]
+    return [(unescape(key[1].decode(errors="replace")) if key else "", error) for key, error in found]
+
+
+def upload_id(body: bytes, path: str) -> str:
+    """From the answer to CreateMultipartUpload. Raises CorruptError."""
+    match = _UPLOAD.search(body)
+    if match is None:
+        raise CorruptError("no upload id in the answer", path=path, hint="is the endpoint an S3 service?")
+    return unescape(match[1].decode())
+
+
+def answered_etag(body: bytes) -> str | None:
+    """The ETag in the answer to a copy, a part's copy or a completed upload."""
+    match = _ETAG.search(body)
+    return clean_etag(match[1]) if match else None
+
+
+def complete_body(etags: Iterable[str]) -> bytes:
+    """The body of CompleteMultipartUpload, parts numbered from 1."""
+    parts = "".join(
+        f'<Part><PartNumber>{number}</PartNumber><ETag>"{escape(etag)}"</ETag></Part>'
+        for number, etag in enumerate(etags, 1)
+    )
+    body = f'<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{parts}</CompleteMultipartUpload>'
+    return body.encode()

@@ -1,0 +1,164 @@
+"""Blocking HTTP/1.1 exchanges over kept-alive sockets, for everything but the mass of GETs (see `headrace.fetch`).
+
+The caller gives the complete head as bytes, so the path goes out exactly as signed: no library normalises ``//`` or
+``..``. Any thread, and safe after fork: sockets are never shared with another process.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+from email.message import Message
+
+import numpy as np
+
+from headrace.base.errors import TryAgainError
+from headrace.store.backends.errors import from_network
+from headrace.store.protocol import Buffer, Endpoint
+
+_CHUNK = 1 << 20
+_KEPT = 32
+"""Idle sockets kept; more are closed after use."""
+_STALE_S = 25.0
+"""Servers close idle connections after 30 s and more; older ones are not tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer, read to its end."""
+
+    status: int
+    headers: Message
+    body: memoryview
+
+    def header(self, name: str) -> str | None:
+        """A header's value; None if absent."""
+        value = self.headers.get(name)
+        return None if value is None else str(value)
+
+
+class Transport:
+    """Exchanges with one endpoint.
+
+    Args:
+        endpoint: where to connect.
+        connect_timeout_s: longest a connection may take to stand, TLS included.
+        stall_s: longest silence inside an exchange; a stalled one leaves time for another attempt.
+    """
+
+    def __init__(self, endpoint: Endpoint, connect_timeout_s: float, stall_s: float) -> None:
+        self.endpoint = endpoint
+        self._connect_timeout_s = connect_timeout_s
+        self._stall_s = stall_s
+        self._idle: deque[tuple[socket.socket, float]] = deque()
+        self._pid = os.getpid()
+
+    @property
+    def name(self) -> str:
+        """``host:port``, for messages."""
+        return f"{self.endpoint.host}:{self.endpoint.port}"
+
+    def exchange(self, path: str, head: bytes, body: Buffer = b"", *, deadline: float) -> Answer:
+        """Send one request and read its answer, whatever its status.
+
+        Args:
+            path: what the request is about, for errors.
+            head: the complete request head.
+            body: its body.
+            deadline: on `time.monotonic`.
+
+        Raises:
+            UnreachableError, DeadlineError, TryAgainError (the answer broke off, or was no HTTP).
+        """
+        method = head[: head.index(b" ")].decode()
+        while True:
+            link, reused = self._take(path, deadline)
+            started = False
+            try:
+                link.settimeout(min(self._stall_s, _left(deadline)))
+                link.sendall(head if not body else b"".join((head, body)) if len(body) < 65536 else head)
+                if len(body) >= 65536:
+                    link.sendall(body)
+                response = http.client.HTTPResponse(link, method=method)
+                with response:
+                    response.begin()
+                    started = True
+                    answer = Answer(response.status, response.headers, _read(response, deadline))
+                    keep = not response.will_close
+            except (OSError, http.client.HTTPException) as error:
+                link.close()
+                if reused and not started and not isinstance(error, TimeoutError):
+                    continue  # the server had closed the idle connection: one is taken off the pile each time
+                raise self._broken(path, error) from error
+            except BaseException:
+                link.close()
+                raise
+            if keep and len(self._idle) < _KEPT:
+                self._idle.append((link, time.monotonic()))
+            else:
+                link.close()
+            return answer
+
+    def close(self) -> None:
+        """Close idle connections."""
+        while self._idle:
+            self._idle.pop()[0].close()
+
+    def _broken(self, path: str, error: Exception) -> TryAgainError:
+        if isinstance(error, OSError):
+            translated = from_network(path, error, self.name)
+            assert isinstance(translated, TryAgainError)
+            return translated
+        return TryAgainError(f"the answer of {self.name} broke off ({type(error).__name__})", path=path)
+
+    def _take(self, path: str, deadline: float) -> tuple[socket.socket, bool]:
+        if self._pid != os.getpid():
+            self._idle, self._pid = deque(), os.getpid()
+        while self._idle:
+            try:
+                link, since = self._idle.pop()
+            except IndexError:
+                break
+            if time.monotonic() - since < _STALE_S:
+                return link, True
+            link.close()
+        return self._connect(path, deadline), False
+
+    def _connect(self, path: str, deadline: float) -> socket.socket:
+        where = self.endpoint
+        link: socket.socket | None = None
+        try:
+            link = socket.create_connection((where.host, where.port), min(self._connect_timeout_s, _left(deadline)))
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return where.tls.wrap_socket(link, server_hostname=where.host) if where.tls else link
+        except OSError as error:
+            if link is not None:
+                link.close()
+            raise from_network(path, error, self.name) from error
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _read(response: http.client.HTTPResponse, deadline: float) -> memoryview:
+    """The whole body, into memory that was never zeroed."""
+    size = response.length
+    if size is None:
+        return memoryview(response.read())
+    data = np.empty(size, np.uint8).data
+    done = 0
+    while done < size:
+        _left(deadline)
+        count = response.readinto(data[done : done + _CHUNK])
+        if not count:
+            raise http.client.IncompleteRead(b"", size - done)
+        done += count
+    return data

@@ -1,0 +1,150 @@
+"""Stores around stores. A wrapper that must see each call hides `wire()`, so that readers come through it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from headrace.base.errors import HeadraceError
+from headrace.base.metrics import Metrics
+from headrace.store.protocol import Blob, Buffer, Capabilities, Folder, ObjectInfo, Store, Wire
+
+
+class ForwardingStore(Store):
+    """Passes every call on; subclass it and override what should differ. `wire()` is None."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.url = inner.url
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
+
+    def record(self, seen: Capabilities) -> None:
+        self.inner.record(seen)
+
+    @property
+    def identity(self) -> str:
+        return self.inner.identity
+
+    @property
+    def local_root(self) -> str | None:
+        return self.inner.local_root
+
+    def wire(self) -> Wire | None:
+        return None
+
+    def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
+        return self.inner.get(key, start, stop, if_match=if_match)
+
+    def head(self, key: str) -> ObjectInfo:
+        return self.inner.head(key)
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
+        return self.inner.list(prefix, start_after=start_after)
+
+    def list_folder(self, prefix: str = "") -> Folder:
+        return self.inner.list_folder(prefix)
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        return self.inner.put(key, data, if_match=if_match, create=create, metadata=metadata)
+
+    def copy(self, source: str, target: str) -> None:
+        self.inner.copy(source, target)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self.inner.delete(keys)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class _Metered(ForwardingStore):
+    def __init__(self, inner: Store, metrics: Metrics) -> None:
+        super().__init__(inner)
+        self._metrics = metrics
+
+    @property
+    def local_root(self) -> str | None:
+        return None  # reading the files directly would not be seen
+
+    @contextmanager
+    def _count(self, name: str) -> Generator[None]:
+        began = time.perf_counter()
+        self._metrics.add(f"store.{name}.calls")
+        try:
+            yield
+        except HeadraceError as error:
+            self._metrics.add(f"store.{name}.errors")
+            self._metrics.add(f"store.error.{error.code}")
+            raise
+        finally:
+            self._metrics.add(f"store.{name}.seconds", time.perf_counter() - began)
+
+    def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
+        with self._count("get"):
+            blob = super().get(key, start, stop, if_match=if_match)
+        self._metrics.add("store.get.bytes", len(blob.data))
+        return blob
+
+    def head(self, key: str) -> ObjectInfo:
+        with self._count("head"):
+            return super().head(key)
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
+        pages = super().list(prefix, start_after=start_after)
+        while True:
+            with self._count("list"):
+                page = next(pages, None)
+            if page is None:
+                return
+            self._metrics.add("store.list.keys", len(page))
+            yield page
+
+    def list_folder(self, prefix: str = "") -> Folder:
+        with self._count("list"):
+            return super().list_folder(prefix)
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        with self._count("put"):
+            info = super().put(key, data, if_match=if_match, create=create, metadata=metadata)
+        self._metrics.add("store.put.bytes", info.size)
+        return info
+
+    def copy(self, source: str, target: str) -> None:
+        with self._count("copy"):
+            super().copy(source, target)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        with self._count("delete"):
+            super().delete(keys)
+        self._metrics.add("store.delete.keys", len(keys))
+
+
+def metered(store: Store, metrics: Metrics) -> Store:
+    """The same store, counting ``store.<call>.calls``, ``.errors``, ``.seconds``, bytes and keys, errors by code.
+
+    It sees every call, so `wire()` and `local_root` are None: for tests and for finding out, not for the fast path.
+    """
+    return _Metered(store, metrics)

@@ -1,0 +1,82 @@
+"""What the tests of the cache share: small caches, objects with bytes that tell who they are, worker processes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.base.metrics import Metrics
+from headrace.base.settings import CacheSettings
+from headrace.cache import Cache, EntryLabel
+
+STORE = "s3://bucket/prefix"
+MB = 1_000_000
+
+
+def open_cache(folder: os.PathLike[str] | str, size: int = 100 * MB, *, min_free: int = 0, block: int = 4096) -> Cache:
+    settings = CacheSettings(dir=str(folder), size=size, min_free=min_free, block=block)
+    return Cache.open(settings, Metrics(), required=True)
+
+
+def content(key: str, size: int) -> bytes:
+    """Bytes that belong to `key` and to nothing else."""
+    return hashlib.shake_128(key.encode()).digest(size)
+
+
+def named(cache: Cache, key: str, size: int, version: str = "v1") -> tuple[str, EntryLabel]:
+    return cache.name(STORE, key, version, size), EntryLabel(STORE, key, version, size)
+
+
+def fill(cache: Cache, key: str, size: int) -> str:
+    name, label = named(cache, key, size)
+    assert cache.fill(name, content(key, size), label)
+    return name
+
+
+def entry_file(cache: Cache, name: str) -> Path:
+    return Path(cache.settings.dir, "v1", "objects", name[:2], name[2:])
+
+
+def worker(script: str, *args: object, **popen: object) -> subprocess.Popen[str]:
+    """A real process that runs `script` with this kit imported as `*`, and `sys.argv[1:]` = args."""
+    source = f"import os, sys, time, random\nfrom tests.cache_kit import *\n{script}"
+    root = Path(__file__).parent.parent
+    return subprocess.Popen(
+        [sys.executable, "-c", source, *map(str, args)], cwd=root, stdout=subprocess.PIPE, text=True, **popen
+    )
+
+
+@contextmanager
+def loop_mount(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A small ext4 of its own, in a file, mounted at the folder it yields."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a file system: run as root, or with CI=true in a container that may mount")
+    image, mountpoint = folder / "disk.img", folder / "disk"
+    with image.open("wb") as file:
+        file.truncate(megabytes << 20)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    mountpoint.mkdir()
+    remount(image, mountpoint)
+    try:
+        yield mountpoint
+    finally:
+        unmount(mountpoint)
+
+
+def remount(image: Path, mountpoint: Path, *options: str) -> None:
+    run = subprocess.run(
+        ["mount", "-o", ",".join(("loop", *options)), image, mountpoint], capture_output=True, text=True
+    )
+    if run.returncode:
+        pytest.skip(f"cannot mount here: {run.stderr.strip()}")
+
+
+def unmount(mountpoint: Path) -> None:
+    subprocess.run(["umount", mountpoint], check=True)

@@ -1,0 +1,47 @@
+"""``headrace demo``: the whole story, on the digits and on a folder of images."""
+
+from __future__ import annotations
+
+import random
+import re
+
+from headrace.cli.demo_job.proof import compare
+from tests.integration.cli_kit import Shell, shell  # noqa: F401
+
+
+def test_the_demo_trains_is_killed_resumes_and_proves_it(shell: Shell) -> None:  # noqa: F811
+    out = shell.run("demo", "--dir", "stage", "--epochs", "6").out
+    assert "killed (SIGKILL)" in out
+    assert "every sample exactly once" in out
+    accuracy = re.search(r"held-out accuracy ([0-9.]+)%", out)
+    assert accuracy
+    assert float(accuracy[1]) >= 97
+    assert not (shell.folder / "headrace.toml").exists()
+
+
+def test_the_demo_takes_a_tree_of_class_folders(shell: Shell) -> None:  # noqa: F811
+    from PIL import Image
+
+    chance = random.Random(5)
+    for colour in ("red", "green"):
+        (shell.folder / "images" / colour).mkdir(parents=True)
+        for number in range(60):
+            shade = chance.randrange(120, 255)
+            pixel = (shade, 0, 0) if colour == "red" else (0, shade, 0)
+            Image.new("RGB", (20 + number % 7, 16), pixel).save(shell.folder / f"images/{colour}/{number}.jpg")
+    out = shell.run("demo", "--data", "images", "--dir", "stage", "--epochs", "2").out
+    assert "120 samples" in out
+    assert "every sample exactly once" in out
+
+
+def test_the_demo_refuses_a_folder_without_classes(shell: Shell) -> None:  # noqa: F811
+    shell.file("images/one/readme.txt", "no image")
+    shell.fails("demo", "--data", "images", code=2, says="images")
+
+
+def test_the_proof_can_fail() -> None:
+    everything = {"a", "b", "c", "d"}
+    assert compare(everything, ["a", "b"], ["d", "c"]).holds
+    assert compare(everything, ["a", "b"], ["c"]).missing == 1
+    assert compare(everything, ["a", "b"], ["b", "c", "d"]).repeated == 1
+    assert not compare(everything, ["a", "a"], ["b", "c", "d"]).holds

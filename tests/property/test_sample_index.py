@@ -1,0 +1,155 @@
+"""Grouping, comparing and sorting against models in plain Python, on trees that Hypothesis makes awkward."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.base.errors import InputError
+from headrace.dataset.changes import compare
+from headrace.dataset.group import open_groups
+from headrace.dataset.manifest import VERSIONED, Digest
+from headrace.dataset.objects import Objects, build_objects
+from headrace.dataset.ordering import sort_batches
+from headrace.dataset.samples import ObjectSamples
+from headrace.dataset.shelf import Shelf
+from headrace.dataset.text import stem_stops
+from headrace.testing.strategies import keys
+from tests.unit.dataset_snapshot.kit import PagedStore
+
+unhurried = settings(deadline=None, max_examples=60)
+NEAR = st.text(alphabet="ab./-é", min_size=1, max_size=8)
+KEYS = st.one_of(NEAR, NEAR, keys())
+ROWS = st.dictionaries(KEYS, st.tuples(st.integers(0, 99), st.sampled_from(["e1", "e2", None])), min_size=1, max_size=40)
+
+
+def batches(rows: dict[str, tuple[int, str | None]], step: int = 7) -> Iterator[pa.RecordBatch]:
+    ordered = sorted(rows, key=str.encode)
+    for start in range(0, len(ordered), step):
+        part = ordered[start : start + step]
+        columns = [part, [rows[k][0] for k in part], [rows[k][1] for k in part]]
+        yield pa.record_batch(columns, schema=VERSIONED)
+
+
+@contextmanager
+def built(rows: dict[str, tuple[int, str | None]]) -> Iterator[tuple[Objects, Shelf]]:
+    with tempfile.TemporaryDirectory() as folder:
+        shelf = Shelf(folder)
+        yield build_objects(shelf, batches(rows)), shelf
+
+
+def stem_of(key: str) -> tuple[str, str]:
+    """The definition in headrace/dataset/text.py, one key at a time."""
+    folder, slash, name = key.rpartition("/")
+    dots = len(name) - len(name.lstrip("."))
+    base, dot, suffix = name[dots:].partition(".")
+    if not dot or not suffix:
+        return key, ""
+    return folder + slash + name[:dots] + base, suffix
+
+
+@unhurried
+@given(st.lists(KEYS, min_size=1, max_size=30))
+def test_stems(texts: list[str]) -> None:
+    column = pa.array(["pad", *texts], pa.large_string())[1:]
+    ends = stem_stops(column).tolist()
+    assert [text.encode()[:end].decode() for text, end in zip(texts, ends, strict=True)] == [
+        stem_of(text)[0] for text in texts
+    ]
+
+
+def model(rows: dict[str, tuple[int, str | None]], by: str) -> dict[str, list[tuple[str, str, int, str | None]]]:
+    found: dict[str, list[tuple[str, str, int, str | None]]] = {}
+    for key in sorted(rows, key=str.encode):
+        stem, suffix = stem_of(key)
+        if key.endswith("/") or (by == "class" and stem.find("/") < 1):
+            continue
+        name = key if by == "object" else stem
+        found.setdefault(name, []).append((suffix or "data", "root/" + key, *rows[key]))
+    return dict(sorted(found.items(), key=lambda item: item[0].encode()))
+
+
+@unhurried
+@given(ROWS, st.sampled_from(["stem", "object", "class"]))
+def test_samples_are_the_models(rows: dict[str, tuple[int, str | None]], by: str) -> None:
+    expected = model(rows, by)
+    clash = any(len({part[0] for part in parts}) < len(parts) for parts in expected.values())
+    with built(rows) as (objects, shelf):
+        if clash:
+            with pytest.raises(InputError):
+                open_groups(shelf, objects, by)
+            return
+        index = ObjectSamples(
+            PagedStore([]), "root/", objects, open_groups(shelf, objects, by), fingerprint="", pinned=False
+        )
+        assert len(index) == len(expected)
+        specs = index.specs(np.arange(len(index)))
+        assert [(key, [(p.name, p.key, p.size, p.version) for p in parts]) for key, parts, _ in specs] == list(
+            expected.items()
+        )
+        assert index.sizes(np.arange(len(index))).tolist() == [sum(p[2] for p in parts) for parts in expected.values()]
+        backwards = np.arange(len(index))[::-1]
+        assert index.specs(backwards) == specs[::-1]
+        if by == "class" and index.classes is not None:
+            assert index.classes == sorted({key.split("/")[0] for key in expected}, key=str.encode)
+            assert [index.classes[extra["class"]] for _, _, extra in specs] == [key.split("/")[0] for key in expected]
+
+
+@unhurried
+@given(ROWS)
+def test_rows_come_back_whole(rows: dict[str, tuple[int, str | None]]) -> None:
+    with built(rows) as (objects, _):
+        back = [row for batch in objects.batches() for row in batch.to_pylist()]
+    ordered = sorted(rows, key=str.encode)
+    assert [(r["key"], r["size"], r["version"]) for r in back] == [(key, *rows[key]) for key in ordered]
+
+
+@unhurried
+@given(ROWS, st.integers(1, 9), st.integers(1, 9))
+def test_the_digest_knows_nothing_of_batches(rows: dict[str, tuple[int, str | None]], one: int, other: int) -> None:
+    digests: list[str] = []
+    for step in (one, other):
+        digest = Digest()
+        for batch in batches(rows, step):
+            digest.update(batch)
+        digests.append(digest.hexdigest())
+    assert digests[0] == digests[1]
+    key = min(rows)
+    digest = Digest()
+    for batch in batches(rows | {key: (rows[key][0] + 1, rows[key][1])}):
+        digest.update(batch)
+    assert digest.hexdigest() != digests[0]
+
+
+@unhurried
+@given(ROWS, ROWS, st.integers(1, 9), st.integers(1, 9), st.data())
+def test_compare_is_set_arithmetic(
+    a: dict[str, tuple[int, str | None]], b: dict[str, tuple[int, str | None]], one: int, other: int, data: st.DataObject
+) -> None:
+    kept = data.draw(st.sets(st.sampled_from(sorted(a))))
+    b = b | {key: a[key] for key in kept}
+    found = list(compare(batches(a, one), batches(b, other)))
+    assert [c.key for c in found] == sorted((c.key for c in found), key=str.encode)
+    assert {(c.kind, c.key) for c in found} == (
+        {("added", key) for key in b.keys() - a.keys()}
+        | {("removed", key) for key in a.keys() - b.keys()}
+        | {("changed", key) for key in a.keys() & b.keys() if a[key] != b[key]}
+    )
+    assert all((c.size_before, c.version_before) == (a.get(c.key, (None, None))) for c in found)
+    assert all((c.size_after, c.version_after) == (b.get(c.key, (None, None))) for c in found)
+
+
+@unhurried
+@given(st.lists(st.tuples(KEYS, st.integers(0, 9)), max_size=60), st.integers(1, 20), st.integers(1, 7))
+def test_external_sort_is_a_stable_sort(rows: list[tuple[str, int]], run: int, step: int) -> None:
+    schema = pa.schema([("name", pa.large_string()), ("value", pa.int64())])
+    parts = [rows[i : i + step] for i in range(0, len(rows), step)]
+    given_batches = (pa.record_batch([list(c) for c in zip(*part, strict=True)], schema=schema) for part in parts)
+    with tempfile.TemporaryDirectory() as folder:
+        back = [r for b in sort_batches(given_batches, "name", folder=folder, run_rows=run) for r in b.to_pylist()]
+    assert [(r["name"], r["value"]) for r in back] == sorted(rows, key=lambda row: row[0].encode())

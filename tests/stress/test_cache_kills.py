@@ -1,0 +1,105 @@
+"""Readers, writers and evictors in many processes, killed at random; then every entry is verified."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from pathlib import Path
+
+from tests.cache_kit import MB, open_cache, worker
+
+LIMIT = 4 * MB
+SECONDS = 12.0
+
+SCRIPT = """
+from headrace.cache import Busy, Claim
+role = sys.argv[2]
+random.seed(int(sys.argv[3]))
+cache = open_cache(sys.argv[1], size=4 * MB)
+size = 24 * 4096
+
+def sample():
+    key = f"k{random.randrange(300)}"
+    return key, *named(cache, key, 20_000)
+
+def write():
+    key, name, label = sample()
+    claim = cache.claim(name)
+    if isinstance(claim, Claim):
+        claim.publish(content(key, 20_000), label) if random.random() < 0.9 else claim.abandon()
+    elif isinstance(claim, Busy):
+        claim.wait(0.05)
+
+def read():
+    key, name, _ = sample()
+    data = cache.read(name)
+    assert data is None or data == content(key, 20_000), key
+    data = cache.read_range(name, 5_000, 9_000)
+    assert data is None or data == content(key, 20_000)[5_000:9_000], key
+
+def blocks():
+    key = f"big{random.randrange(5)}"
+    name, label = named(cache, key, size)
+    entry = cache.blocks(name, size, label)
+    if entry is None:
+        return
+    with entry:
+        for start, stop in entry.missing():
+            if random.random() < 0.3:
+                entry.write(start, content(key, size)[start : start + 4096])
+        for start in range(0, size, 4096):
+            data = entry.read(start, start + 4096)
+            assert data is None or data == content(key, size)[start : start + 4096], key
+
+def evict():
+    cache.evict(target_bytes=random.randrange(4 * MB))
+    if random.random() < 0.1:
+        report = cache.verify()
+        assert not report.bad, report.bad
+    cache.evict([sample()[1] for _ in range(5)])
+    time.sleep(0.01)
+
+print("ready", flush=True)
+while True:
+    {"write": write, "read": read, "blocks": blocks, "evict": evict}[role]()
+"""
+ROLES = ["write", "write", "read", "blocks", "blocks", "evict"]
+
+
+def test_every_entry_is_whole_whoever_was_killed(tmp_path: Path) -> None:
+    chance = random.Random(2)
+    running: list[tuple[str, subprocess.Popen[str]]] = []
+    failed: list[str] = []
+    deadline = time.monotonic() + SECONDS
+    born = 0
+    try:
+        while time.monotonic() < deadline:
+            while len(running) < len(ROLES):
+                role = ROLES[born % len(ROLES)]
+                running.append((role, worker(SCRIPT, tmp_path, role, born)))
+                born += 1
+            time.sleep(chance.random() * 0.3)
+            role, victim = running.pop(chance.randrange(len(running)))
+            if victim.poll() is not None:
+                failed.append(f"{role} ended by itself with {victim.returncode}")
+            victim.kill()
+            victim.communicate()
+    finally:
+        for role, process in running:
+            if process.poll() is not None:
+                failed.append(f"{role} ended by itself with {process.returncode}")
+            process.kill()
+            process.communicate()
+    assert not failed
+    assert born > 15
+    cache = open_cache(tmp_path, size=LIMIT)
+    report = cache.verify()
+    assert report.bad == []
+    assert report.count is not None
+    assert report.count.bytes <= LIMIT
+    names = [path for path in (tmp_path / "v1" / "objects").rglob("*") if path.is_file()]
+    assert report.checked == len(names)
+    cache.evict()
+    assert (cache.status().entries, cache.status().bytes) == (0, 0)
+    assert not [path for path in (tmp_path / "v1" / "blocks").rglob("*") if path.is_file()]
