@@ -19,6 +19,7 @@ from typing import Any
 from job import Result
 from rows import Row
 
+INNER = ("expect", "target", "rows")  # options that tune nothing
 PACKAGES = (
     "headrace",
     "boto3",
@@ -220,7 +221,7 @@ def markdown(rows: Sequence[RowResult], here: Mapping[str, Any]) -> str:
 
 def _line(summary: Summary) -> str:
     name = f"**{summary.name}**" if summary.ours else summary.name
-    options = ", ".join(f"{key}={value}" for key, value in summary.options.items())
+    options = ", ".join(f"{key}={value}" for key, value in summary.options.items() if key not in INNER)
     waits = (f"{summary.wait_p50 * 1e3:.2f}", f"{summary.wait_p99 * 1e3:.1f}") if summary.wait_p99 else ("", "")
     return (
         f"| {name}{f' ({options})' if options else ''} | {summary.rate:,.0f} ({summary.low:,.0f}-{summary.high:,.0f}) "

@@ -79,4 +79,6 @@ def remount(image: Path, mountpoint: Path, *options: str) -> None:
 
 
 def unmount(mountpoint: Path) -> None:
-    subprocess.run(["umount", mountpoint], check=True)
+    """Also while files there are still open, as they are in the frames of a test that failed."""
+    if subprocess.run(["umount", mountpoint], capture_output=True).returncode:
+        subprocess.run(["umount", "--lazy", mountpoint], check=True)

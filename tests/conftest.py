@@ -167,5 +167,5 @@ def _no_skip(report):
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = terminalreporter.stats.get("skipped", [])
     if skipped:
-        advice = "run `make test` as root, or with passwordless sudo: it installs what the reasons above miss"
+        advice = "run `make test` as root, or with passwordless sudo: it installs what the reasons below name"
         terminalreporter.write_line(f"{len(skipped)} skipped. To run them too, {advice}.", yellow=True)

@@ -94,12 +94,11 @@ def test_attach_keeps_the_file_and_its_comments(tree: Shell) -> None:
 
 
 def test_attach_looks_whether_the_store_is_there(s3_shell: Shell) -> None:  # noqa: F811
-    shell = s3_shell
-    shell.fails("attach", "/data", "s3://no-such-bucket-here", code=3, says="no such bucket")
-    assert shell.json("mounts") == []
-    assert "nothing yet" in shell.run("attach", "/new", shell.variables["BUCKET"] + "/new").out
-    shell.fails("attach", "data", "file:///tmp", code=2, says="data")
-    shell.fails("attach", "/data", "s4://bucket", "--no-check", code=2, says="s4://bucket")
+    s3_shell.fails("attach", "/data", "s3://no-such-bucket-here", code=3, says="no such bucket")
+    assert s3_shell.json("mounts") == []
+    assert "nothing yet" in s3_shell.run("attach", "/new", s3_shell.variables["BUCKET"] + "/new").out
+    s3_shell.fails("attach", "data", "file:///tmp", code=2, says="data")
+    s3_shell.fails("attach", "/data", "s4://bucket", "--no-check", code=2, says="s4://bucket")
 
 
 def test_files_travel_to_s3_and_back(s3_shell: Shell) -> None:  # noqa: F811

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +23,15 @@ from headrace.dataset.text import stem_stops
 from headrace.testing.strategies import keys
 from tests.unit.dataset_snapshot.kit import PagedStore
 
+Rows: TypeAlias = dict[str, tuple[int, str | None]]
 unhurried = settings(deadline=None, max_examples=60)
 NEAR = st.text(alphabet="ab./-é", min_size=1, max_size=8)
 KEYS = st.one_of(NEAR, NEAR, keys())
-ROWS = st.dictionaries(KEYS, st.tuples(st.integers(0, 99), st.sampled_from(["e1", "e2", None])), min_size=1, max_size=40)
+VALUES = st.tuples(st.integers(0, 99), st.sampled_from(["e1", "e2", None]))
+ROWS = st.dictionaries(KEYS, VALUES, min_size=1, max_size=40)
 
 
-def batches(rows: dict[str, tuple[int, str | None]], step: int = 7) -> Iterator[pa.RecordBatch]:
+def batches(rows: Rows, step: int = 7) -> Iterator[pa.RecordBatch]:
     ordered = sorted(rows, key=str.encode)
     for start in range(0, len(ordered), step):
         part = ordered[start : start + step]
@@ -37,7 +40,7 @@ def batches(rows: dict[str, tuple[int, str | None]], step: int = 7) -> Iterator[
 
 
 @contextmanager
-def built(rows: dict[str, tuple[int, str | None]]) -> Iterator[tuple[Objects, Shelf]]:
+def built(rows: Rows) -> Iterator[tuple[Objects, Shelf]]:
     with tempfile.TemporaryDirectory() as folder:
         shelf = Shelf(folder)
         yield build_objects(shelf, batches(rows)), shelf
@@ -63,7 +66,7 @@ def test_stems(texts: list[str]) -> None:
     ]
 
 
-def model(rows: dict[str, tuple[int, str | None]], by: str) -> dict[str, list[tuple[str, str, int, str | None]]]:
+def model(rows: Rows, by: str) -> dict[str, list[tuple[str, str, int, str | None]]]:
     found: dict[str, list[tuple[str, str, int, str | None]]] = {}
     for key in sorted(rows, key=str.encode):
         stem, suffix = stem_of(key)
@@ -76,7 +79,7 @@ def model(rows: dict[str, tuple[int, str | None]], by: str) -> dict[str, list[tu
 
 @unhurried
 @given(ROWS, st.sampled_from(["stem", "object", "class"]))
-def test_samples_are_the_models(rows: dict[str, tuple[int, str | None]], by: str) -> None:
+def test_samples_are_the_models(rows: Rows, by: str) -> None:
     expected = model(rows, by)
     clash = any(len({part[0] for part in parts}) < len(parts) for parts in expected.values())
     with built(rows) as (objects, shelf):
@@ -102,7 +105,7 @@ def test_samples_are_the_models(rows: dict[str, tuple[int, str | None]], by: str
 
 @unhurried
 @given(ROWS)
-def test_rows_come_back_whole(rows: dict[str, tuple[int, str | None]]) -> None:
+def test_rows_come_back_whole(rows: Rows) -> None:
     with built(rows) as (objects, _):
         back = [row for batch in objects.batches() for row in batch.to_pylist()]
     ordered = sorted(rows, key=str.encode)
@@ -111,7 +114,7 @@ def test_rows_come_back_whole(rows: dict[str, tuple[int, str | None]]) -> None:
 
 @unhurried
 @given(ROWS, st.integers(1, 9), st.integers(1, 9))
-def test_the_digest_knows_nothing_of_batches(rows: dict[str, tuple[int, str | None]], one: int, other: int) -> None:
+def test_the_digest_knows_nothing_of_batches(rows: Rows, one: int, other: int) -> None:
     digests: list[str] = []
     for step in (one, other):
         digest = Digest()
@@ -129,7 +132,7 @@ def test_the_digest_knows_nothing_of_batches(rows: dict[str, tuple[int, str | No
 @unhurried
 @given(ROWS, ROWS, st.integers(1, 9), st.integers(1, 9), st.data())
 def test_compare_is_set_arithmetic(
-    a: dict[str, tuple[int, str | None]], b: dict[str, tuple[int, str | None]], one: int, other: int, data: st.DataObject
+    a: Rows, b: Rows, one: int, other: int, data: st.DataObject
 ) -> None:
     kept = data.draw(st.sets(st.sampled_from(sorted(a))))
     b = b | {key: a[key] for key in kept}

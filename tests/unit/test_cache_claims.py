@@ -80,7 +80,7 @@ def test_a_waiter_wakes_when_the_owner_gives_up(tmp_path: Path) -> None:
 OWNER = """
 cache = open_cache(sys.argv[1])
 claim = cache.claim(named(cache, "k", 5000)[0])
-os.write(claim._fd, b"half of it")
+os.write(claim._fd, bytes(9000))  # more than the next owner will write
 print(type(claim).__name__, flush=True)
 time.sleep(60)
 """
@@ -179,6 +179,28 @@ time.sleep(60)
             claimed(cache, name).abandon()
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+def insist(cache: Cache, prefix: str) -> None:
+    for number in range(300):
+        name, label = named(cache, f"{prefix}{number}", 10)
+        while not cache.fill(name, content(f"{prefix}{number}", 10), label):  # dropped while the other one counts
+            time.sleep(0.001)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_parent_and_child_count_together(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            insist(cache, "childs")
+            os._exit(0)
+        except BaseException:
+            os._exit(2)
+    insist(cache, "parents")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert cache.status().entries == 600
 
 
 RACER = """

@@ -105,6 +105,7 @@ def test_a_refused_connection_closes_without_a_word():
     with FaultServer(Objects(CONTENT), Plan([Fault(Kind.REFUSE, count=1)])) as server:
         with pytest.raises(http.client.RemoteDisconnected):
             fetch(server)
+        assert fetch(server)[1] == BODY
 
 
 def test_spoilt_answers_look_well():

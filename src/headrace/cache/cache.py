@@ -240,7 +240,7 @@ class Cache:
             raise translated(error, self._layout.folder) from error
 
     def status(self) -> CacheStatus:
-        """Counts and bounds. Counts the entries (1 s a million) only where the shared count is not known."""
+        """Counts and bounds. Counts the entries (a few seconds a million) only where the shared count is not known."""
         entries, size, free, pinned = self._measured()
         count = {
             name: int(self._metrics.get(f"cache.{name}"))

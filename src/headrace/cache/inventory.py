@@ -51,7 +51,7 @@ def partial_charge(layout: Layout, name: str) -> int:
 
 
 def count_entries(layout: Layout) -> tuple[int, int]:
-    """Entries and bytes held, fills under way included. About 1 µs an entry. Raises OSError."""
+    """Entries and bytes held, fills under way included. A few µs an entry. Raises OSError."""
     entries = size = 0
     for shard in SHARDS:
         names = names_in(layout.objects, shard)

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-_PAUSES_S = (0.0, 20e-6, 100e-6, 500e-6, 2e-3, 8e-3)
+_PAUSES_S = (0.0, 20e-6, 100e-6, 500e-6, 2e-3, 8e-3, 20e-3)
 """How long a holder is waited for. Holders keep the lock for microseconds; one that was stopped must stop nobody."""
 
 
@@ -61,7 +61,7 @@ class FileLock:
         self._mutex = threading.Lock()
 
     def acquire(self, *, patient: bool = True) -> bool:
-        """True when held. Waits about 10 ms when patient, else not at all."""
+        """True when held. Waits about 30 ms when patient, else not at all."""
         if not self._mutex.acquire(timeout=1.0 if patient else 0):
             return False
         held = False

@@ -31,7 +31,6 @@ class Room:
         self._evictor = evictor
         self.limit = limit
         self.min_free = min_free
-        self._slack = min(limit // 64, _MOST_SLACK)
         self._barren_until = 0.0
         self._recounted = -_RECOUNT_PAUSE_S
 
@@ -72,17 +71,19 @@ class Room:
         count = self._usage.read()
         if count is not None and time.time() - count.counted_at > RECOUNT_S and self.recount() is not None:
             return True
-        freed = self._evictor.free(size + self._slack)
+        held = count.bytes if count is not None else 0
+        goal = size + min(held // 64, _MOST_SLACK)  # some more, so that the next ones need not evict again
+        freed = self._evictor.free(goal)
         if freed is None:
             return False
-        if freed < size + self._slack and time.monotonic() - self._recounted > _RECOUNT_PAUSE_S:
+        if freed < goal and time.monotonic() - self._recounted > _RECOUNT_PAUSE_S:
             return self.recount() is not None  # all that could go went: perhaps the count was wrong
         if freed == 0:
             self._barren_until = time.monotonic() + _PATIENCE_S
         return freed > 0
 
     def recount(self) -> Count | None:
-        """Count what is there, about 1 s a million entries. None when another process is evicting or counting.
+        """Count what is there, a few seconds a million entries. None when another process is evicting or counting.
 
         Raises:
             OSError: the folders cannot be read.

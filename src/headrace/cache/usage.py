@@ -31,7 +31,7 @@ class Count:
 
 
 class Usage:
-    """The shared count. Any thread; never waits longer than about 10 ms for another process."""
+    """The shared count. Any thread; never waits longer than about 30 ms for another process."""
 
     def __init__(self, path: str) -> None:
         """Raises OSError when the file can be neither opened nor created."""

@@ -31,6 +31,7 @@ def command(path: str, url: str, *, read_only: bool, file: str | None, no_check:
     given = {name: value for name, value in options.items() if value not in (None, False)}
     namespace = open_namespace()
     namespace.attach(path, url, read_only=read_only, **given)
+    namespace.resolve(path)  # opens the store, which refuses a URL or option that cannot be; asks it nothing
     empty = not no_check and not namespace.list(path)
     written = file or nearest_file()
     write_mount(path, url, given, written, read_only=read_only)

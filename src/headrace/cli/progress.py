@@ -20,12 +20,14 @@ _WORTH_A_RATE = 1_000_000
 def progress(label: str, unit: str = "objects") -> Generator[Progress]:
     """Report to what this yields while the block runs; the closing line comes only when the block succeeds."""
     tally = _Tally(label, unit)
-    if sys.stderr.isatty():
-        with _bar(tally) as drawn:
-            yield drawn
-    else:
-        yield tally
+    with _drawn(tally) as report:
+        yield report
     click.echo(tally.closing_line(), err=True)
+
+
+def passing(label: str) -> contextlib.AbstractContextManager[Progress]:
+    """As `progress`, but nothing of it stays: a bar on a terminal, nothing elsewhere."""
+    return _drawn(_Tally(label, ""))
 
 
 class _Tally:
@@ -58,7 +60,10 @@ class _Tally:
 
 
 @contextlib.contextmanager
-def _bar(tally: _Tally) -> Generator[Progress]:
+def _drawn(tally: _Tally) -> Generator[Progress]:
+    if not sys.stderr.isatty():
+        yield tally
+        return
     from rich import progress as rich_progress
     from rich.console import Console
 

@@ -62,6 +62,7 @@ class Builder:
         self._track = Track(start)
         self._samples: list[Any] = []
         self._locals: list[int] = []
+        self._left_out: set[int] = set()
         self._raw = self._held = 0
         self._fetched_at = self._done_at = 0.0
 
@@ -82,8 +83,10 @@ class Builder:
             self._locals.append(slot.local)
             if slot.error is not None or not slot.kept:
                 self._track.even = False
+                self._left_out.add(slot.local)
                 continue
             self._samples.append(slot.sample)
+            slot.sample = None  # slots and groups refer to each other: their bytes must not wait for the collector
             if len(self._samples) == self._size:
                 found.append(self._deliver(rest=(len(slots) - place - 1) / len(slots), group=group))
         if self._size is None and self._samples:
@@ -104,21 +107,19 @@ class Builder:
         for local in self._locals:
             self._track.mark(local)
         self._locals.clear()
+        self._left_out.clear()
         data = collate(samples)
         return self._packed(data, (), len(samples), raw_back, held_back)
 
     def _deliver_singly(self) -> Delivery:
         samples, self._samples = self._samples, []
-        left_out = len(self._locals) - len(samples)
         steps: list[Progress] = []
         for local in self._locals:
             self._track.mark(local)
-            if not left_out:
+            if local not in self._left_out:
                 steps.append(self._track.now())
         self._locals.clear()
-        if left_out:
-            # Which of them were left out no longer matters: only the last step may be told exactly.
-            steps = [self._track.now()] * len(samples)
+        self._left_out.clear()
         return self._packed(samples, tuple(steps), len(samples), 0, 0)
 
     def _packed(self, data: Any, steps: tuple[Progress, ...], count: int, raw_back: int, held_back: int) -> Delivery:

@@ -103,10 +103,10 @@ class InOrder:
 
 
 class WithinWindow:
-    """Groups as they finish, but none more than `window` places ahead of the oldest unfinished one."""
+    """Groups as they finish, but none `window` or more places ahead of the oldest unfinished one."""
 
-    def __init__(self, window: int) -> None:
-        self._window = window
+    def __init__(self, window: int, wake: int = 1) -> None:
+        self._window, self._wake = window, wake
         self._under_way: dict[int, Group] = {}
         self._finished: deque[Group] = deque()
         self._early: list[tuple[int, Group]] = []
@@ -119,7 +119,8 @@ class WithinWindow:
     def finished(self, group: Group) -> bool:
         group.done = True
         self._finished.append(group)
-        return True
+        # A knock for `wake` groups at a time is enough: what is left over comes with the oldest, which always knocks.
+        return len(self._finished) >= self._wake or group.number == self._oldest
 
     def ready(self) -> bool:
         while self._finished:

@@ -27,7 +27,7 @@ from headrace.dataset.text import buffers, lengths, strings
 from headrace.store.protocol import ObjectInfo
 
 FORMAT = 1
-ROW_GROUP = 1 << 17
+ROW_GROUP = 1 << 16
 SCHEMA = pa.schema(
     [
         pa.field("key", pa.large_string(), nullable=False),

@@ -30,7 +30,7 @@ _HEADER = np.dtype(
 _unpack = struct.Struct("<qHH").unpack_from
 _MOST_KEY_BYTES = 65535
 _RESIDENT = 96 << 20
-"""Bytes of ``rows`` that one process may have mapped before it lets go of them (they stay in the page cache)."""
+"""Bytes that reading ``rows`` may add to this process's resident memory before it lets go of them."""
 
 
 class ObjectsWriter:
@@ -101,7 +101,7 @@ class Objects:
         self.bytes: int = meta["bytes"]
         self.at: npt.NDArray[np.int64] = np.memmap(folder / "at", dtype="<i8", mode="r").view(np.ndarray)
         self._rows = _map(folder / "rows")
-        self._touched = 0
+        self._mapped = _mapped_bytes()
 
     def __len__(self) -> int:
         return self.objects
@@ -115,14 +115,14 @@ class Objects:
             size, key_chars, stem_chars = _unpack(data, start)
             text = data[start + 16 : stop].decode()
             found.append((text[:key_chars], stem_chars, size, text[key_chars:] or None))
-        self._release(len(starts))
+        self._release()
         return found
 
     def sizes(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Bytes of each row's object; -1 where unknown."""
         data, starts = self._rows, self.at[rows].tolist()
         found = np.fromiter((_unpack(data, start)[0] for start in starts), np.int64, len(starts))
-        self._release(len(starts))
+        self._release()
         return found
 
     def batches(self, columns: tuple[str, ...] = ("key", "size", "version")) -> Iterator[Batch]:
@@ -145,16 +145,30 @@ class Objects:
             "size": lambda: pa.array(head["size"]),
             "version": lambda: _null_if_empty(pieces(data, key + head["key_bytes"], at[1:])),
         }
-        self._release(1 + len(data) // (64 << 10))
+        self._release()
         return pa.record_batch([made[name]() for name in columns], names=list(columns))
 
-    def _release(self, reads: int) -> None:
-        # A random read maps up to 64 KiB around it (the kernel's fault-around). Counting is racy, and may be: letting
-        # go of mapped pages of a file is always safe, they come back from the page cache.
-        self._touched += reads
-        if self._touched * (64 << 10) > _RESIDENT and len(self._rows) > _RESIDENT:
-            self._touched = 0
+    def _release(self) -> None:
+        # Pages of a mapped file count as resident though the kernel may take them back at any time, and one random
+        # read can map half a megabyte around it. Letting go of them is always safe: they stay in the page cache, and
+        # come back at some microseconds each. Racing threads at worst let go twice.
+        if len(self._rows) <= _RESIDENT:
+            return
+        mapped = _mapped_bytes()
+        if mapped < self._mapped:
+            self._mapped = mapped
+        elif mapped - self._mapped > _RESIDENT:
             self._rows.madvise(mmap.MADV_DONTNEED)
+            self._mapped = _mapped_bytes()
+
+
+def _mapped_bytes() -> int:
+    """Resident bytes of this process that belong to files (proc(5), statm); 0 where that is not known."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return 0
 
 
 def _map(path: Path) -> mmap.mmap:
@@ -177,6 +191,7 @@ def open_objects(shelf: Shelf, digest: str) -> Objects | None:
 def publish_objects(shelf: Shelf, writer: ObjectsWriter) -> Objects:
     """Close `writer` and publish its folder under its digest. The folder is moved."""
     meta = writer.close()
+    pa.default_memory_pool().release_unused()  # a trainer that just built an index should not keep its scratch memory
     return Objects(*shelf.publish(writer.folder, _name(meta["digest"]), meta))
 
 

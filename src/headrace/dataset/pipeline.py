@@ -34,6 +34,8 @@ from headrace.store.protocol import Blob
 _GROUP = 64
 _GROUP_DECODED = 16
 _GROUP_BYTES = 1 << 20
+_BUNDLE = 32
+_WAKE = 16
 _JOIN_S = 1.8
 
 
@@ -74,10 +76,13 @@ class Pipeline:
     def __init__(self, plan: Plan, course: Course, fetcher: Fetcher, ledger: list[Skipped]) -> None:
         self.meter = Meter()
         self._plan, self._course, self._fetcher = plan, course, fetcher
+        self._before = fetcher.stats().counters
         self._stages = plan.stages_by_leaf
         self._threads_wanted = threads_of(self._stages)
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
-        self._collector: Collector = InOrder() if plan.window is None else WithinWindow(plan.window)
+        self._collector: Collector = (
+            InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
+        )
         self._raw: SimpleQueue[Group | None] = SimpleQueue()
         self._ready: SimpleQueue[Delivery | Failure | Finished] = SimpleQueue()
         self._groups = Gate()
@@ -124,8 +129,12 @@ class Pipeline:
             decode_threads=self._threads_wanted,
             decode_busy_s=sum(self._decode_busy),
             held=self._held,
-            counters=self._fetcher.stats().counters,
+            counters=self._counted(),
         )
+
+    def _counted(self) -> dict[str, float]:
+        now = self._fetcher.stats().counters
+        return {name: value - self._before.get(name, 0.0) for name, value in now.items()}
 
     def close(self) -> None:
         """Stop: cancel reads, wake everyone, wait for the threads (at most 1.8 s, should a user's function hang)."""
@@ -153,9 +162,10 @@ class Pipeline:
 
     def _feed(self) -> None:
         maker = Maker(self._plan.leaves)
-        limit = self._group_limit()
+        limit, bundle = self._group_limit()
         number = 0
         for chunk in self._course.chunks():
+            groups: list[Group] = []
             slots: list[Slot] = []
             reads: list[Read] = []
             size = 0
@@ -164,48 +174,59 @@ class Pipeline:
                 reads += more
                 size += bytes_more
                 if len(slots) >= limit:
-                    if not self._send(Group(number, slots, size), reads):
-                        return
-                    slots, reads, size, number = [], [], 0, number + 1
+                    groups.append(Group(number, slots, size))
+                    slots, size, number = [], 0, number + 1
+                    if len(groups) >= bundle:
+                        if not self._send(groups, reads):
+                            return
+                        groups, reads = [], []
             if slots:
-                if not self._send(Group(number, slots, size), reads):
-                    return
+                groups.append(Group(number, slots, size))
                 number += 1
+            if groups and not self._send(groups, reads):
+                return
             self.meter.shared = maker.shared
         self._fed_all = True
         self._groups.knock()
 
-    def _group_limit(self) -> int:
-        """Samples in a group: one where they may overtake each other; else few enough to spread over the decode
-        threads and to fit the window several times, and many enough to make locks rare.
-        """
-        if self._plan.window is not None:
-            return 1
-        mean = mean_size(self._plan.leaves)
-        limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean)) if self._threads_wanted else _GROUP
-        return max(1, min(limit, self._plan.batch or limit, self._plan.prefetch // (8 * mean)))
+    def _group_limit(self) -> tuple[int, int]:
+        """Samples in a group, and groups submitted together.
 
-    def _send(self, group: Group, reads: list[Read]) -> bool:
-        """Submit a group once there is room for it. False: closed."""
-        if not self._space.wait(lambda: self._fits(group)):
+        One sample where they may overtake each other; else few enough to spread over the decode threads and to fit
+        the window several times, and many enough to make locks rare.
+        """
+        mean = mean_size(self._plan.leaves)
+        room = max(1, self._plan.prefetch // (8 * mean))
+        if self._plan.window is not None:
+            return 1, min(room, _BUNDLE, self._plan.batch or _BUNDLE)
+        limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean)) if self._threads_wanted else _GROUP
+        return min(limit, room, self._plan.batch or limit), 1
+
+    def _send(self, groups: list[Group], reads: list[Read]) -> bool:
+        """Submit groups once there is room for them. False: closed."""
+        size = sum(group.size for group in groups)
+        if not self._space.wait(lambda: self._fits(size)):
             return False
-        self._hold(group.size)
-        self._fed += len(group.slots)
-        self.meter.fed = self._fed
+        self._hold(size)
         self.meter.reads += len(reads)
-        self._collector.add(group)
+        for group in groups:
+            self._fed += len(group.slots)
+            self._collector.add(group)
         # Before anything can arrive: what is complete already (windows of known frames) carries on at once.
-        for slot in group.slots:
-            if register(slot):
-                self._complete(slot)
+        for group in groups:
+            for slot in group.slots:
+                if register(slot):
+                    self._complete(slot)
         if reads:
-            group.ticket = self._fetcher.submit(reads, self._arrived)
+            ticket = self._fetcher.submit(reads, self._arrived)
+            for group in groups:
+                group.ticket = ticket
             if self._closed:
-                group.ticket.cancel()
+                ticket.cancel()
         return True
 
-    def _fits(self, group: Group) -> bool:
-        if self._held + group.size <= self._plan.prefetch or self._held == 0:
+    def _fits(self, size: int) -> bool:
+        if self._held + size <= self._plan.prefetch or self._held == 0:
             return True
         # Never stuck: the batch under construction may be completed even when it is larger than the window.
         return (self._ready.empty() and self._fed - self._settled < (self._plan.batch or 1)) or self._idle()

@@ -1,10 +1,10 @@
 """The node's shelf of indices: folders built once, published by rename, shared by every process, rebuilt when in doubt.
 
 ``<cache dir>/indexes/<name>/`` is complete if it exists. Nothing is flushed to disk: that costs tens of milliseconds a
-file and guards only against a crash of the machine, so instead the first process after a reboot checks the sums. Work in progress lives beside it in ``tmp-…`` folders that
-their owner removes, or that a later owner sweeps after a day. A lock file saves double work and is never trusted for
-truth. Folders not opened for thirty days are swept too. Where the cache folder cannot be written, the shelf is a
-temporary folder of this process.
+file and guards only against a crash of the machine, so instead the first process after a reboot checks the sums. Work
+in progress lives beside it in ``tmp-…`` folders that their owner removes, or that a later owner sweeps after a day. A
+lock file saves double work and is never trusted for truth. Folders not opened for thirty days are swept too. Where the
+cache folder cannot be written, the shelf is a temporary folder of this process.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Stats:
     held_bytes: int = 0
     """Of the prefetch window, in use now."""
     counters: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What the store and the cache counted since the process began."""
+    """What fetch and cache counted since the epoch began, the whole process together."""
 
     @property
     def samples_per_s(self) -> float:
@@ -115,11 +115,11 @@ class Stats:
 
     @property
     def cache_hits(self) -> int:
-        return int(self.counters.get("cache.hits", 0))
+        return int(self.counters.get("cache.hit", 0))
 
     @property
     def cache_misses(self) -> int:
-        return int(self.counters.get("cache.misses", 0))
+        return int(self.counters.get("cache.miss", 0))
 
     @property
     def verdict(self) -> str:

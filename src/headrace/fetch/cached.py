@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -202,9 +202,13 @@ class Cached:
         start, stop = read.start, min(read.stop or read.size, read.size)
         ranges = _parts(entry.missing(start, stop))
         if not ranges:
-            self._writers.add(lambda: _finish_blocks(wanted, entry, start, stop))
+            self._writers.add(lambda: self._finish_blocks(wanted, entry, start, stop))
             return
-        gather = _Blocks(wanted, entry, start, stop, len(ranges), self._writers)
+
+        def finish() -> None:
+            self._finish_blocks(wanted, entry, start, stop)
+
+        gather = _Blocks(wanted, entry, finish, len(ranges), self._writers)
         operations = [
             Operation(
                 Read(read.store, read.key, read.size, read.version, a, b),
@@ -215,6 +219,15 @@ class Cached:
             for a, b in ranges
         ]
         self._direct.send(read.store, operations)
+
+
+    def _finish_blocks(self, wanted: _Wanted, entry: BlockEntry, start: int, stop: int) -> None:
+        with entry:
+            data = entry.read(start, stop)
+        if data is not None:
+            wanted.hit(data)
+        else:  # a full disk, or an object larger than the cache: not all blocks could be kept
+            self._direct.send(wanted.read.store, [wanted.operation])
 
 
 def _parts(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -228,30 +241,15 @@ def _parts(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _finish_blocks(wanted: _Wanted, entry: BlockEntry, start: int, stop: int) -> None:
-    with entry:
-        data = entry.read(start, stop)
-    if data is None:
-        wanted.operation.done(_lost(wanted.read))
-    else:
-        wanted.hit(data)
-
-
-def _lost(read: Read) -> HeadraceError:
-    from headrace.base.errors import TryAgainError
-
-    return TryAgainError("the cache lost blocks while they were read", path=read.path, hint="check the cache's disk")
-
-
 class _Blocks:
     """Collects the missing blocks of one read, then answers it from the entry."""
 
     def __init__(
-        self, wanted: _Wanted, entry: BlockEntry, start: int, stop: int, count: int, writers: Workers
+        self, wanted: _Wanted, entry: BlockEntry, finish: Callable[[], None], count: int, writers: Workers
     ) -> None:
         self._wanted = wanted
         self._entry = entry
-        self._range = (start, stop)
+        self._finish = finish
         self._left = count
         self._writers = writers
         self._lock = threading.Lock()
@@ -280,4 +278,4 @@ class _Blocks:
             self._entry.__exit__(None, None, None)
             self._wanted.operation.done(self._error)
         else:
-            self._writers.add(lambda: _finish_blocks(self._wanted, self._entry, *self._range))
+            self._writers.add(self._finish)

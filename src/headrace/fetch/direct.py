@@ -43,6 +43,10 @@ class Direct:
 
     def _start(self, store: Store, operations: Sequence[Operation]) -> None:
         wire = self._wire(store)
+        empty = [o for o in operations if o.read.stop is not None and o.read.stop <= o.read.start]
+        if wire is not None and empty:  # no HTTP range is empty: `Store.get` knows how to answer these
+            self._workers.add(lambda: self._by_thread(empty))
+            operations = [o for o in operations if o not in empty]
         if wire is None:
             for start in range(0, len(operations), _GROUP):
                 group = operations[start : start + _GROUP]

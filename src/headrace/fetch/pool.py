@@ -132,6 +132,7 @@ class Pool:
             return
         response = connection.response
         assert response is not None
+        connection.response = None  # an idle connection must not keep the last body alive
         self._free(connection)
         self._answered(operation, response)
 
@@ -248,7 +249,15 @@ class Pool:
         if response.status in (200, 206):
             self.level.done(response.got)
             self._metrics.add("fetch.bytes", response.got)
-            self._end(operation, _blob(operation.read, response))
+            result = _blob(operation.read, response)
+            if isinstance(result, Blob) and _is_short(operation.read, result):
+                self._again(operation, _wrong_length(operation.read, result))
+            else:
+                self._end(operation, result)
+            return
+        if response.status == 416 and response.total == operation.read.start:
+            info = ObjectInfo(operation.read.key, operation.read.start, response.etag, response.mtime_us)
+            self._end(operation, Blob(memoryview(b""), info))
             return
         error = self.wire.error(operation.read.key, response.status, bytes(response.body)).at(operation.read.path)
         if isinstance(error, SlowDownError):
@@ -354,6 +363,18 @@ class Pool:
     def _late(self, operation: Operation) -> DeadlineError:
         hint = "the store is slow or away; raise fetch.deadline, or run `headrace doctor`"
         return DeadlineError(f"not read within {self._settings.deadline:g} s", path=operation.read.path, hint=hint)
+
+
+def _is_short(read: Read, blob: Blob) -> bool:
+    """An answer that is well-formed but not as long as it must be: a proxy or a server cut it off."""
+    if read.size is not None:
+        return len(blob.data) != read.length()
+    return read.stop is not None and len(blob.data) != max(min(read.stop, blob.info.size) - read.start, 0)
+
+
+def _wrong_length(read: Read, blob: Blob) -> HeadraceError:
+    reason = f"answered with {len(blob.data)} bytes, expected {read.length()}"
+    return ChangedError(reason, path=read.path, hint="something on the way cuts answers off, or the object has changed")
 
 
 def _sameness(read: Read) -> tuple[str, str | None, int, int | None]:

@@ -80,6 +80,11 @@ def join(root: str, key: str) -> str:
     return f"/{key}" if root == "/" else f"{root}/{key}"
 
 
+def plain_base(root: str) -> str | None:
+    """What `join` puts before every key, where that is all it does; None where keys are encoded too."""
+    return None if root.startswith(_ENCODED) else "/" if root == "/" else root + "/"
+
+
 def folder_path(root: str, prefix: str) -> str:
     """The path of the folder whose keys start with `prefix` (which ends in ``/``).
 
@@ -107,14 +112,15 @@ def trim_url(url: str) -> str:
     Raises:
         InputError: no URL of a store, or one with credentials inside.
     """
-    return _canonical(url).rstrip("/") if url.rstrip("/")[-1:] != ":" else _canonical(url)
+    scheme, separator, rest = _canonical(url).partition("://")
+    return scheme + separator + rest.rstrip("/")
 
 
 def _canonical(url: str) -> str:
     place = _authority(url)
-    rest = url[len(place) :]
     scheme = parse_url(place + "/").scheme
-    return f"{scheme}://{place.partition('://')[2].removeprefix('localhost' if scheme == 'file' else '')}{rest}"
+    host = place.partition("://")[2]
+    return f"{scheme}://{'' if scheme == 'file' and host == 'localhost' else host}{url[len(place) :]}"
 
 
 def folders_of(keys: Iterable[str], prefix: str) -> set[str]:

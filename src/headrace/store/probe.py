@@ -102,7 +102,13 @@ def probe_condition(store: Store, *, create: bool) -> bool:
 def probe_exact_keys(store: Unchecked) -> bool | None:
     """Whether ``a//b``, ``a/../b`` and ``a/`` are kept, with their content, apart from ``a/b``. None: cannot try."""
     stem = PREFIX + secrets.token_hex(8)
-    odd = {f"{stem}//k": b"double", f"{stem}/d/": b"slash", f"{stem}/../{stem}/k": b"dots", f"{stem}/./k": b"dot"}
+    odd = {
+        f"{stem}//k": b"double",
+        f"{stem}/d/": b"slash",
+        f"{stem}/../{stem}/k": b"dots",
+        f"{stem}/./k": b"dot",
+        f"{stem}\\k": b"back",
+    }
     try:
         store.unchecked_key(f"{stem}/k", b"tidy")
     except DeniedError:
@@ -135,12 +141,18 @@ def _keeps_get(store: Store, key: str, version: str) -> bool:
 
 
 def _keeps_start_after(store: Store, key: str) -> bool:
+    """Whether the server continues after any key in byte order. Some order by folders, and skip ``a/x`` after ``a``."""
+    if not isinstance(store, Unchecked):
+        return bool(store.capabilities.start_after)
+    later = [f"{key}-y", f"{key}/x"]
     try:
-        if isinstance(store, Unchecked):
-            return key not in store.unchecked_list(key, key)
-        return not any(list(store.list(key, start_after=key)))
+        for one in later:
+            store.put(one, b"")
+        return list(store.unchecked_list(key, key)) == later
     except (UnsupportedError, InputError):
         return False
+    finally:
+        store.unchecked_delete(later)
 
 
 def _create(store: Store, key: str) -> object:

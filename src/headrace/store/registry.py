@@ -26,15 +26,15 @@ def _s3(url: StoreUrl, options: StoreOptions) -> Store:
 
 
 def _google(url: StoreUrl, options: StoreOptions) -> Store:
-    from headrace.store.backends.objects import open_google
+    from headrace.store.backends.relay import ForkProof
 
-    return open_google(url, options)
+    return ForkProof(url, options)
 
 
 def _azure(url: StoreUrl, options: StoreOptions) -> Store:
-    from headrace.store.backends.objects import open_azure
+    from headrace.store.backends.relay import ForkProof
 
-    return open_azure(url, options)
+    return ForkProof(url, options)
 
 
 def _memory(url: StoreUrl, _: StoreOptions) -> Store:

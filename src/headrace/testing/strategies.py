@@ -47,7 +47,8 @@ def trees(key: st.SearchStrategy[str] | None = None, *, max_size: int = 20) -> s
     A plain tree may hold a key that is also a folder of another (``a`` and ``a/b``); see `files`.
     """
     near = st.lists(st.sampled_from(["a", "b", "c", "a.b", "a-b", "train", "x0"]), min_size=1, max_size=4).map("/".join)
-    return st.dictionaries(key or st.one_of(near, plain_keys()), contents(max_size=64), max_size=max_size)
+    chosen = st.one_of(near, plain_keys()) if key is None else key
+    return st.dictionaries(chosen, contents(max_size=64), max_size=max_size)
 
 
 def files(*, max_size: int = 20) -> st.SearchStrategy[dict[str, bytes]]:

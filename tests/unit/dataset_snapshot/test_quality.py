@@ -28,7 +28,8 @@ def test_report(world: World) -> None:
 
 
 def test_duplicates_by_etag(world: World) -> None:
-    rows = [("a", 5, "e1"), ("b", 5, "e2"), ("c", 5, "e1"), ("d", 6, "e1"), ("e", 0, "e0"), ("f", 0, "e0"), ("g", 5, "e1")]
+    rows = [("a", 5, "e1"), ("b", 5, "e2"), ("c", 5, "e1"), ("d", 6, "e1"), ("e", 0, "e0"), ("f", 0, "e0")]
+    rows += [("g", 5, "e1"), ("h", 7, None), ("i", 7, None)]
     batch = pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=VERSIONED)
     shelf = Shelf.of(world.settings)
     assert report(build_objects(shelf, [batch]), shelf).duplicates == Duplicates(2, 10, (("a", "c", "g"),))

@@ -228,7 +228,7 @@ def test_a_damaged_local_index_is_rebuilt(world: World, harm: str) -> None:
     assert len(everything(open_source("digits@v1", **world.context))) == 3
 
 
-def test_an_unusable_cache_folder_is_said_once_and_worked_around(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unusable_cache_folder_is_said_and_worked_around(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.write(TREE)
     (world.root / "cache").write_text("not a folder")
     with caplog.at_level(logging.WARNING):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import random
 import threading
@@ -60,13 +61,16 @@ def test_a_plan_is_contiguous_bounded_and_covers(size: int, moves: list[tuple[in
 
 def test_a_plan_starts_small_and_doubles() -> None:
     plan = Plan(1 << 30, Limits())
-    position, sizes = 0, []
-    while len(sizes) < 8:
+    sizes: list[int] = []
+    windows: list[int] = []
+    for position in range(0, 256 * MIB, 64 * KIB):
         sizes.extend(high - low for low, high in plan.read(position, 64 * KIB))
-        position += 64 * KIB
+        windows.append(plan.window)
     assert sizes[0] == 128 * KIB
-    assert sizes == sorted(sizes)
-    assert sizes[-1] == 8 * MIB
+    assert max(sizes) == 8 * MIB
+    assert windows == sorted(windows)
+    assert windows[-1] == 64 * MIB
+    assert all(after in (before, 2 * before) for before, after in itertools.pairwise(windows))
     assert plan.read(1 << 29, 4 * KIB) == [((1 << 29), (1 << 29) + 128 * KIB)]
     plan = Plan(100, Limits())
     assert plan.read(0, 10) == [(0, 100)]

@@ -9,14 +9,16 @@ import sys
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import click
 
 from headrace.base.errors import InternalError
+from headrace.base.progress import Progress
 from headrace.base.units import format_bytes, format_seconds
 from headrace.cli.demo_job.plan import Plan
 from headrace.cli.demo_job.proof import compare
+from headrace.cli.progress import passing
 
 _BATCHES_AFTER_CHECKPOINT = 4
 """Work that the kill throws away, as a real one would."""
@@ -86,22 +88,54 @@ def _training(
 def _follow(events: Iterator[dict[str, Any]], record: _Record, *, stop_after_checkpoint: bool) -> bool:
     """Show what comes until the process ends, or until it is time to kill it (True)."""
     since_checkpoint = 0
-    for event in events:
-        match event["event"]:
-            case "batch":
+    with _EpochBar() as bar:
+        for event in events:
+            if event["event"] == "batch":
+                bar.advance(event)
                 record.keys.setdefault(event["epoch"], []).extend(event["keys"])
                 since_checkpoint += record.checkpoint is not None
                 if stop_after_checkpoint and since_checkpoint == _BATCHES_AFTER_CHECKPOINT:
                     return True
-            case "checkpoint":
-                record.checkpoint = event["path"]
-                record.before_checkpoint = list(record.keys[event["epoch"]])
-                click.echo(f"   checkpoint of {format_bytes(event['size'])}: {event['path']}")
-            case "epoch":
-                click.echo(_epoch_line(event))
-            case _:
-                record.accuracy = event["accuracy"]
+                continue
+            bar.clear()
+            _note(event, record)
     return False
+
+
+def _note(event: Mapping[str, Any], record: _Record) -> None:
+    match event["event"]:
+        case "checkpoint":
+            record.checkpoint = event["path"]
+            record.before_checkpoint = list(record.keys[event["epoch"]])
+            click.echo(f"   checkpoint of {format_bytes(event['size'])}: {event['path']}")
+        case "epoch":
+            click.echo(_epoch_line(event))
+        case _:
+            record.accuracy = event["accuracy"]
+
+
+class _EpochBar:
+    """A bar for the epoch under way, on a terminal; gone before anything else is printed."""
+
+    def __init__(self) -> None:
+        self._drawing = contextlib.ExitStack()
+        self._report: Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def advance(self, batch: Mapping[str, Any]) -> None:
+        if self._report is None:
+            self._report = self._drawing.enter_context(passing(f"   epoch {batch['epoch'] + 1}"))
+            self._report.total(batch["of"])
+        self._report.advance(len(batch["keys"]))
+
+    def clear(self) -> None:
+        self._drawing.close()
+        self._report = None
 
 
 def _epoch_line(event: Mapping[str, Any]) -> str:

@@ -30,6 +30,8 @@ BUCKET = "demo"
 MOUNT = "/training-data/digits"
 _NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "PIL": "pillow"}
 _GOAL = 0.97
+"""Held-out accuracy on the digits that training for `_GOAL_EPOCHS` must reach."""
+_GOAL_EPOCHS = 6
 
 
 def tell(data: str | None, folder: str, *, epochs: int) -> None:
@@ -53,7 +55,7 @@ def tell(data: str | None, folder: str, *, epochs: int) -> None:
         stage = Stage.make(place, server)
         accuracy = _act(stage, data_set, samples, epochs)
     click.echo(f"\ndone in {format_seconds(time.monotonic() - started)}; server stopped; {place} may be deleted")
-    if data is None and accuracy < _GOAL:
+    if data is None and epochs >= _GOAL_EPOCHS and accuracy < _GOAL:
         raise InternalError(f"held-out accuracy {accuracy:.1%} is below {_GOAL:.0%}")
 
 

@@ -76,7 +76,7 @@ class Job:
         for batch in hr.torch.tensors(self.loader):
             loss = self._train_batch(batch["image"], batch["label"])
             self.step += 1
-            emit("batch", epoch=self.epoch, keys=list(batch["__key__"]), loss=loss)
+            emit("batch", epoch=self.epoch, keys=list(batch["__key__"]), of=self.size)
             if self.epoch == self.plan.checkpoint_epoch and self.step == halfway and not self.plan.resume:
                 self._save()
         stats = self.loader.stats()

@@ -225,11 +225,11 @@ def from_obstore(path: str, error: Exception) -> HeadraceError:
 
 def _by_words(path: str, text: str) -> HeadraceError:
     """Obstore's GenericError holds the cause only as text."""
+    text = text.partition("Debug source:")[0]  # what follows repeats it among settings such as "retry_timeout"
+    status = re.search(r"status code: ([0-9]{3})", text)
+    if status is not None:
+        return from_http(path, int(status[1]), text.encode())
     low = text.lower()
-    if re.search(r"\b(503|429)\b|slowdown|too many requests|serverbusy", low):
-        return SlowDownError("the store asks for fewer requests", path=path)
-    if re.search(r"\b416\b|invalidrange|range not satisfiable|range.*(past|exceed|larger|invalid)", low):
-        return InputError("the range starts past the end", path=path)
     if "certificate" in low:
         hint = "set ca_file to the authority's certificate"
         return UnreachableError("the store's certificate is not trusted", path=path, hint=hint)
@@ -271,8 +271,13 @@ def from_fsspec(path: str, error: Exception) -> HeadraceError:
         return error.at(path)
     if isinstance(error, ImportError):
         return UnsupportedError(f"a package is missing: {error.name or error}", path=path, hint="install it with pip")
-    if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)):
+    if isinstance(error, OSError) and re.search("libjvm|libhdfs|CLASSPATH", str(error)):
+        hint = "install Hadoop's client and Java, or use webhdfs://"
+        return UnsupportedError("Hadoop's native library is missing", path=path, hint=hint)
+    if isinstance(error, (FileNotFoundError, IsADirectoryError)):
         return NotFoundError("no such object", path=path)
+    if "not a directory" in str(error).lower():
+        return UnsupportedError("a name cannot be a file and a folder at once", path=path, hint="use another key")
     if isinstance(error, FileExistsError):
         return AlreadyExistsError("already exists", path=path)
     if isinstance(error, PermissionError):

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -95,14 +95,16 @@ class FsspecStore(Store):
 
     def _do(self, key: str, name: str, *arguments: Any, **named: Any) -> Any:
         """One call of the file system, tried again while that may help."""
+        return self._try(key, lambda fs: getattr(fs, name)(*arguments, **named))
 
+    def _try(self, key: str, work: Callable[[Any], Any]) -> Any:
         def attempt(_: float) -> Any:
             fs = self._open()[0]
             try:
                 if getattr(fs, "async_impl", False):
-                    return getattr(fs, name)(*arguments, **named)
+                    return work(fs)
                 with self._lock:
-                    return getattr(fs, name)(*arguments, **named)
+                    return work(fs)
             except Exception as error:
                 raise from_fsspec(self._path(key), error) from error
 
@@ -117,8 +119,10 @@ class FsspecStore(Store):
         stop = info.size if stop is None else min(stop, info.size)
         if stop <= start:
             return Blob(memoryview(b""), info)
-        data = self._do(key, "cat_file", self._file(key), start=start or None, end=None if stop == info.size else stop)
-        return Blob(memoryview(data), info)
+        file = self._file(key)
+        if (start, stop) == (0, info.size):
+            return Blob(memoryview(self._do(key, "cat_file", file)), info)
+        return Blob(memoryview(self._try(key, lambda fs: _part(fs, file, start, stop))), info)
 
     def head(self, key: str) -> ObjectInfo:
         found = self._do(key, "info", self._file(key))
@@ -224,6 +228,18 @@ class FsspecStore(Store):
         entries = self._entries(prefix)
         folders = tuple(prefix + name for name, _ in entries if name.endswith("/"))
         return Folder(folders, tuple(_info(prefix + name, one) for name, one in entries if not name.endswith("/")))
+
+
+def _part(fs: Any, file: str, start: int, stop: int) -> bytes:
+    """By seeking: some file systems' `cat_file` takes a range and returns the whole file."""
+    with fs.open(file, "rb") as opened:
+        opened.seek(start)
+        pieces: list[bytes] = []
+        left = stop - start
+        while left and (piece := opened.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
 
 
 def _arguments(options: StoreOptions) -> dict[str, Any]:

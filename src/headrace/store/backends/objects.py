@@ -35,6 +35,8 @@ from headrace.store.protocol import Blob, Buffer, Capabilities, Folder, ObjectIn
 from headrace.store.url import StoreUrl
 
 _ODD = re.compile(r"[\x00-\x1f\x7f]|(?:^|/)\.{1,2}(?:/|\Z)|//|\A/|/\Z|\A\Z")
+_ODD_AZURE = re.compile(_ODD.pattern + r"|\\")
+"""Azure takes a backslash for a slash."""
 _DELETE_AT_ONCE = 1000
 
 AZURE_EXTRAS: Final = frozenset(
@@ -91,6 +93,8 @@ class ObjectStore(Store):
         self._root = url.root
         self._backend = backend
         self._endpoint = endpoint
+        self._odd = _ODD_AZURE if url.scheme == "az" else _ODD
+        self._pid = os.getpid()
         self._capabilities = _SEEN.get(url.scheme, Capabilities())
         if self._root and _ODD.search(self._root[:-1]):
             raise UnsupportedError(
@@ -114,8 +118,21 @@ class ObjectStore(Store):
     def _path(self, key: str) -> str:
         return f"{self.url}/{key}"
 
+    def _refuse_fork(self) -> None:
+        """Obstore's runtime has threads, which do not survive a fork: refused at once, where it would hang.
+
+        Objects in memory need no runtime.
+        """
+        if self._pid != os.getpid() and not self.url.startswith("memory://"):
+            raise UnsupportedError(
+                "this kind of store cannot be used in a forked process",
+                path=self.url,
+                hint="start worker processes by spawn or forkserver",
+            )
+
     def _full(self, key: str) -> str:
-        if _ODD.search(key):
+        self._refuse_fork()
+        if self._odd.search(key):
             raise UnsupportedError(
                 f"this kind of store cannot express the key {key!r}", path=self.url, hint="see docs/semantics.md"
             )
@@ -137,7 +154,12 @@ class ObjectStore(Store):
             options["if_match"] = _quoted(if_match)
         try:
             answer = obstore.get(self._backend, full, options=cast("Any", options or None))
-            return Blob(memoryview(answer.bytes()), self._info(answer.meta))
+            info = self._info(cast("Mapping[str, Any]", answer.meta))
+            if if_match is not None and info.etag != if_match:  # not every server looks at the condition
+                raise ChangedError("the object has changed", path=self._path(key))
+            return Blob(memoryview(answer.bytes()), info)
+        except HeadraceError:
+            raise
         except Exception as error:
             failure = from_obstore(self._path(key), error)
             if "range" in options and not isinstance(failure, (NotFoundError, ChangedError)):
@@ -228,6 +250,7 @@ class ObjectStore(Store):
                     raise failure from error
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
+        self._refuse_fork()
         whole = self._root + prefix
         folder = whole.rpartition("/")[0]
         if folder and _ODD.search(folder):
@@ -243,6 +266,7 @@ class ObjectStore(Store):
             raise from_obstore(self._path(prefix), error) from error
 
     def list_folder(self, prefix: str = "") -> Folder:
+        self._refuse_fork()
         whole = (self._root + prefix).rstrip("/")
         if (prefix and not prefix.endswith("/")) or (whole and _ODD.search(whole)) or prefix.endswith("//"):
             return Folder((), ())

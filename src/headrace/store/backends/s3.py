@@ -43,8 +43,8 @@ from headrace.store.protocol import (
 from headrace.store.url import StoreUrl
 
 _DELETE_AT_ONCE = 1000
-_ODD = re.compile(r"//|\A/|/\Z|(?:\A|/)\.{1,2}(?:/|\Z)")
-_ODD_HINT = "use keys without '//', '.' or '..' parts, or '/' at an end"
+_ODD = re.compile(r"//|\A/|/\Z|(?:\A|/)\.{1,2}(?:/|\Z)|\\")
+_ODD_HINT = "use keys without '//', '.' or '..' parts, backslash, or '/' at an end"
 _SINGLE_PUT = 5 << 30
 _AWS = Capabilities(
     has_etag=True,
@@ -159,6 +159,8 @@ class S3Store(Store):
                 raise
             return self._empty(key, start, if_match)
         info = info_of(key, answer)
+        if if_match is not None and info.etag != if_match:  # not every server looks at the condition
+            raise ChangedError("the object has changed", path=self._path(key))
         if answer.status == 200 and "range" in headers:  # a server, or a proxy, that knows no ranges
             return Blob(answer.body[start:stop], dataclasses.replace(info, size=len(answer.body)))
         return Blob(answer.body, info)
@@ -300,11 +302,28 @@ class S3Store(Store):
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
         query = {"start-after": self._root + start_after} if start_after is not None else {}
         after = start_after or ""
+        skipped = self._skipped(prefix, after) if start_after is not None else []
         for page in self._pages(prefix, query):
-            # Not the marker of the root itself (the empty key), nor what a server that ignores start-after sends again.
+            # Not the marker of the root itself (the empty key), nor what comes later in another order than of bytes.
             objects = [one for one in page.objects if one.key > after and not one.key.startswith(PREFIX)]
+            if skipped:
+                skipped = [below for below in skipped if not any(one.key.startswith(below) for one in objects)]
             if objects:
                 yield objects
+        for below in skipped:
+            yield from self.list(max(below, prefix, key=len))
+
+    def _skipped(self, prefix: str, after: str) -> list[str]:
+        """Prefixes of keys above `after` in byte order that a server with another order may have left out.
+
+        SeaweedFS orders folder by folder: to it ``/`` sorts below every other character, and what is below ``a/`` goes
+        with ``a``. So after ``a-b`` it leaves out ``a/…``: wherever `after` has a character below ``/``, or ends.
+        """
+        if self._capabilities.start_after:
+            return []
+        ends = [at for at, letter in enumerate(after) if letter < "/"] + [len(after)]
+        found = [f"{after[:at]}/" for at in ends]
+        return [below for below in found if below.startswith(prefix) or prefix.startswith(below)]
 
     def list_folder(self, prefix: str = "") -> Folder:
         folders: list[str] = []
@@ -329,24 +348,17 @@ class S3Store(Store):
             query.pop("start-after", None)
 
     def _plus_is_a_space(self, text: str, path: str) -> bool:
-        """What ``+`` stands for in this server's URL-encoded keys: AWS means a space, others a plus. Asked once."""
+        """What ``+`` stands for in this server's URL-encoded keys: a space (AWS, SeaweedFS), or itself. Asked once."""
         if self._plus is None:
             keys = s3xml.keys_of(text)
             doubtful = next((key for key in keys if "+" in key), None)
-            if any("%20" in key for key in keys):
-                self._plus = False
-            elif any("%2b" in key.lower() for key in keys):
+            if any("%2b" in key.lower() for key in keys):
                 self._plus = True
             elif doubtful is not None:
-                self._plus = not self._is_there(unquote(doubtful), path)
+                query = {"list-type": "2", "max-keys": "1", "prefix": unquote(doubtful.replace("+", " "))}
+                answer = self._api.call("GET", path=path, query=query)
+                self._plus = b"<Contents>" in bytes(answer.body)
         return bool(self._plus)
-
-    def _is_there(self, full_key: str, path: str) -> bool:
-        try:
-            self._api.call("HEAD", full_key, path=path)
-        except NotFoundError:
-            return False
-        return True
 
     def close(self) -> None:
         self._api.close()

@@ -41,7 +41,7 @@ class Sharing(Suite):
         child.start()
         try:
             assert all(bytes(read(store, key).data) == data for key, data in contents.items())
-            assert ours.poll(60), "the forked child hangs"
+            assert ours.poll(30), "the forked child hangs"
             assert ours.recv() == "well"
             child.join(20)
             assert child.exitcode == 0

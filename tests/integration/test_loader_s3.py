@@ -1,0 +1,75 @@
+"""The whole way: SeaweedFS → store → fetch → dataset → loader, by the public face; second epoch from the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.base.metrics import Metrics
+from headrace.base.settings import CacheSettings, Settings
+from headrace.fetch import Fetcher
+from headrace.store import open_store
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def namespace(seaweedfs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    bucket = f"loader-{tmp_path.name.replace('_', '-').lower()}"[:40].rstrip("-")
+    seaweedfs.create_bucket(bucket)
+    store = open_store(f"s3://{bucket}/set", seaweedfs.options())
+    for row in range(150):
+        store.put(f"{row % 3}/{row:04d}.image", bytes([row]) * (1000 + row))
+        store.put(f"{row % 3}/{row:04d}.label", bytes([row]))
+    store.close()
+    monkeypatch.setenv("HEADRACE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", seaweedfs.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", seaweedfs.secret_key)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", seaweedfs.endpoint)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.chdir(tmp_path)
+    space = hr.Namespace.load()
+    space.attach("/data", f"s3://{bucket}/set", read_only=True)
+    return space
+
+
+def keys(loader: Any) -> list[str]:
+    found: list[str] = []
+    for batch in loader:
+        for key, image, label in zip(batch["__key__"], batch["image"], batch["label"], strict=True):
+            row = int(key.split("/")[1])
+            assert bytes(image) == bytes([row]) * (1000 + row)
+            assert label[0] == row
+        found += batch["__key__"]
+    return found
+
+
+def test_two_epochs_the_second_from_the_cache(namespace: Any, tmp_path: Path) -> None:
+    settings = Settings(cache=CacheSettings(dir=str(tmp_path / "own-cache"), min_free=0))
+    fetcher = Fetcher.open(settings, None, Metrics())
+    loader = hr.Dataset.open("/data", namespace=namespace).shuffle(1).batch(16).loader(fetcher=fetcher)
+    first, second = keys(loader), keys(loader)
+    expected = sorted(f"{row % 3}/{row:04d}" for row in range(150))
+    assert sorted(first) == sorted(second) == expected
+    assert first != second
+    assert loader.stats().bytes > 0
+    assert loader.stats().cache_hits >= 290, loader.stats().counters
+    fetcher.close()
+
+
+def test_class_folders_resume_and_the_child_process(namespace: Any) -> None:
+    ds = hr.Dataset.open("/data", by="class", namespace=namespace).shuffle(2).batch(20)
+    loader = ds.loader(where="process")
+    epoch = iter(loader)
+    seen = [*next(epoch)["__key__"]]
+    state = loader.state_dict()
+    loader.close()
+    again = ds.loader()
+    again.load_state_dict(state)
+    for batch in again:
+        assert batch["class"].tolist() == [int(key.split("/")[0]) for key in batch["__key__"]]
+        seen += batch["__key__"]
+    assert len(seen) == len(set(seen)) == len(ds)
