@@ -37,7 +37,7 @@ try:
             fetcher.gate.clear()  # from here on the store hangs
             print("running", flush=True)
 except KeyboardInterrupt:
-    left = [t.name for t in threading.enumerate() if t.name.startswith("headrace-")]
+    left = [t.name for t in threading.enumerate() if t.name.startswith("headrace-loader")]
     print("left", left, "frontier" if loader.state_dict()["frontiers"][0] >= 32 else "lost", flush=True)
     fetcher.close()
 """
@@ -166,5 +166,5 @@ def test_a_feeder_that_fails_ends_the_epoch_with_its_error() -> None:
     fetcher = StandInFetcher()
     with pytest.raises(UnreachableError):
         list(Dataset.of(Broken(1000)).batch(4).loader(fetcher=fetcher))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace-feeder")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace-loader")]
     fetcher.close()

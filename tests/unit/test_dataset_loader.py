@@ -36,7 +36,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 def headrace_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-loader")]
 
 
 def dataset(count: int = 500, **options: Any) -> Dataset:
@@ -326,7 +326,7 @@ def test_everything_stops_within_two_seconds(how: str) -> None:
         del epoch
         gc.collect()
     else:
-        timer = threading.Timer(0.2, fetcher.close)
+        timer = threading.Timer(0.2, fetcher.gate.set)
         timer.start()
         fetcher.missing = ("0000",)
         with pytest.raises(NotFoundError):

@@ -41,7 +41,7 @@ def decode_most(sample: Any) -> Any:
 
 
 def children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "headrace" in " ".join(child.cmdline())]
+    return [child for child in psutil.Process().children() if "headrace.dataset.process" in " ".join(child.cmdline())]
 
 
 def test_same_batches_state_and_epochs_as_in_threads(folder: str) -> None:

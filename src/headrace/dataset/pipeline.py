@@ -94,7 +94,7 @@ class Pipeline:
         self._closed = False
         self._decode_busy = [0.0] * self._threads_wanted
         self._threads = [
-            threading.Thread(target=self._guarded, args=(work,), name=f"headrace-{name}", daemon=True)
+            threading.Thread(target=self._guarded, args=(work,), name=f"headrace-loader-{name}", daemon=True)
             for name, work in self._works()
         ]
         for thread in self._threads:

@@ -157,6 +157,8 @@ def child_main(fd: int, *, with_thread: bool) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     sock = socket.socket(fileno=fd)
     _, fds, _, _ = socket.recv_fds(sock, 16, 1)
+    if not fds:  # the parent has thought better of it
+        os._exit(0)
     sender = shm.Sender(sock, _AHEAD)
     threading.Thread(target=_leave_with_parent, args=(sender,), daemon=True).start()
     try:
@@ -164,7 +166,8 @@ def child_main(fd: int, *, with_thread: bool) -> None:
             file.seek(0)
             _serve(file.read(), sender)
     except BaseException as error:
-        sender.send((Remote.of(error), Stats(), []))
+        with contextlib.suppress(OSError):  # a parent that has gone needs no news
+            sender.send((Remote.of(error), Stats(), []))
     threading.Event().wait()  # `_leave_with_parent` ends us
 
 

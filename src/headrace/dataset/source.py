@@ -7,8 +7,7 @@ The pipeline and the loader know nothing else about snapshots, listings and tabl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,7 @@ from headrace.store.protocol import Store
 Rows: TypeAlias = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One object of a sample. `key` is the store's; `size` -1 and `version` None where nobody listed the object."""
 
     name: str

@@ -6,7 +6,6 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import (
@@ -23,7 +22,7 @@ from headrace.base.settings import FetchSettings
 from headrace.fetch.budget import Budget
 from headrace.fetch.level import Latency, Level
 from headrace.fetch.read import Read, Ticket
-from headrace.fetch.wire import WOULD_BLOCK, BrokenResponse, Connection, Response, broken, resolve
+from headrace.fetch.wire import CLOSED, WOULD_BLOCK, BrokenResponse, Connection, Response, broken, resolve
 from headrace.store.protocol import Blob, ObjectInfo, Wire
 
 if TYPE_CHECKING:
@@ -33,22 +32,45 @@ _STALL = 10.0
 _UNKNOWN_SIZE = 1024 * 1024
 
 
-@dataclass(slots=True, eq=False)
 class Operation:
-    """One read on its way, with the connections that try it (two while hedged)."""
+    """One read on its way, with the connections that try it (two while hedged).
 
-    read: Read
-    done: Callable[[Blob | HeadraceError], None]
-    ticket: Ticket
-    demand: bool = True
-    deadline: float = 0.0
-    attempts: int = 0
-    cost: int = 0
-    hedged: bool = False
-    refreshed: bool = False
-    into: memoryview | None = None
-    connections: list[Connection] = field(default_factory=list["Connection"])
-    followers: list[Operation] = field(default_factory=list["Operation"])
+    `into`: where the bytes must go, for a part of a larger read. `followers`: equal reads that wait for this one.
+    """
+
+    __slots__ = (
+        "attempts",
+        "connections",
+        "cost",
+        "deadline",
+        "demand",
+        "done",
+        "followers",
+        "hedged",
+        "into",
+        "read",
+        "refreshed",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        read: Read,
+        done: Callable[[Blob | HeadraceError], None],
+        ticket: Ticket,
+        demand: bool = True,
+        into: memoryview | None = None,
+    ) -> None:
+        self.read = read
+        self.done = done
+        self.ticket = ticket
+        self.demand = demand
+        self.into = into
+        self.deadline = 0.0
+        self.attempts = self.cost = 0
+        self.hedged = self.refreshed = False
+        self.connections: tuple[Connection, ...] = ()
+        self.followers: tuple[Operation, ...] = ()
 
     @property
     def cancelled(self) -> bool:
@@ -60,6 +82,10 @@ class Operation:
         self.done(result)
         for follower in self.followers:
             follower.done(result)
+
+    def without(self, connection: Connection) -> None:
+        """One connection no longer tries it."""
+        self.connections = tuple(c for c in self.connections if c is not connection)
 
 
 class Pool:
@@ -81,7 +107,8 @@ class Pool:
         self._active = 0
         self._later: list[tuple[float, Operation]] = []
         self._addresses: list[tuple[int, tuple[object, ...]]] = []
-        self._requests = 0
+        self._requests = self._received = 0
+        self._told = (0, 0)
         self._hedges = 0
 
     @property
@@ -94,7 +121,7 @@ class Pool:
         if operation.into is None:
             leader = self._same.setdefault(_sameness(operation.read), operation)
             if leader is not operation:
-                leader.followers.append(operation)
+                leader.followers = (*leader.followers, operation)
                 self._metrics.add("fetch.deduplicated")
                 return
         self._requeue(operation)
@@ -138,6 +165,7 @@ class Pool:
 
     def sweep(self, now: float) -> None:
         """Timers, every few ten milliseconds: retries that are due, deadlines, stalls, hedges."""
+        self.tell()
         if self._later:
             due = [entry for entry in self._later if entry[0] <= now]
             if due:
@@ -160,6 +188,14 @@ class Pool:
                 self._hedge(operation)
         self.pump()
 
+    def tell(self) -> None:
+        """Bring the counters up to date. Counting each request by itself would cost a hundredth of it."""
+        requests, received = self._told
+        if requests != self._requests or received != self._received:
+            self._metrics.add("fetch.requests", self._requests - requests)
+            self._metrics.add("fetch.bytes", self._received - received)
+            self._told = (self._requests, self._received)
+
     def close(self) -> None:
         """Close every connection and fail what is left."""
         for operation in [*self._demand, *self._ahead, *(o for _, o in self._later)]:
@@ -169,20 +205,22 @@ class Pool:
         for connection in self._idle:
             self._reactor.forget(connection)
             connection.close()
+        self.tell()
         self._demand.clear()
         self._ahead.clear()
         self._later.clear()
         self._idle.clear()
 
     def _next(self) -> Operation | None:
+        now = time.monotonic()
         for queue in (self._demand, self._ahead):
             while queue:
                 operation = queue[0]
-                if operation.cancelled:
+                if operation.ticket.cancelled and operation.cancelled:
                     queue.popleft()
                     self._tell(operation, _cancelled(operation.read))
                     continue
-                if time.monotonic() > operation.deadline:
+                if now > operation.deadline:
                     queue.popleft()
                     self._tell(operation, self._late(operation))
                     continue
@@ -207,9 +245,8 @@ class Pool:
             self._again(operation, broken(error, read.path))
             return
         self._requests += 1
-        self._metrics.add("fetch.requests")
         self._busy[connection] = operation
-        operation.connections.append(connection)
+        operation.connections = (*operation.connections, connection)
         connection.sent = connection.last = time.monotonic()
         try:
             connection.request(head, operation.into)
@@ -241,14 +278,15 @@ class Pool:
         if len(operation.connections) == 2 and connection.response.status in (200, 206):
             if connection is operation.connections[1]:
                 self._metrics.add("fetch.hedges_won")
-            for other in [c for c in operation.connections if c is not connection]:
-                self._drop(other)
-                operation.connections.remove(other)
+            for other in operation.connections:
+                if other is not connection:
+                    self._drop(other)
+            operation.connections = (connection,)
 
     def _answered(self, operation: Operation, response: Response) -> None:
         if response.status in (200, 206):
             self.level.done(response.got)
-            self._metrics.add("fetch.bytes", response.got)
+            self._received += response.got
             result = _blob(operation.read, response)
             if isinstance(result, Blob) and _is_short(operation.read, result):
                 self._again(operation, _wrong_length(operation.read, result))
@@ -291,8 +329,7 @@ class Pool:
         self._drop(connection)
         if operation is None:
             return
-        if connection in operation.connections:
-            operation.connections.remove(connection)
+        operation.without(connection)
         if operation.connections:
             return
         if stale and operation.attempts == 0:
@@ -327,7 +364,7 @@ class Pool:
         for connection in operation.connections:
             if self._busy.get(connection) is operation:
                 self._drop(connection)
-        operation.connections.clear()
+        operation.connections = ()
         operation.hedged = False
         self._active -= 1
         self._budget.give(operation.cost)
@@ -345,11 +382,10 @@ class Pool:
 
     def _free(self, connection: Connection) -> None:
         operation = self._busy.pop(connection, None)
-        if operation is not None and connection in operation.connections:
-            operation.connections.remove(connection)
-        if connection.fd >= 0 and connection.sock.fileno() >= 0:
+        if operation is not None:
+            operation.without(connection)
+        if connection.state is not CLOSED:
             self._idle.append(connection)
-            self._reactor.rewatch(self, connection)
         else:
             self._reactor.forget(connection)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from headrace.base.errors import HeadraceError
 from headrace.store.protocol import Blob, Store
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """Bytes [start, stop) of one object version.
 
     `size`: the object's size in bytes, None where unknown. `version`: the ETag (or `ObjectInfo.version`) it must have,

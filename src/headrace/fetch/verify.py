@@ -6,7 +6,6 @@ costs about 1.5 ms of CPU a megabyte (`fetch.verify`).
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Callable
@@ -41,7 +40,7 @@ class Verifier:
             else:
                 self._workers.add(lambda: self._check(operation, result, etag, tries))
 
-        return dataclasses.replace(operation, done=done, connections=[], followers=[])
+        return Operation(operation.read, done, operation.ticket, operation.demand)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from enum import Enum, auto
 
 import numpy as np
 
@@ -20,40 +18,54 @@ from headrace.store.protocol import Endpoint
 
 _MOST_HEAD = 64 * 1024
 _MOST_ERROR_BODY = 64 * 1024
+_NOTHING = memoryview(b"")
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class State(Enum):
-    """Where a connection is in its life."""
-
-    CONNECTING = auto()
-    HANDSHAKE = auto()
-    IDLE = auto()
-    HEAD = auto()
-    BODY = auto()
-    CLOSED = auto()
+# Where a connection is in its life. Plain numbers: these are compared ten times for each object.
+CONNECTING, HANDSHAKE, IDLE, HEAD, BODY, CLOSED = range(6)
 
 
-@dataclass(slots=True)
+class BrokenResponse(Exception):  # noqa: N818
+    """The server's answer is not HTTP/1.1 as we read it. Never leaves the fetch room."""
+
+
 class Response:
     """A parsed answer. `body` is filled up to `got` bytes; `length` is None for chunked or until-close answers."""
 
-    status: int
-    head: bytes
-    length: int | None
-    body: memoryview
-    got: int = 0
-    _lower: bytes = b""
+    __slots__ = ("_lower", "body", "got", "head", "length", "status")
+
+    def __init__(self, head: bytes) -> None:
+        if head[:7] != b"HTTP/1." or not head[9:12].isdigit():
+            raise BrokenResponse("not an HTTP answer")
+        self.status = int(head[9:12])
+        self.head = head
+        self._lower = head.lower()
+        self.body = _NOTHING
+        self.got = 0
+        text = self.header(b"content-length")
+        self.length = int(text) if text is not None and text.isdigit() else None
+        if self.status in (204, 304):
+            self.length = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether the body is an object's bytes, and how many they are is known."""
+        return self.length is not None and (self.status == 200 or self.status == 206)
 
     def header(self, name: bytes) -> str | None:
         """One header's value, name in lower case; None when absent."""
-        self._lower = self._lower or self.head.lower()
         start = self._lower.find(b"\r\n" + name + b":")
         if start < 0:
             return None
         start += len(name) + 3
         stop = self.head.find(b"\r\n", start)
-        return self.head[start : stop if stop >= 0 else None].strip().decode("latin-1")
+        return (self.head[start:stop] if stop >= 0 else self.head[start:]).strip().decode("latin-1")
+
+    @property
+    def closing(self) -> bool:
+        """The server closes the connection after this answer."""
+        return b"\r\nconnection: close" in self._lower
 
     @property
     def etag(self) -> str | None:
@@ -93,7 +105,7 @@ class Connection:
         self.endpoint = endpoint
         self.sock: socket.socket | ssl.SSLSocket = sock
         self.fd = sock.fileno()
-        self.state = State.CONNECTING
+        self.state = CONNECTING
         self.fresh = True
         self.sent = self.last = 0.0
         self.response: Response | None = None
@@ -113,38 +125,41 @@ class Connection:
         self._into = into
         self.response = None
         self._partial = b""
-        if self.state is State.IDLE:
-            self.state = State.HEAD
+        if self.state is IDLE:
+            self.state = HEAD
             self._send()
 
     @property
     def wants_write(self) -> bool:
         """Whether the reactor should wait for the socket to be writable."""
-        return self.state is State.CONNECTING or (self.state is State.HEAD and bool(self._out))
+        return self.state is CONNECTING or (self.state is HEAD and bool(self._out))
 
     def advance(self, scratch: memoryview) -> bool:
         """Do what can be done without blocking. True: `response` is complete and the connection is free again.
 
         Raises OSError (with ssl.SSLError) when the connection broke, `BrokenResponse` when the answer is no HTTP.
         """
-        if self.state is State.CONNECTING:
+        if self.state is HEAD and not self._out:
+            self._read_head(scratch)
+            return self._read_body(scratch)
+        if self.state is CONNECTING:
             self._connected()
-        if self.state is State.HANDSHAKE:
+        if self.state is HANDSHAKE:
             self._shake()
-        if self.state is State.IDLE and self._out:
-            self.state = State.HEAD
-        if self._out and self.state is State.HEAD:
+        if self.state is IDLE and self._out:
+            self.state = HEAD
+        if self._out and self.state is HEAD:
             self._send()
-        if self.state is State.IDLE:
+        if self.state is IDLE:
             self.sock.recv_into(scratch[:1])
             raise ConnectionResetError(errno.ECONNRESET, "closed by the server while idle")
-        if self.state is State.HEAD:
+        if self.state is HEAD:
             self._read_head(scratch)
-        return self.state is State.BODY and self._read_body(scratch)
+        return self.state is BODY and self._read_body(scratch)
 
     def close(self) -> None:
         """Close the socket. Idempotent."""
-        self.state = State.CLOSED
+        self.state = CLOSED
         self.sock.close()
 
     def _connected(self) -> None:
@@ -156,17 +171,17 @@ class Connection:
         except OSError as error:
             raise BlockingIOError from error
         if self.endpoint.tls is None:
-            self.state = State.IDLE
+            self.state = IDLE
             return
         self.sock = self.endpoint.tls.wrap_socket(
             self.sock, server_hostname=self.endpoint.host, do_handshake_on_connect=False
         )
-        self.state = State.HANDSHAKE
+        self.state = HANDSHAKE
 
     def _shake(self) -> None:
         assert isinstance(self.sock, ssl.SSLSocket)
         self.sock.do_handshake()
-        self.state = State.IDLE
+        self.state = IDLE
 
     def _send(self) -> None:
         try:
@@ -194,23 +209,17 @@ class Connection:
         return None
 
     def _begin_body(self, head: bytes, rest: memoryview) -> None:
-        if head[:7] != b"HTTP/1." or not head[9:12].isdigit():
-            raise BrokenResponse("not an HTTP answer")
-        response = Response(int(head[9:12]), head, None, memoryview(b""))
-        text = response.header(b"content-length")
-        if text is not None and text.isdigit():
-            response.length = int(text)
-        if response.status == 204 or response.status == 304:
-            response.length = 0
-        if response.length is None or response.status not in (200, 206):
+        response = Response(head)
+        if response.whole:
+            length = response.length or 0
+            response.body = body = self._buffer(response)
+            response.got = got = min(len(rest), length)
+            body[:got] = rest[:got]
+        else:
             response.body = memoryview(bytearray(rest))
             response.got = len(rest)
-        else:
-            response.body = self._buffer(response)
-            response.got = min(len(rest), response.length)
-            response.body[: response.got] = rest[: response.got]
         self.response = response
-        self.state = State.BODY
+        self.state = BODY
 
     def _buffer(self, response: Response) -> memoryview:
         assert response.length is not None
@@ -224,9 +233,9 @@ class Connection:
     def _read_body(self, scratch: memoryview) -> bool:
         response = self.response
         assert response is not None
-        if response.length is None or response.status not in (200, 206):
+        if not response.whole:
             return self._read_loose_body(response, scratch)
-        body, got, length = response.body, response.got, response.length
+        body, got, length = response.body, response.got, response.length or 0
         receive = self.sock.recv_into
         try:
             while got < length:
@@ -258,16 +267,12 @@ class Connection:
     def _finish(self, *, keep: bool = True) -> bool:
         response = self.response
         assert response is not None
-        if keep and (response.header(b"connection") or "").lower() != "close":
-            self.state = State.IDLE
+        if keep and not response.closing:
+            self.state = IDLE
             self.fresh = False
         else:
             self.close()
         return True
-
-
-class BrokenResponse(Exception):  # noqa: N818
-    """The server's answer is not HTTP/1.1 as we read it. Never leaves the fetch room."""
 
 
 def resolve(endpoint: Endpoint) -> list[tuple[int, tuple[object, ...]]]:

@@ -39,7 +39,8 @@ _PORTS = (
 )
 _ROLES = ("master", "volume", "filer", "s3")
 _QUICK_ELECTION = ("-master.heartbeatInterval=50ms", "-master.electionTimeout=200ms")
-_WATCHDOG = 'trap "" HUP INT TERM; read -r _; rm -rf "$@"; kill -KILL 0'
+_WATCHDOG = 'trap "" HUP INT TERM; read -r _; kill -KILL "$1" 2>/dev/null; shift; rm -rf "$@"; kill -KILL 0'
+"""$1, the server, leads the watchdog's own group, so neither its number nor `0` can mean anyone else."""
 _GRACE_S = 1.0
 """How long a stop waits: what was answered is in files already, and SeaweedFS's own graceful stop takes over 10 s."""
 _ATTEMPTS = 3
@@ -109,10 +110,10 @@ class EmbeddedS3:
             InputError: the data folder cannot be used.
         """
         weed = find_weed()
-        self._open_folder()
         atexit.register(self.stop)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
+                self._open_folder()
                 self._launch(weed)
                 self._wait()
             except BaseException as error:
@@ -191,6 +192,7 @@ class EmbeddedS3:
         scratch = tempfile.mkdtemp(prefix="headrace-s3-run-")
         # SeaweedFS names these itself, whatever TMPDIR says, and leaves them when killed.
         sockets = [f"/tmp/seaweedfs-{role}-grpc-{ports[f'{role}.port.grpc']}.sock" for role in _ROLES]  # noqa: S108
+        leftovers = [scratch, *sockets, *([self._scratch] if self._scratch else [])]
         arguments = [
             *(f"-{name}={port}" for name, port in ports.items()),
             f"-dir={self.data}",
@@ -223,7 +225,7 @@ class EmbeddedS3:
             )
         # `kill 0` is the watchdog's own group, so a recycled process id can never be hit.
         self._watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHDOG, "headrace-s3-watchdog", scratch, *sockets],
+            ["/bin/sh", "-c", _WATCHDOG, "headrace-s3-watchdog", str(self._server.pid), *leftovers],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -11,16 +11,15 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from headrace.base.errors import HeadraceError
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """What a listing, a HEAD or a GET tells of one object.
+class ObjectInfo(NamedTuple):
+    """What a listing, a HEAD or a GET tells of one object. A tuple, because millions are made.
 
     `etag` is kept exactly as the store sent it, without the surrounding quotes; None where the store has none.
     `mtime_us`: last modification, microseconds since the epoch.
@@ -38,8 +37,7 @@ class ObjectInfo:
         return self.etag if self.etag is not None else f"{self.size}-{self.mtime_us}"
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(NamedTuple):
     """Bytes read, and the object they came from. `data` supports the buffer protocol and ``len``."""
 
     data: memoryview

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from headrace.base.errors import (
@@ -71,7 +70,7 @@ class FaultStore(Store):
         fault = self._meet("head", key)
         info = self.inner.head(key)
         if fault is not None and fault.kind is Kind.CHANGED:
-            return replace(info, etag=OTHER_ETAG)
+            return info._replace(etag=OTHER_ETAG)
         return _after(fault, info)
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
@@ -155,7 +154,7 @@ def _spoil(blob: Blob, fault: Fault) -> Blob:
     if fault.kind is Kind.RESET:
         raise UnreachableError("the connection was reset", path=blob.info.key, hint="injected by a fault plan")
     if fault.kind is Kind.CHANGED:
-        return Blob(blob.data, replace(blob.info, etag=OTHER_ETAG, mtime_us=time.time_ns() // 1000))
+        return Blob(blob.data, blob.info._replace(etag=OTHER_ETAG, mtime_us=time.time_ns() // 1000))
     middle = len(blob.data) // 2
     if fault.kind in (Kind.TRUNCATE, Kind.SHORT):
         return Blob(blob.data[:middle], blob.info)

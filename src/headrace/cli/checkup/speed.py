@@ -44,7 +44,7 @@ def check_speed(settings: Settings, reads: Sequence[Read], *, seconds: float) ->
     if not reads:
         yield Finding("speed", "note", "no objects to read here: speed was not measured", "name a PATH with files")
         return
-    pieces = [dataclasses.replace(read, stop=min(read.size or 0, _MOST_READ)) for read in reads]
+    pieces = [read._replace(stop=min(read.size or 0, _MOST_READ)) for read in reads]
     yield _latency(settings, pieces, seconds / 4)
     levels: list[Level] = []
     for level in [level for level in LEVELS if level <= len(reads)]:

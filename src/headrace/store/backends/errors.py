@@ -265,35 +265,40 @@ def from_botocore(path: str, error: Exception) -> HeadraceError:
     return CredentialsError(f"no usable credentials: {type(error).__name__}", path=path, hint="see `headrace doctor`")
 
 
+_FSSPEC: Final[tuple[tuple[tuple[type[Exception], ...], _Foreign], ...]] = (
+    ((FileNotFoundError, IsADirectoryError), _Foreign(NotFoundError, "no such object")),
+    ((FileExistsError,), _Foreign(AlreadyExistsError, "already exists")),
+    ((TimeoutError,), _Foreign(DeadlineError, "no answer in time")),
+    ((NotImplementedError,), _Foreign(UnsupportedError, "this file system cannot do that")),
+    ((PermissionError,), _Foreign(DeniedError, "access denied", "check the credentials and the permissions")),
+)
+_FSSPEC_WORDS: Final = (
+    ("not a directory", _Foreign(UnsupportedError, "a name cannot be a file and a folder at once", "use another key")),
+    (
+        "libjvm|libhdfs|classpath",
+        _Foreign(UnsupportedError, "Hadoop's native library is missing", "install Hadoop's client, or use webhdfs://"),
+    ),
+    ("auth|permissiondenied|hostkey", _Foreign(CredentialsError, "not signed in", "check user, key and known hosts")),
+    ("nosuchfile", _Foreign(NotFoundError, "no such object")),
+    ("fstimeout", _Foreign(DeadlineError, "no answer in time")),
+)
+"""Packages behind fsspec have exceptions of their own; told by words in their names or messages."""
+
+
 def from_fsspec(path: str, error: Exception) -> HeadraceError:
     """The error for an exception out of any fsspec file system."""
-    if isinstance(error, HeadraceError):
-        return error.at(path)
+    name = type(error).__name__
     if isinstance(error, ImportError):
         return UnsupportedError(f"a package is missing: {error.name or error}", path=path, hint="install it with pip")
-    if isinstance(error, OSError) and re.search("libjvm|libhdfs|CLASSPATH", str(error)):
-        hint = "install Hadoop's client and Java, or use webhdfs://"
-        return UnsupportedError("Hadoop's native library is missing", path=path, hint=hint)
-    if isinstance(error, (FileNotFoundError, IsADirectoryError)):
-        return NotFoundError("no such object", path=path)
-    if "not a directory" in str(error).lower():
-        return UnsupportedError("a name cannot be a file and a folder at once", path=path, hint="use another key")
-    if isinstance(error, FileExistsError):
-        return AlreadyExistsError("already exists", path=path)
-    if isinstance(error, PermissionError):
-        kind = DeniedError if error.errno else CredentialsError
-        return kind("access denied", path=path, hint="check the credentials and the permissions")
-    if isinstance(error, TimeoutError) or type(error).__name__ == "FSTimeoutError":
-        return DeadlineError("no answer in time", path=path)
-    if isinstance(error, NotImplementedError):
-        return UnsupportedError("this file system cannot do that", path=path)
+    for kinds, rule in _FSSPEC:
+        if isinstance(error, kinds):
+            return rule.kind(rule.reason, path=path, hint=rule.hint)
+    for place, text in enumerate((str(error), name)):
+        for words, rule in _FSSPEC_WORDS[:2] if place == 0 else _FSSPEC_WORDS[2:]:
+            if re.search(words, text.lower()):
+                return rule.kind(rule.reason, path=path, hint=rule.hint)
     if isinstance(error, OSError) and error.errno in _ERRNOS:
         return from_os(path, error)
-    name = type(error).__name__
-    if "Auth" in name or "PermissionDenied" in name or "HostKey" in name:
-        return CredentialsError(f"not signed in ({name})", path=path, hint="check user, key and known hosts")
-    if "NoSuchFile" in name:
-        return NotFoundError("no such object", path=path)
     if isinstance(error, (OSError, EOFError)) or "Connection" in name or "Disconnect" in name:
         return UnreachableError(f"the connection failed ({name})", path=path)
     if isinstance(error, (TypeError, AttributeError)):

@@ -1,8 +1,8 @@
-"""``gs://`` and ``az://`` in a forked child: obstore's threads do not survive a fork, so a helper process does the calls.
+"""``gs://`` and ``az://`` in a forked child: obstore's threads do not survive a fork, so a helper calls.
 
-The helper (``python -m headrace.store.backends.relay``) is started at a child's first call, speaks pickles over its standard
-input and output, and ends when they close. One call at a time: correct, not fast; workers started by spawn or forkserver
-need no helper. A listing arrives whole.
+The helper (``python -m headrace.store.backends.relay``) is started at a child's first call, speaks pickles over its
+standard input and output, and ends when they close. One call at a time: correct, not fast; workers started by spawn or
+forkserver need no helper. A listing arrives whole.
 """
 
 from __future__ import annotations
