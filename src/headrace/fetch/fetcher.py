@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from headrace.base.errors import DeadlineError, HeadraceError
 from headrace.base.metrics import Metrics
@@ -18,7 +18,6 @@ from headrace.fetch.pool import Operation
 from headrace.fetch.read import Read, Sink, Ticket
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
-_log = logging.getLogger("headrace.fetch")
 _GRACE = 5.0
 
 
@@ -60,7 +59,7 @@ class Fetcher:
         direct: dict[int, tuple[Store, list[Operation]]] = {}
         cached: list[Operation] = []
         for read in reads:
-            operation = Operation(read, _telling(sink, read), ticket, demand)
+            operation = Operation(read, partial(sink, read), ticket, demand)
             if self._cached is not None and self._cached.takes(read):
                 cached.append(operation)
             else:
@@ -122,16 +121,6 @@ class Fetcher:
             self._cached.close()
         if self.cache is not None:
             self.cache.close()
-
-
-def _telling(sink: Sink, read: Read) -> Callable[[Blob | HeadraceError], None]:
-    def done(result: Blob | HeadraceError) -> None:
-        try:
-            sink(read, result)
-        except Exception:
-            _log.exception("the sink of %s failed; this is a defect in headrace", read.path)
-
-    return done
 
 
 def default_fetcher(settings: Settings | None = None) -> Fetcher:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
+ROUND_TRIP = 65536
+"""What an answer counts for besides its bytes: small objects are work too."""
 _INTERVAL = 0.15
 _HOLD = 3.0
 
@@ -19,15 +23,12 @@ class Level:
         self.most = max(most, 1)
         self.limit = min(start, self.most)
         self._since = 0.0
-        self._work = 0.0
+        self.work = 0.0
+        """Work done since the last judgement: each answer adds its bytes and `ROUND_TRIP`."""
         self._bound = False
         self._hold_until = 0.0
         self._before: tuple[int, float] | None = None
         self._slowed_at = -1.0
-
-    def done(self, size: int) -> None:
-        """One request of `size` bytes finished."""
-        self._work += size + 65536
 
     def slow_down(self, now: float) -> None:
         """The store answered 503 or 429: halve, at most once in 200 ms, and hold for a second."""
@@ -43,9 +44,9 @@ class Level:
         span = now - self._since
         if span < _INTERVAL:
             return
-        rate = self._work / span if self._since else 0.0
+        rate = self.work / span if self._since else 0.0
         bound, self._bound = self._bound, False
-        self._since, self._work = now, 0.0
+        self._since, self.work = now, 0.0
         if bound and rate and now >= self._hold_until:
             self._judge(rate, now)
 
@@ -62,22 +63,17 @@ class Latency:
     """Recent times to the first byte, seconds. Reactor thread only."""
 
     def __init__(self) -> None:
-        self._ring = np.zeros(512)
-        self._count = self._settled = 0
+        self._recent: deque[float] = deque(maxlen=512)
+        self.add = self._recent.append
+        """One answer began after so many seconds."""
         self.p50 = self.p95 = self.p99 = 0.0
 
-    def add(self, seconds: float) -> None:
-        """One answer began after `seconds`."""
-        self._ring[self._count % 512] = seconds
-        self._count += 1
-
     def settle(self) -> None:
-        """Recompute the percentiles from the last 512 answers."""
-        if self._count - self._settled >= min(32, self._count // 4 + 1):
-            self._settled = self._count
-            self.p50, self.p95, self.p99 = np.percentile(self._ring[: min(self._count, 512)], (50, 95, 99)).tolist()
+        """Recompute the percentiles from the last 512 answers. Call now and then."""
+        if self._recent:
+            self.p50, self.p95, self.p99 = np.percentile(self._recent, (50, 95, 99)).tolist()
 
     @property
     def straggling_after(self) -> float | None:
         """A request older than this, seconds, is a straggler; None before enough was seen."""
-        return None if self._count < 64 else max(2 * self.p95, self.p95 + 0.005)
+        return None if len(self._recent) < 64 else max(2 * self.p95, self.p95 + 0.005)

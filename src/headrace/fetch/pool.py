@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections import deque
 from collections.abc import Callable
+from select import EPOLLIN
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import (
@@ -20,7 +22,7 @@ from headrace.base.errors import (
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.budget import Budget
-from headrace.fetch.level import Latency, Level
+from headrace.fetch.level import ROUND_TRIP, Latency, Level
 from headrace.fetch.read import Read, Ticket
 from headrace.fetch.wire import CLOSED, WOULD_BLOCK, BrokenResponse, Connection, Response, broken, resolve
 from headrace.store.protocol import Blob, ObjectInfo, Wire
@@ -28,6 +30,8 @@ from headrace.store.protocol import Blob, ObjectInfo, Wire
 if TYPE_CHECKING:
     from headrace.fetch.reactor import Reactor
 
+_log = logging.getLogger("headrace.fetch")
+_tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _STALL = 10.0
 _UNKNOWN_SIZE = 1024 * 1024
 
@@ -50,6 +54,7 @@ class Operation:
         "into",
         "read",
         "refreshed",
+        "same",
         "ticket",
     )
 
@@ -71,21 +76,19 @@ class Operation:
         self.hedged = self.refreshed = False
         self.connections: tuple[Connection, ...] = ()
         self.followers: tuple[Operation, ...] = ()
+        self.same: tuple[str, str | None, int, int | None] | None = None
 
     @property
     def cancelled(self) -> bool:
         """Nobody wants it any more."""
         return self.ticket.cancelled and all(f.ticket.cancelled for f in self.followers)
 
-    def finish(self, result: Blob | HeadraceError) -> None:
-        """Tell whoever asked, and whoever asked for the same while it was under way."""
-        self.done(result)
-        for follower in self.followers:
-            follower.done(result)
-
     def without(self, connection: Connection) -> None:
         """One connection no longer tries it."""
-        self.connections = tuple(c for c in self.connections if c is not connection)
+        if len(self.connections) == 1:
+            self.connections = ()
+        else:
+            self.connections = tuple(c for c in self.connections if c is not connection)
 
 
 class Pool:
@@ -118,13 +121,16 @@ class Pool:
 
     def add(self, operation: Operation) -> None:
         """Queue a read; `pump` starts it. A read that is under way already is not sent twice."""
+        queue = self._demand if operation.demand else self._ahead
         if operation.into is None:
-            leader = self._same.setdefault(_sameness(operation.read), operation)
+            read = operation.read
+            operation.same = same = (read.key, read.version, read.start, read.stop)
+            leader = self._same.setdefault(same, operation)
             if leader is not operation:
                 leader.followers = (*leader.followers, operation)
                 self._metrics.add("fetch.deduplicated")
                 return
-        self._requeue(operation)
+        queue.append(operation)
 
     def _requeue(self, operation: Operation) -> None:
         (self._demand if operation.demand else self._ahead).append(operation)
@@ -144,24 +150,25 @@ class Pool:
         try:
             finished = connection.advance(scratch)
         except WOULD_BLOCK:
-            self._moved(connection, operation)
-            self._reactor.rewatch(self, connection)
-            return
+            finished = False
         except (OSError, BrokenResponse) as error:
             self._lost(connection, operation, error)
             return
-        self._moved(connection, operation)
-        if not finished:
-            self._reactor.rewatch(self, connection)
-            return
-        if operation is None:
-            self._drop(connection)
-            return
+        now = connection.last = time.monotonic()
         response = connection.response
-        assert response is not None
-        connection.response = None  # an idle connection must not keep the last body alive
-        self._free(connection)
-        self._answered(operation, response)
+        if response is not None and connection.sent:
+            self.latency.add(now - connection.sent)
+            connection.sent = 0.0
+            if operation is not None and operation.hedged:
+                self._settle_race(operation, connection, response)
+        if not finished or response is None:
+            self._reactor.rewatch(self, connection)
+        elif operation is None:
+            self._drop(connection)
+        else:
+            connection.response = None  # an idle connection must not keep the last body alive
+            self._free(connection, operation)
+            self._answered(operation, response)
 
     def sweep(self, now: float) -> None:
         """Timers, every few ten milliseconds: retries that are due, deadlines, stalls, hedges."""
@@ -179,7 +186,7 @@ class Pool:
             if connection not in self._busy:
                 continue
             if operation.cancelled:
-                self._end(operation, None)
+                self._end(operation, _cancelled(operation.read))
             elif now > operation.deadline:
                 self._end(operation, self._late(operation))
             elif now - connection.last > _STALL:
@@ -253,7 +260,8 @@ class Pool:
         except OSError as error:
             self._lost(connection, operation, error)
             return
-        self._reactor.rewatch(self, connection)
+        if connection.unsent or connection.watched != EPOLLIN:
+            self._reactor.rewatch(self, connection)
 
     def _connection(self) -> Connection:
         if self._idle:
@@ -264,18 +272,9 @@ class Pool:
         self._metrics.add("fetch.connections")
         return connection
 
-    def _moved(self, connection: Connection, operation: Operation | None) -> None:
-        connection.last = time.monotonic()
-        if connection.sent and connection.response is not None:
-            self.latency.add(connection.last - connection.sent)
-            connection.sent = 0.0
-            if operation is not None and operation.hedged:
-                self._settle_race(operation, connection)
-
-    def _settle_race(self, operation: Operation, connection: Connection) -> None:
+    def _settle_race(self, operation: Operation, connection: Connection, response: Response) -> None:
         # The first answer that begins wins a hedged read; the other connection cannot be told to stop, so it closes.
-        assert connection.response is not None
-        if len(operation.connections) == 2 and connection.response.status in (200, 206):
+        if len(operation.connections) == 2 and response.whole:
             if connection is operation.connections[1]:
                 self._metrics.add("fetch.hedges_won")
             for other in operation.connections:
@@ -284,13 +283,11 @@ class Pool:
             operation.connections = (connection,)
 
     def _answered(self, operation: Operation, response: Response) -> None:
-        if response.status in (200, 206):
-            self.level.done(response.got)
+        if response.whole:
+            self.level.work += response.got + ROUND_TRIP
             self._received += response.got
-            result = _blob(operation.read, response)
-            if isinstance(result, Blob) and _is_short(operation.read, result):
-                self._again(operation, _wrong_length(operation.read, result))
-            else:
+            result = self._result(operation, response)
+            if result is not None:
                 self._end(operation, result)
             return
         if response.status == 416 and response.total == operation.read.start:
@@ -310,6 +307,18 @@ class Pool:
             self._again(operation, error)
         else:
             self._end(operation, error)
+
+    def _result(self, operation: Operation, response: Response) -> Blob | HeadraceError | None:
+        """What the read has come to; None: to be tried again."""
+        read, got = operation.read, response.got
+        etag = response.etag
+        if etag is not None and etag == read.version and got == operation.cost and response.status == 200:
+            return _tuple(Blob, (response.body, _tuple(ObjectInfo, (read.key, got, etag, 0, None))))
+        result = _blob(read, response)
+        if isinstance(result, Blob) and _is_short(read, result):
+            self._again(operation, _wrong_length(read, result))
+            return None
+        return result
 
     def _refresh(self, operation: Operation, error: HeadraceError) -> Callable[[], None]:
         # Runs aside: fetching credentials blocks. What it returns runs on the reactor's thread again.
@@ -361,33 +370,39 @@ class Pool:
         self._attempt(operation)
 
     def _release(self, operation: Operation) -> None:
-        for connection in operation.connections:
-            if self._busy.get(connection) is operation:
-                self._drop(connection)
-        operation.connections = ()
+        if operation.connections:
+            for connection in operation.connections:
+                if self._busy.get(connection) is operation:
+                    self._drop(connection)
+            operation.connections = ()
         operation.hedged = False
         self._active -= 1
         self._budget.give(operation.cost)
 
-    def _end(self, operation: Operation, result: Blob | HeadraceError | None) -> None:
+    def _end(self, operation: Operation, result: Blob | HeadraceError) -> None:
         self._release(operation)
-        if isinstance(result, HeadraceError):
+        if type(result) is not Blob:
             self._metrics.add("fetch.errors")
-        self._tell(operation, _cancelled(operation.read) if result is None else result)
+        self._tell(operation, result)
 
     def _tell(self, operation: Operation, result: Blob | HeadraceError) -> None:
-        if operation.into is None:
-            self._same.pop(_sameness(operation.read), None)
-        operation.finish(result)
+        """Answer whoever asked, and whoever asked for the same while it was under way."""
+        if operation.same is not None:
+            self._same.pop(operation.same, None)
+        try:
+            operation.done(result)
+            for follower in operation.followers:
+                follower.done(result)
+        except Exception:
+            _log.exception("a sink failed; this is a defect in headrace")
 
-    def _free(self, connection: Connection) -> None:
-        operation = self._busy.pop(connection, None)
-        if operation is not None:
-            operation.without(connection)
-        if connection.state is not CLOSED:
-            self._idle.append(connection)
-        else:
+    def _free(self, connection: Connection, operation: Operation) -> None:
+        del self._busy[connection]
+        operation.without(connection)
+        if connection.state == CLOSED:
             self._reactor.forget(connection)
+        else:
+            self._idle.append(connection)
 
     def _drop(self, connection: Connection) -> None:
         self._busy.pop(connection, None)
@@ -411,10 +426,6 @@ def _is_short(read: Read, blob: Blob) -> bool:
 def _wrong_length(read: Read, blob: Blob) -> HeadraceError:
     reason = f"answered with {len(blob.data)} bytes, expected {read.length()}"
     return ChangedError(reason, path=read.path, hint="something on the way cuts answers off, or the object has changed")
-
-
-def _sameness(read: Read) -> tuple[str, str | None, int, int | None]:
-    return read.key, read.version, read.start, read.stop
 
 
 def _cancelled(read: Read) -> HeadraceError:

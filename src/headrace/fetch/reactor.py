@@ -38,7 +38,7 @@ class Reactor:
         self._metrics = metrics
         self._inbox: deque[Callable[[], None]] = deque()
         self._pools: dict[str, Pool] = {}
-        self._watched: dict[int, tuple[Pool, Connection, int]] = {}
+        self._watched: dict[int, tuple[Pool, Connection]] = {}
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
@@ -75,19 +75,20 @@ class Reactor:
     def rewatch(self, pool: Pool, connection: Connection) -> None:
         """Wait for what the connection now waits for."""
         events = select.EPOLLIN | (select.EPOLLOUT if connection.wants_write else 0)
-        watched = self._watched.get(connection.fd)
-        if watched is None:
-            self._epoll.register(connection.fd, events)
-        elif watched[2] == events and watched[1] is connection:
+        if connection.watched == events:
             return
-        else:
+        if connection.watched:
             self._epoll.modify(connection.fd, events)
-        self._watched[connection.fd] = (pool, connection, events)
+        else:
+            self._epoll.register(connection.fd, events)
+            self._watched[connection.fd] = (pool, connection)
+        connection.watched = events
 
     def forget(self, connection: Connection) -> None:
         """Stop watching, before the descriptor's number can be used again."""
         watched = self._watched.get(connection.fd)
         if watched is not None and watched[1] is connection:
+            connection.watched = 0
             del self._watched[connection.fd]
             try:
                 self._epoll.unregister(connection.fd)
@@ -161,7 +162,7 @@ class Reactor:
                 continue
             watched = self._watched.get(fd)
             if watched is not None:
-                pool, connection, _ = watched
+                pool, connection = watched
                 pool.ready(connection, scratch)
                 touched[id(pool)] = pool
         for pool in touched.values():

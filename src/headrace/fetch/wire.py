@@ -33,25 +33,23 @@ class BrokenResponse(Exception):  # noqa: N818
 class Response:
     """A parsed answer. `body` is filled up to `got` bytes; `length` is None for chunked or until-close answers."""
 
-    __slots__ = ("_lower", "body", "got", "head", "length", "status")
+    __slots__ = ("_lower", "body", "got", "head", "length", "status", "whole")
 
     def __init__(self, head: bytes) -> None:
         if head[:7] != b"HTTP/1." or not head[9:12].isdigit():
             raise BrokenResponse("not an HTTP answer")
-        self.status = int(head[9:12])
+        self.status = status = int(head[9:12])
         self.head = head
-        self._lower = head.lower()
+        self._lower = lower = head.lower()
         self.body = _NOTHING
         self.got = 0
-        text = self.header(b"content-length")
-        self.length = int(text) if text is not None and text.isdigit() else None
-        if self.status in (204, 304):
+        at = lower.find(b"\r\ncontent-length:")
+        text = b"" if at < 0 else lower[at + 17 :].partition(b"\r\n")[0].strip()
+        self.length = int(text) if text.isdigit() else None
+        if status in (204, 304):
             self.length = 0
-
-    @property
-    def whole(self) -> bool:
+        self.whole = self.length is not None and (status == 200 or status == 206)
         """Whether the body is an object's bytes, and how many they are is known."""
-        return self.length is not None and (self.status == 200 or self.status == 206)
 
     def header(self, name: bytes) -> str | None:
         """One header's value, name in lower case; None when absent."""
@@ -70,8 +68,11 @@ class Response:
     @property
     def etag(self) -> str | None:
         """The ETag without its quotes (a weak one is kept as it is)."""
-        etag = self.header(b"etag")
-        return etag[1:-1] if etag and len(etag) > 1 and etag[0] == etag[-1] == '"' else etag
+        at = self._lower.find(b"\r\netag:")
+        if at < 0:
+            return None
+        etag = self.head[at + 7 :].partition(b"\r\n")[0].strip().decode("latin-1")
+        return etag[1:-1] if len(etag) > 1 and etag[0] == etag[-1] == '"' else etag
 
     @property
     def mtime_us(self) -> int:
@@ -94,7 +95,20 @@ class Response:
 class Connection:
     """One keep-alive connection. The reactor calls `advance` when its socket is ready."""
 
-    __slots__ = ("_into", "_out", "_partial", "endpoint", "fd", "fresh", "last", "response", "sent", "sock", "state")
+    __slots__ = (
+        "_into",
+        "_partial",
+        "endpoint",
+        "fd",
+        "fresh",
+        "last",
+        "response",
+        "sent",
+        "sock",
+        "state",
+        "unsent",
+        "watched",
+    )
 
     def __init__(self, endpoint: Endpoint, address: tuple[int, tuple[object, ...]]) -> None:
         family, target = address
@@ -108,8 +122,9 @@ class Connection:
         self.state = CONNECTING
         self.fresh = True
         self.sent = self.last = 0.0
+        self.watched = 0
         self.response: Response | None = None
-        self._out = b""
+        self.unsent = b""
         self._partial = b""
         self._into: memoryview | None = None
         code = sock.connect_ex(target)
@@ -121,7 +136,7 @@ class Connection:
         """Send one request; `advance` continues where the socket is not ready yet. A 206 of just the right length
         is received straight into `into`.
         """
-        self._out = head
+        self.unsent = head
         self._into = into
         self.response = None
         self._partial = b""
@@ -132,23 +147,23 @@ class Connection:
     @property
     def wants_write(self) -> bool:
         """Whether the reactor should wait for the socket to be writable."""
-        return self.state is CONNECTING or (self.state is HEAD and bool(self._out))
+        return self.state is CONNECTING or (self.state is HEAD and bool(self.unsent))
 
     def advance(self, scratch: memoryview) -> bool:
         """Do what can be done without blocking. True: `response` is complete and the connection is free again.
 
         Raises OSError (with ssl.SSLError) when the connection broke, `BrokenResponse` when the answer is no HTTP.
         """
-        if self.state is HEAD and not self._out:
+        if self.state is HEAD and not self.unsent:
             self._read_head(scratch)
             return self._read_body(scratch)
         if self.state is CONNECTING:
             self._connected()
         if self.state is HANDSHAKE:
             self._shake()
-        if self.state is IDLE and self._out:
+        if self.state is IDLE and self.unsent:
             self.state = HEAD
-        if self._out and self.state is HEAD:
+        if self.unsent and self.state is HEAD:
             self._send()
         if self.state is IDLE:
             self.sock.recv_into(scratch[:1])
@@ -185,8 +200,8 @@ class Connection:
 
     def _send(self) -> None:
         try:
-            while self._out:
-                self._out = self._out[self.sock.send(self._out) :]
+            while self.unsent:
+                self.unsent = self.unsent[self.sock.send(self.unsent) :]
         except WOULD_BLOCK:
             return
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
+_PLAIN = re.compile(r"[A-Za-z0-9/_.~-]*\Z").match
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
 
@@ -99,7 +101,7 @@ class Signer:
             CredentialsError: from the keys' source.
         """
         moment = self._now()
-        target = quote(path, safe="/~")
+        target = path if _PLAIN(path) else quote(path, safe="/~")
         if moment.keys is None:
             return f"GET {target} HTTP/1.1\r\n{moment.get_lines}{extra}\r\n".encode()
         digest = hashlib.sha256(b"GET\n%b\n\n%b" % (target.encode(), moment.get_canonical)).hexdigest()
