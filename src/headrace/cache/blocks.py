@@ -18,10 +18,11 @@ import numpy as np
 import xxhash
 
 from headrace.base.errors import InputError
+from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.cache.blockmap import BlockMap
 from headrace.cache.boot import boot_id
-from headrace.cache.entry import EntryLabel, Seal, Seals, block_sum, memory, read_into, write_all
+from headrace.cache.entry import EntryLabel, Seal, Seals, block_sum, read_into, write_all
 from headrace.cache.health import NO_ROOM, Health
 from headrace.cache.locks import try_flock, unlock_and_close
 from headrace.cache.names import Layout, charge_of, rename_into, size_of
@@ -108,7 +109,7 @@ class BlockEntry:
             return memoryview(b"")
         if self.missing(start, stop):
             return None
-        data = memory(stop - start)
+        data = take(stop - start)
         try:
             return data if read_into(self._fd, data, start) else None
         except OSError as error:
@@ -250,7 +251,7 @@ class Blocks:
             return False
         if table.boot == boot_id():
             return True
-        buffer = memory(table.block)
+        buffer = take(table.block)
         for index, there in enumerate(table.sums().tolist()):
             first, last = table.span(index)
             piece = buffer[: last - first]

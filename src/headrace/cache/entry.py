@@ -13,9 +13,9 @@ import struct
 from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
 import xxhash
 
+from headrace.base.memory import take
 from headrace.cache.names import Layout
 
 _ATTRIBUTE = "user.headrace"
@@ -108,11 +108,6 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def memory(size: int) -> memoryview:
-    """Fresh writable memory, not filled with zeros first: 110 kB in 0.3 µs."""
-    return memoryview(np.empty(size, np.uint8))  # pyright: ignore[reportArgumentType] (needs Python 3.12's Buffer)
-
-
 def checksum(data: memoryview) -> int:
     """XXH3, 64 bit, of some bytes."""
     return xxhash.xxh3_64_intdigest(data)
@@ -122,7 +117,7 @@ def checksum_of_file(fd: int, size: int, block: int) -> int | None:
     """The checksum that a seal with this `block` should hold; None when the file ends early. Raises OSError."""
     step = block or _CHUNK
     whole = xxhash.xxh3_64()
-    buffer = memory(min(size, step))
+    buffer = take(min(size, step))
     for start in range(0, size, step):
         piece = buffer[: min(size - start, step)]
         if not read_into(fd, piece, start):

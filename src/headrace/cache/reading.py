@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.cache.boot import boot_time
-from headrace.cache.entry import Seals, checksum_of_file, memory, read_into
+from headrace.cache.entry import Seals, checksum_of_file, read_into
 from headrace.cache.health import Health
 from headrace.cache.names import Layout, size_of
 
@@ -53,7 +54,7 @@ class Reader:
                 return self._damaged(name)
             if (stat.st_ctime < self._boot or time.time() - stat.st_mtime > TOUCH_S) and not self._used(name, fd, stat):
                 return None
-            data = memory(size)
+            data = take(size)
             if os.readv(fd, (data,)) != size and not read_into(fd, data, 0):
                 return self._damaged(name)
         except OSError as error:
@@ -90,7 +91,7 @@ class Reader:
         if fd is None:
             return None
         try:
-            data = memory(max(0, stop - start))
+            data = take(max(0, stop - start))
             return data if read_into(fd, data, start) else None
         finally:
             os.close(fd)

@@ -19,6 +19,7 @@ from headrace.dataset.windows import Windows
 from headrace.fetch import Read
 from headrace.store.protocol import Blob
 
+_tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _FIRST_CHUNK = 64
 _CHUNK = 512
 
@@ -137,14 +138,13 @@ def _blank(spec: SampleSpec) -> tuple[dict[str, Any], list[int]]:
 
 
 def _reads(index: SampleIndex, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Read], int]:
-    store = index.store
+    store, pinned = index.store, index.pinned
     reads: list[Read] = []
     total = 0
-    for part in spec[1]:
-        size = part.size
+    for name, key, size, version in spec[1]:
         known = size if size >= 0 else None
-        reads.append(Read(store, part.key, known, part.version, 0, None, (target, part.name, index.pinned)))
-        total += max(size, 0)
+        total += known or 0
+        reads.append(_tuple(Read, (store, key, known, version, 0, None, (target, name, pinned))))
     return reads, total
 
 

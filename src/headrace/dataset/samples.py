@@ -13,6 +13,8 @@ from headrace.dataset.objects import Objects
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.store.protocol import Store
 
+_tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
+
 Extras: TypeAlias = Callable[[npt.NDArray[np.int64]], list[dict[str, Any]]]
 """Fields besides the parts, for the first object row of each sample."""
 
@@ -60,7 +62,7 @@ class ObjectSamples:
             key, stem = "", 0
             for _ in range(count):
                 key, stem, size, version = next(found)
-                parts.append(Part(key[stem + 1 :] or "data", prefix + key, size, version))
+                parts.append(_tuple(Part, (key[stem + 1 :] or "data", prefix + key, size, version)))
             specs.append((key if whole else key[:stem], tuple(parts), extra))
         return specs
 

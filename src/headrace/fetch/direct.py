@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from headrace.base.errors import ChangedError, HeadraceError, InternalError
+from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.budget import Budget
@@ -125,7 +124,7 @@ def _split(operation: Operation) -> list[Operation]:
     """Parts of 8 MiB received side by side into one buffer; all must be of one version."""
     read = operation.read
     length = read.length()
-    buffer = np.empty(length, np.uint8).data
+    buffer = take(length)
     gather = _Gather(operation, buffer, (length + PART - 1) // PART)
     parts: list[Operation] = []
     for offset in range(0, length, PART):

@@ -11,9 +11,8 @@ import socket
 import ssl
 from email.utils import parsedate_to_datetime
 
-import numpy as np
-
 from headrace.base.errors import HeadraceError, UnreachableError
+from headrace.base.memory import take
 from headrace.store.protocol import Endpoint
 
 _MOST_HEAD = 64 * 1024
@@ -241,7 +240,7 @@ class Connection:
         if self._into is not None and response.status == 206 and len(self._into) == response.length:
             return self._into
         try:
-            return np.empty(response.length, np.uint8).data
+            return take(response.length)
         except MemoryError as error:
             raise BrokenResponse(f"Content-Length {response.length} does not fit in memory") from error
 

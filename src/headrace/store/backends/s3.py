@@ -97,6 +97,7 @@ class S3Store(Store):
         self._root = url.root
         self._options = options
         self._api = S3Api(url.place, options, self.url)
+        self._identity = f"{self.url}@{self._api.address.url}"
         self._wire = S3Wire(self._api, self._root, self.url)
         self._capabilities = _AWS if self._api.address.is_aws else Capabilities()
         self._plus: bool | None = True if self._api.address.is_aws else None
@@ -113,7 +114,7 @@ class S3Store(Store):
 
     @property
     def identity(self) -> str:
-        return f"{self.url}@{self._api.address.url}"
+        return self._identity
 
     def wire(self) -> S3Wire:
         return self._wire
