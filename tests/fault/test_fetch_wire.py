@@ -222,6 +222,9 @@ def test_the_same_read_at_the_same_time_is_sent_once(start: Start, fetcher: Fetc
 
     for _ in range(10):
         fetcher.submit([Read(store, "k", len(BODY), "v1")], sink)
+    until = time.monotonic() + 5
+    while fetcher.metrics.get("fetch.deduplicated") < 9 and time.monotonic() < until:
+        time.sleep(0.001)
     go.set()
     assert ended.wait(5)
     assert len(server.requests) == 1

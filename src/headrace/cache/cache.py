@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -24,6 +25,9 @@ from headrace.cache.reading import Reader
 from headrace.cache.status import CacheStatus
 from headrace.cache.verify import Verifier, VerifyReport
 from headrace.store.protocol import Buffer
+
+_BECOMING_WHOLE_S = (0.0, 0.0, 0.001, 0.003, 0.01, 0.03)
+"""Pauses while a block entry is on its way to being a whole one: neither can be opened for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,8 @@ class Cache:
         if not self._health.reading:
             return None
         try:
-            for _ in range(3):  # between the two looks it may become complete
+            for pause_s in _BECOMING_WHOLE_S:  # between the two looks it may become complete
+                time.sleep(pause_s)
                 fd = self._reader.open(name)
                 if fd is not None:
                     return BlockEntry(name, fd, self._health)

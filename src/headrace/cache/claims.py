@@ -194,7 +194,7 @@ class Claims:
             try:
                 fd = os.open(path, _CREATE, 0o600)
             except FileNotFoundError:
-                os.makedirs(self._layout.claims, mode=0o700, exist_ok=True)
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
                 fd = os.open(path, _CREATE, 0o600)
             try:
                 if self._locking and not try_flock(fd):

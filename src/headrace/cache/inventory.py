@@ -68,8 +68,12 @@ def leftovers(layout: Layout) -> Iterator[tuple[str, bool, float]]:
     for node in _listed(layout.tmp):
         folder = f"{layout.tmp}{node}"
         foreign = folder + "/" != layout.claims
-        for path in (f"{folder}/{name}" for name in _listed(folder)):
-            yield path, foreign, _age(path)
+        for name in _listed(folder):
+            path = f"{folder}/{name}"
+            for claim in _listed(path) if len(name) == 2 else ():
+                yield f"{path}/{claim}", foreign, _age(f"{path}/{claim}")
+            if len(name) != 2 or foreign:
+                yield path, foreign, _age(path)
         if foreign:
             yield folder, True, _age(folder)
 

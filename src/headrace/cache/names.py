@@ -106,8 +106,12 @@ class Layout:
         return f"{self.pins}{name[:2]}/{name[2:]}"
 
     def claim(self, name: str) -> str:
-        """Temporary file of the one who fetches `name`."""
-        return f"{self.claims}{name}"
+        """Temporary file of the one who fetches `name`.
+
+        In one of 256 folders: a file system that looks for a free inode near the file's folder (ext4) took 0.4 ms a
+        file once the neighbourhood of a single one was full, and 25 µs with many.
+        """
+        return f"{self.claims}{name[:2]}/{name}"
 
 
 def _make(folder: str) -> bool:

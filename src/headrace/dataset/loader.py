@@ -53,7 +53,7 @@ class Loader:
         self._progress = Progress()
         self._begun = False
         self._current: weakref.ref[Epoch] | None = None
-        self._last: Stats | None = None
+        self._running: Running | None = None
 
     # -- iterating -------------------------------------------------------------------------------------------------
 
@@ -62,7 +62,8 @@ class Loader:
         if self._begun:
             self._go_to(self.epoch + 1)
         self._begun = True
-        epoch = Epoch(self, self._start())
+        self._running = self._start()
+        epoch = Epoch(self, self._running)
         self._current = weakref.ref(epoch)
         return epoch
 
@@ -123,9 +124,8 @@ class Loader:
     # -- the rest --------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """Figures of the epoch under way, or of the last one."""
-        epoch = self._current() if self._current is not None else None
-        return epoch.stats() if epoch is not None else self._last or Stats()
+        """Figures of the epoch under way, or of the last one, also when its loop was left early."""
+        return self._running.stats() if self._running is not None else Stats()
 
     def close(self) -> None:
         """Stop whatever runs. The loader may be iterated again."""
@@ -148,9 +148,8 @@ class Loader:
         """The consumer has it."""
         self._progress = progress
 
-    def finished(self, stats: Stats) -> None:
+    def finished(self) -> None:
         """The consumer has everything: the next epoch is ahead."""
-        self._last = stats
         self._go_to(self.epoch + 1)
         self._begun = False
 
@@ -179,7 +178,6 @@ class Loader:
     def _stop(self) -> None:
         epoch = self._current() if self._current is not None else None
         if epoch is not None:
-            self._last = epoch.stats()
             epoch.close()
         self._current = None
 
@@ -213,9 +211,8 @@ class Epoch:
         got = self._take()
         self._left = time.perf_counter()
         if isinstance(got, Finished):
-            stats = self.stats()
             self.close()
-            self._loader.finished(stats)
+            self._loader.finished()
             raise StopIteration
         if got.steps:
             self._singles = zip(got.data, got.steps, strict=True)
@@ -231,10 +228,6 @@ class Epoch:
         except BaseException:
             self.close()
             raise
-
-    def stats(self) -> Stats:
-        """Figures so far."""
-        return self._running.stats()
 
     def close(self) -> None:
         """End the epoch here."""

@@ -290,9 +290,9 @@ class Pool:
             if result is not None:
                 self._end(operation, result)
             return
-        if response.status == 416 and response.total == operation.read.start:
-            info = ObjectInfo(operation.read.key, operation.read.start, response.etag, response.mtime_us)
-            self._end(operation, Blob(memoryview(b""), info))
+        if response.status == 416:
+            self._release(operation)
+            self._reactor.aside(lambda: self._past_the_end(operation))
             return
         error = self.wire.error(operation.read.key, response.status, bytes(response.body)).at(operation.read.path)
         if isinstance(error, SlowDownError):
@@ -319,6 +319,16 @@ class Pool:
             self._again(operation, _wrong_length(read, result))
             return None
         return result
+
+    def _past_the_end(self, operation: Operation) -> Callable[[], None]:
+        # Runs aside. An empty answer or a mistake? Not every server says how long the object is: the store asks it.
+        read = operation.read
+        result: Blob | HeadraceError
+        try:
+            result = read.store.get(read.key, read.start, read.stop)
+        except HeadraceError as error:
+            result = error.at(read.path)
+        return lambda: self._tell(operation, result)
 
     def _refresh(self, operation: Operation, error: HeadraceError) -> Callable[[], None]:
         # Runs aside: fetching credentials blocks. What it returns runs on the reactor's thread again.

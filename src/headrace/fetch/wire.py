@@ -84,8 +84,8 @@ class Response:
 
     @property
     def total(self) -> int | None:
-        """The whole object's size: from Content-Range of a 206 or 416, else Content-Length."""
-        ranged = self.header(b"content-range") if self.status in (206, 416) else None
+        """The whole object's size: from Content-Range of a 206, else Content-Length."""
+        ranged = self.header(b"content-range") if self.status == 206 else None
         if ranged and "/" in ranged and ranged.rpartition("/")[2].isdigit():
             return int(ranged.rpartition("/")[2])
         return self.length
