@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _GROUP = 16
 _READERS = 8
-_WRITERS = 2
+_WRITERS = 1  # two would mostly fight for the interpreter's lock
 _BACKLOG_WAIT = 0.05
+_MOST_CLAIMS = 192  # each is an open file until its object is written
+_CLAIM_WAIT = 5.0
 _PARKED_FOR = 30.0
 _PARK_POLL = 0.003
 
@@ -69,6 +71,7 @@ class Cached:
         self._writers = Workers("cache-fill", _WRITERS)
         self._parking = Workers("cache-wait", 1)
         self._backlog = 0
+        self._claims = 0
         self._most_backlog = max(backlog, PART)
         self._room = threading.Condition()
 
@@ -161,6 +164,13 @@ class Cached:
                     ready.append(wanted.operation)
                 else:
                     ready.append(self._claimed(wanted, claim))
+                    if self._claims >= _MOST_CLAIMS:
+                        self._send_on(ready)
+                        ready = []
+                        keep = self._wait_for_room()
+        self._send_on(ready)
+
+    def _send_on(self, ready: Sequence[Operation]) -> None:
         stores = {id(o.read.store): o.read.store for o in ready}
         for key, store in stores.items():
             self._direct.send(store, [o for o in ready if id(o.read.store) == key])
@@ -172,35 +182,40 @@ class Cached:
         def done(result: Blob | HeadraceError) -> None:
             if isinstance(result, HeadraceError) or len(result.data) != read.size:
                 wanted.operation.done(result)
-                self._writers.add(claim.abandon)
+                self._write(0, claim.abandon)
                 return
             data = result.data if read.whole else result.data[read.start : read.stop]
             wanted.operation.done(Blob(data, result.info))
-            self._write(wanted, claim, result.data)
+            self._write(len(result.data), lambda: claim.publish(result.data, wanted.label()))
 
+        with self._room:
+            self._claims += 1
         return Operation(whole, done, wanted.operation.ticket, wanted.operation.demand)
 
-    def _write(self, wanted: _Wanted, claim: Claim, data: memoryview) -> None:
-        size = len(data)
+    def _write(self, size: int, end_claim: Callable[[], object]) -> None:
         with self._room:
             self._backlog += size
 
-        def publish() -> None:
+        def write() -> None:
             try:
-                claim.publish(data, wanted.label())
+                end_claim()
             finally:
                 with self._room:
                     self._backlog -= size
+                    self._claims -= 1
                     self._room.notify()
 
-        self._writers.add(publish)
+        self._writers.add(write)
 
     def _wait_for_room(self) -> bool:
-        # A cache disk slower than the store may slow training only a little; then fills are shed.
-        if self._backlog < self._most_backlog:
+        # A cache disk slower than the store may slow training only a little; then fills are shed. Claims are waited for
+        # longer: they end as fast as the store answers.
+        if self._backlog < self._most_backlog and self._claims < _MOST_CLAIMS:
             return True
         with self._room:
-            return self._room.wait_for(lambda: self._backlog < self._most_backlog, _BACKLOG_WAIT)
+            return self._room.wait_for(
+                lambda: self._claims < _MOST_CLAIMS, _CLAIM_WAIT
+            ) and self._room.wait_for(lambda: self._backlog < self._most_backlog, _BACKLOG_WAIT)
 
     def _park(self, wanted: _Wanted, busy: Busy) -> None:
         # Another thread or process fetches it: wait for that, but never for ever.
