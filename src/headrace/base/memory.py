@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 _Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 _SMALL = 16 * 1024
-_KEEP = 96 * 1024 * 1024
+_KEEP = 32 * 1024 * 1024
 
 
 class Buffers:
     """Hands out writable buffers and takes them back. Any thread; buffers may be dropped on any thread.
 
-    At most `keep` bytes are kept unused; sizes are rounded up by at most an eighth.
+    At most `keep` bytes are kept unused; sizes are rounded up by at most a sixteenth (small ones to whole pages).
     """
 
     def __init__(self, keep: int = _KEEP) -> None:
@@ -66,7 +66,7 @@ class Buffers:
 
 
 def _rounded(size: int) -> int:
-    step = 1 << max(size.bit_length() - 4, 12)
+    step = 1 << max(size.bit_length() - 5, 12)
     return (size + step - 1) & -step
 
 

@@ -25,6 +25,8 @@ _tuple = tuple.__new__  # a NamedTuple without the Python frame of its construct
 _GROUP = 16
 _READERS = 8
 _WRITERS = 1  # two would mostly fight for the interpreter's lock
+_CALLS_S, _COPY_RATE, _LONG_COPY = 200e-6, 2e9, 512 * 1024
+"""What a hit in the page cache may take: seconds for its calls, bytes a second; and from where on two copy better."""
 _BACKLOG_WAIT = 0.05
 _MOST_CLAIMS = 192  # each is an open file until its object is written
 _CLAIM_WAIT = 5.0
@@ -66,7 +68,7 @@ class Cached:
         self._readers = Workers("cache-read", _READERS)
         self._lookups: deque[Sequence[Operation]] = deque()
         self._looking = 0
-        self._per_read = 0.0
+        self._per_read = self._size = 0.0  # running means: seconds and bytes of a hit
         self._lock = threading.Lock()
         self._writers = Workers("cache-fill", _WRITERS)
         self._parking = Workers("cache-wait", 1)
@@ -99,7 +101,9 @@ class Cached:
         """How many threads should read: one while a read is a short copy (more would fight for the interpreter's
         lock), two for long copies, many when the disk makes us wait.
         """
-        return 1 if self._per_read < 150e-6 else 2 if self._per_read < 1.5e-3 else _READERS
+        if self._per_read > 3 * (_CALLS_S + self._size / _COPY_RATE):
+            return _READERS
+        return 1 if self._size < _LONG_COPY else 2
 
     def _look_on(self) -> None:
         while True:
@@ -128,7 +132,7 @@ class Cached:
 
     def _look(self, operations: Sequence[Operation]) -> None:
         missing: list[_Wanted] = []
-        began = time.perf_counter()
+        began, size = time.perf_counter(), 0
         for operation in operations:
             if operation.ticket.cancelled:
                 continue
@@ -138,10 +142,12 @@ class Cached:
             if data is None:
                 missing.append(_Wanted(operation, name))
             else:
+                size += len(data)
                 operation.done(_tuple(Blob, (data, _tuple(ObjectInfo, (read.key, read.size, read.version, 0, None)))))
         if len(missing) < len(operations):
-            spent = (time.perf_counter() - began) / (len(operations) - len(missing))
-            self._per_read += 0.1 * (spent - self._per_read)
+            hits = len(operations) - len(missing)
+            self._per_read += 0.1 * ((time.perf_counter() - began) / hits - self._per_read)
+            self._size += 0.1 * (size / hits - self._size)
         if missing:
             self._fetch(missing)
 
