@@ -199,6 +199,15 @@ class Epoch:
         return self
 
     def __next__(self) -> Any:
+        try:
+            return self._next()
+        except StopIteration:
+            raise
+        except BaseException:  # Ctrl-C may come at any instruction, and its traceback would keep the threads alive
+            self.close()
+            raise
+
+    def _next(self) -> Any:
         if not self._open:
             raise StopIteration
         if self._singles is not None:
@@ -216,18 +225,14 @@ class Epoch:
             raise StopIteration
         if got.steps:
             self._singles = zip(got.data, got.steps, strict=True)
-            return next(self)
+            return self._next()
         self._loader.received(got.progress)
         return got.data
 
     def _take(self) -> Delivery | Finished:
         if os.getpid() != self._pid:
             raise InputError("this iterator belongs to the parent process", hint="call iter(loader) after the fork")
-        try:
-            return self._running.take()
-        except BaseException:
-            self.close()
-            raise
+        return self._running.take()
 
     def close(self) -> None:
         """End the epoch here."""
