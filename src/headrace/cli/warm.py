@@ -108,13 +108,8 @@ class Warmer:
 
     def _settle(self) -> list[Read]:
         """Wait until entries are written; returns reads of what the cache did not keep."""
-        pause = threading.Event()
-        waited = 0.0
+        self._fetcher.settle(_SETTLE_S)
         lost = [read for read in self._unsettled if not self._is_kept(read)]
-        while lost and waited < _SETTLE_S and self._fetcher.metrics.get("cache.fill_shed") == 0:
-            pause.wait(0.05)
-            waited += 0.05
-            lost = [read for read in lost if not self._is_kept(read)]
         self._unsettled.clear()
         return [piece for read in lost for piece in self._pieces(Read(read.store, read.key, read.size, read.version))]
 

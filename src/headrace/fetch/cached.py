@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -21,6 +22,7 @@ from headrace.store.protocol import Blob, ObjectInfo
 if TYPE_CHECKING:
     from headrace.cache import BlockEntry
 
+_log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _GROUP = 16
 _READERS = 8
@@ -112,7 +114,15 @@ class Cached:
                     self._looking -= 1
                     return
                 group = self._lookups.popleft()
-            self._look(group)
+            try:
+                self._look(group)
+            except Exception:
+                _log.exception("a look into the cache failed; this is a defect in headrace")
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until nothing waits to be written; False when `timeout_s` was not enough."""
+        with self._room:
+            return self._room.wait_for(lambda: self._claims == 0 and self._backlog == 0, timeout_s)
 
     def close(self) -> None:
         """Stop. What waits to be written is written first."""

@@ -109,6 +109,10 @@ class Fetcher:
         self.metrics.add("fetch.heads")
         return store.head(key)
 
+    def settle(self, timeout_s: float = 30.0) -> bool:
+        """Wait until everything fetched so far is in the cache, or was given up; False after `timeout_s`."""
+        return self._cached is None or self._cached.settle(timeout_s)
+
     def stats(self) -> FetchStats:
         """Counters, and the concurrency and latency found for each store."""
         counters = {**self.metrics.snapshot(), "fetch.bytes_in_flight": float(self._direct.in_flight)}
