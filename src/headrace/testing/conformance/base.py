@@ -88,9 +88,20 @@ class _Fetchers:
 
 
 def fill(store: Store, objects: Mapping[str, bytes]) -> dict[str, ObjectInfo]:
-    """Put many objects from a few threads."""
+    """Put many objects from a few threads; those below another object's key after it, one by one.
+
+    SeaweedFS acknowledges ``a/b`` and ``a/b/c`` written for the first time at the same moment, and may keep only one.
+    """
+    below = sorted(key for key in objects if _is_below(key, objects))
+    apart = [key for key in objects if key not in below]
     with ThreadPoolExecutor(8) as pool:
-        return dict(zip(objects, pool.map(store.put, objects.keys(), objects.values()), strict=True))
+        done = dict(zip(apart, pool.map(store.put, apart, [objects[key] for key in apart]), strict=True))
+    done.update({key: store.put(key, objects[key]) for key in below})
+    return {key: done[key] for key in objects}
+
+
+def _is_below(key: str, keys: Mapping[str, bytes]) -> bool:
+    return any(key[:at] in keys for at, letter in enumerate(key) if letter == "/")
 
 
 def listed(store: Store, prefix: str, *, start_after: str | None = None) -> Sequence[ObjectInfo]:
