@@ -26,7 +26,8 @@ from headrace.store import open_store
 from tests.standins import MemoryIndex, StandInFetcher, rows_of
 
 _INTERRUPTED = """
-import sys, threading, time
+import signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
 from headrace.dataset import Dataset
 from tests.standins import MemoryIndex, StandInFetcher
 fetcher = StandInFetcher()
@@ -52,6 +53,7 @@ def test_ctrl_c_stops_all_threads_and_keeps_the_state() -> None:
         assert child.stdout.readline() == "running\n"
         began = time.monotonic()
         child.send_signal(signal.SIGINT)
+        threading.Timer(10, child.kill).start()
         assert child.stdout.readline() == "left [] frontier\n"
         assert time.monotonic() - began < 2
         assert child.wait(5) == 0
