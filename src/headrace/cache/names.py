@@ -6,7 +6,7 @@
                                        map
          labels/ab/…                           what an entry holds, where the file system has no extended attributes
          pins/ab/…                             empty files: names that eviction leaves alone
-         tmp/<node>/…                          claims: what this machine is fetching just now
+         tmp/<node>/…                          claims: what this machine is fetching just now, in 256 folders
          usage                                 entries and bytes held: a hint, rebuilt from the names at will
          evict.lock                            held by the one process that evicts
 ```
