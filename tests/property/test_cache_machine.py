@@ -36,18 +36,23 @@ class CacheMachine(RuleBasedStateMachine):
         self.partial: dict[str, set[int]] = {}
         self.pinned: set[str] = set()
         self.claims: dict[str, Claim] = {}
-        self.open_entries: dict[str, BlockEntry] = {}
+        self.open_entries: dict[str, tuple[int, BlockEntry]] = {}
 
     def reopen(self) -> Cache:
         return open_cache(self.folder, size=self.limit, block=BLOCK)
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
-            for entry in self.open_entries.values():
-                entry.close()
+            self.close_entries(0, 1)
             for cache in self.caches:
                 cache.close()
             shutil.rmtree(self.folder)
+
+    def close_entries(self, *turns: int) -> None:
+        for name, (turn, entry) in list(self.open_entries.items()):
+            if turn in turns:
+                entry.close()
+                del self.open_entries[name]
 
     @property
     def roomy(self) -> bool:
@@ -133,7 +138,7 @@ class CacheMachine(RuleBasedStateMachine):
         name, label = named(self.caches[turn], f"k{key}", size)
         if name in self.claims:
             return
-        entry = self.open_entries.pop(name, None) or self.caches[turn].blocks(name, size, label)
+        turn, entry = self.open_entries.pop(name, None) or (turn, self.caches[turn].blocks(name, size, label))
         if entry is None:
             assert not self.roomy
             return
@@ -150,7 +155,7 @@ class CacheMachine(RuleBasedStateMachine):
             absent = {index for a, b in entry.missing() for index in range(a // BLOCK, -(-b // BLOCK))}
             assert absent == set(range(6)) - self.partial[name]
         if keep and not entry.complete:
-            self.open_entries[name] = entry
+            self.open_entries[name] = (turn, entry)
         else:
             entry.close()
 
@@ -185,6 +190,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(turn=st.integers(0, 1))
     def restart(self, turn: int) -> None:
+        self.close_entries(turn)
         self.caches[turn].close()
         self.caches[turn] = self.reopen()
         if turn == 0:

@@ -181,3 +181,40 @@ def test_a_count_that_drifted_heals(tmp_path: Path) -> None:
     for number in range(40):
         fill(cache, f"k{number}", 5000)
     assert cache.status().entries == sum(1 for path in (tmp_path / "v1" / "objects").rglob("*") if path.is_file()) > 30
+
+
+def many(cache: Cache, prefix: str, count: int) -> None:
+    for number in range(count):
+        name, label = named(cache, f"{prefix}{number}", 5000)
+        assert cache.fill(name, content(f"{prefix}{number}", 5000), label, more=True)
+
+
+def test_room_reserved_ahead_is_given_back(tmp_path: Path) -> None:
+    cache, other = open_cache(tmp_path), open_cache(tmp_path)
+    many(cache, "k", 300)
+    assert other.status().bytes >= 300 * ENTRY, "reserved before it was used"
+    assert other.status().bytes <= 300 * ENTRY + cache.settings.size // 64
+    cache.settle()
+    assert (other.status().entries, other.status().bytes) == (300, 300 * ENTRY)
+
+
+def test_room_reserved_ahead_survives_a_recount(tmp_path: Path) -> None:
+    cache, other = open_cache(tmp_path), open_cache(tmp_path)
+    many(cache, "before", 20)
+    assert other.verify().count is not None  # counts anew
+    many(cache, "after", 20)
+    cache.settle()
+    assert other.status().bytes >= 40 * ENTRY, "never too little"
+    count = other.verify().count
+    assert count is not None
+    assert count.bytes == 40 * ENTRY
+
+
+def test_reserving_ahead_keeps_the_limit(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path, size=50 * ENTRY)
+    for number in range(200):
+        name, label = named(cache, f"k{number}", 5000)
+        cache.fill(name, content(f"k{number}", 5000), label, more=True)
+        assert held(cache) <= cache.settings.size
+    cache.settle()
+    assert cache.status().entries > 40

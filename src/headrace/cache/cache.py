@@ -128,6 +128,23 @@ class Cache:
         os.close(fd)
         return self._layout.entry(name)
 
+    def descriptor(self, name: str) -> int | None:
+        """The file of a complete entry, opened for reading, None when it is not there. A use. Close it yourself."""
+        if not self._health.reading:
+            return None
+        try:
+            return self._reader.open(name)
+        except OSError as error:
+            return self._reader.failed(error)
+
+    def path_of(self, name: str) -> str:
+        """Where the file of a complete entry is, or would be. No look at the disk."""
+        return self._layout.entry(name)
+
+    def holds(self, name: str) -> bool:
+        """Whether a complete entry is there just now. No use of it."""
+        return self._health.reading and os.path.exists(self._layout.entry(name))
+
     # filling
 
     def claim(self, name: str) -> Claim | Busy | None:
@@ -140,16 +157,33 @@ class Cache:
             return None
         return self._writing.claims.make(name)
 
-    def fill(self, name: str, data: Buffer, label: EntryLabel) -> bool:
+    def fill(self, name: str, data: Buffer, label: EntryLabel, *, more: bool = False) -> bool:
         """Keep a whole object. True when it is in the cache now; False when it is not (busy, full, failing disk).
+
+        `more`: as in `Claim.publish`.
 
         Raises:
             InternalError: `data` has not the size that the name says.
         """
         claim = self.claim(name)
         if isinstance(claim, Claim):
-            return claim.publish(data, label)
+            return claim.publish(data, label, more=more)
         return isinstance(claim, Busy) and claim.done
+
+    def adopt(self, name: str, path: str, label: EntryLabel) -> bool:
+        """Make the file at `path` the entry by renaming it: no copy. True when it was; else the file stays as it is.
+
+        It must hold exactly the object's bytes, be the caller's own, and nobody may write to it any more. False too
+        where it lies on another file system than the cache, or the entry is there already.
+        """
+        if self._writing is None or not self._health.filling:
+            return False
+        return self._writing.claims.adopt(name, path, label)
+
+    def settle(self) -> None:
+        """After the last of several `Claim.publish(…, more=True)`: give back what room was reserved ahead of them."""
+        if self._writing is not None:
+            self._writing.room.settle()
 
     def blocks(self, name: str, size: int, label: EntryLabel) -> BlockEntry | None:
         """A large object's entry, made where it is absent, to be read and filled block by block. Close it after use.
@@ -237,7 +271,7 @@ class Cache:
             return VerifyReport()
         writing = self._writing
         verifier = Verifier(
-            self._layout, self._seals, writing.blocks, writing.evictor, writing.room, locking=writing.locking
+            self._layout, self._seals, writing.blocks, writing.evictor, writing.room, writing.claims.owners
         )
         try:
             return verifier.run(progress)

@@ -1,48 +1,51 @@
-"""Who fetches what: a claim is a temporary file, created by one, held with flock, and renamed into place when filled.
+"""Who fetches what: a claim is the lock on a name. Its owner fetches the object, writes it to a temporary file and
+renames that into place.
 
-A dead owner's lock is free, so the next one takes its claim over. The folder of claims is this machine's own: machines
-that share a cache folder may both fetch an object, but never write to the same file. Where locks do not work each
-claim has a file of its own, and only the saving of work is lost.
+A dead owner's lock is free, so the next one takes over, temporary file and all. The locks are this machine's own:
+machines that share a cache folder may both fetch an object, but never write to the same file. Where locks do not work,
+each process writes files of its own, and only the saving of work is lost.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import uuid
-import weakref
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from headrace.base.errors import InternalError
 from headrace.base.metrics import Metrics
-from headrace.cache.entry import EntryLabel, Seal, Seals, checksum, write_all
+from headrace.cache.entry import EntryLabel, Seal, Seals, checksum, checksum_of_file, write_all
 from headrace.cache.health import NO_ROOM, Health
-from headrace.cache.locks import try_flock, unlock_and_close
 from headrace.cache.names import Layout, charge_of, rename_into, size_of
+from headrace.cache.owners import Owners
 from headrace.cache.room import Room
 from headrace.store.protocol import Buffer
 
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 class Claim:
     """The right and the duty to fetch one object version. Publish it, or abandon it; as a context manager it abandons.
 
     Any one thread at a time. Forgotten, it is abandoned when collected; a killed process abandons all of its claims.
+    After a fork it stays the parent's.
     """
 
-    __slots__ = ("__weakref__", "_claims", "_fd", "_path", "name")
+    __slots__ = ("_claims", "_token", "name")
 
-    def __init__(self, claims: Claims, name: str, path: str, fd: int) -> None:
+    def __init__(self, claims: Claims, name: str, token: object) -> None:
         self._claims = claims
-        self._fd = fd
-        self._path = path
+        self._token: object | None = token
         self.name = name
 
-    def publish(self, data: Buffer, label: EntryLabel) -> bool:
+    def publish(self, data: Buffer, label: EntryLabel, *, more: bool = False) -> bool:
         """Make `data` the entry, at once and whole. False when it was not kept (no room, failing disk); ends the claim.
+
+        `more`: others follow at once, so room may be reserved for them too; call `Cache.settle` after the last.
 
         Raises:
             InternalError: `data` has not the size that the name says.
@@ -51,20 +54,14 @@ class Claim:
         if len(view) != size_of(self.name):
             self.abandon()
             raise InternalError(f"{len(view)} bytes offered as an object of {size_of(self.name)}", path=label.key)
-        fd, self._fd = self._fd, -1
-        return fd >= 0 and self._claims.publish(self.name, self._path, fd, view, label)
+        token, self._token = self._token, None
+        return token is not None and self._claims.publish(self.name, token, view, label, more=more)
 
     def abandon(self) -> None:
         """Let another one fetch it. Idempotent."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            self._claims.discard(self._path, fd)
-
-    def disown(self) -> None:
-        """In a forked child: the claim stays the parent's."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        token, self._token = self._token, None
+        if token is not None:
+            self._claims.owners.give(self.name, token)
 
     def __enter__(self) -> Self:
         return self
@@ -81,15 +78,16 @@ class Claim:
 class Busy:
     """Another thread or process is fetching this object version, or has just done so."""
 
-    __slots__ = ("_path",)
+    __slots__ = ("_name", "_owners")
 
-    def __init__(self, path: str | None) -> None:
-        self._path = path
+    def __init__(self, owners: Owners | None, name: str) -> None:
+        self._owners = owners
+        self._name = name
 
     @property
     def done(self) -> bool:
         """The entry is there: it was just published."""
-        return self._path is None
+        return self._owners is None
 
     def wait(self, timeout_s: float) -> bool:
         """True when it is worth looking again: the entry is there, or its owner gave up or died. False at timeout.
@@ -107,110 +105,105 @@ class Busy:
         return True
 
     def _over(self) -> bool:
-        if self._path is None:
-            return True
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            return self._owners is None or not self._owners.busy(self._name)
         except OSError:
             return True
-        try:
-            return try_flock(fd, shared=True)
-        except OSError:
-            return True
-        finally:
-            unlock_and_close(fd)
 
 
 class Claims:
     """Makes claims and carries them out. Any thread."""
 
     def __init__(
-        self, layout: Layout, room: Room, seals: Seals, health: Health, metrics: Metrics, *, locking: bool
+        self, layout: Layout, owners: Owners, room: Room, seals: Seals, health: Health, metrics: Metrics
     ) -> None:
+        self.owners = owners
         self._layout = layout
         self._room = room
         self._seals = seals
         self._health = health
         self._metrics = metrics
-        self._locking = locking
-        self._held: weakref.WeakSet[Claim] = weakref.WeakSet()
 
     def make(self, name: str) -> Claim | Busy | None:
         """Claim, or tell who is busy with it; None when nothing can be kept just now."""
-        path = self._layout.claim(name) if self._locking else f"{self._layout.claim(name)}.{uuid.uuid4().hex}"
         try:
-            fd = self._hold(path)
+            token = self.owners.take(name)
         except OSError as error:
             self._failed(error)
             return None
-        if fd is None:
-            return Busy(path)
-        if self._present(name):
-            self.discard(path, fd)
-            return Busy(None)
-        claim = Claim(self, name, path, fd)
-        self._held.add(claim)
-        return claim
+        if token is None:
+            return Busy(self.owners, name)
+        if self._present(name):  # published between the caller's look and now
+            self.owners.give(name, token)
+            return Busy(None, name)
+        return Claim(self, name, token)
 
-    def publish(self, name: str, path: str, fd: int, data: memoryview, label: EntryLabel) -> bool:
-        """Write, seal, rename; `fd` is closed. For `Claim` only."""
+    def publish(self, name: str, token: object, data: memoryview, label: EntryLabel, *, more: bool) -> bool:
+        """Write, seal, rename, let go. For `Claim` only."""
         charge = charge_of(len(data))
         reserved = published = False
         try:
-            reserved = self._room.take(charge)
+            reserved = self._room.take(charge, ahead=more)
             if reserved:
-                write_all(fd, data)
-                self._seals.put(name, fd, Seal(label, checksum(data)))
-                rename_into(path, self._layout.entry(name))
+                self._write(name, data, label)
                 published = True
         except OSError as error:
             self._failed(error, charge)
+        if reserved and not published:
+            self._room.give(charge)
+        self.owners.give(name, token)
         if published:
-            unlock_and_close(fd)
             self._metrics.add("cache.fill")
             self._metrics.add("cache.bytes_filled", len(data))
-            return True
-        self.discard(path, fd)
-        if reserved:
+        else:
+            self._metrics.add("cache.fill_shed")
+        return published
+
+    def adopt(self, name: str, path: str, label: EntryLabel) -> bool:
+        """For `Cache.adopt`. Needs no claim: whoever else publishes this version renames the same bytes into place."""
+        charge = charge_of(size_of(name))
+        reserved = adopted = False
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                size = os.fstat(fd).st_size
+                reserved = size == size_of(name) and not self._present(name) and self._room.take(charge)
+                total = checksum_of_file(fd, size, 0) if reserved else None
+                if total is not None:
+                    self._seals.put(name, fd, Seal(label, total))
+                    rename_into(path, self._layout.entry(name))
+                    adopted = True
+            finally:
+                os.close(fd)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.ENOENT):
+                self._failed(error, charge)
+        if reserved and not adopted:
             self._room.give(charge)
-        self._metrics.add("cache.fill_shed")
-        return False
+        if adopted:
+            self._metrics.add("cache.fill")
+            self._metrics.add("cache.bytes_filled", size_of(name))
+        return adopted
 
-    def discard(self, path: str, fd: int) -> None:
-        """Unlink the temporary file, then let go of it. For `Claim` only."""
-        with suppress(OSError):
-            os.unlink(path)
-        unlock_and_close(fd)
-
-    def after_fork(self) -> None:
-        """In a forked child: the claims under way are the parent's."""
-        for claim in list(self._held):
-            claim.disown()
-        self._held = weakref.WeakSet()
-
-    def _hold(self, path: str) -> int | None:
-        """The open, locked, empty file of a claim; None when somebody else holds it. Raises OSError."""
-        while True:
-            try:
-                fd = os.open(path, _CREATE, 0o600)
-            except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-                fd = os.open(path, _CREATE, 0o600)
-            try:
-                if self._locking and not try_flock(fd):
-                    os.close(fd)
-                    return None
-                # Between open and lock its owner may have published or abandoned it: then this is another's file.
-                mine = os.fstat(fd)
-                with suppress(FileNotFoundError):
-                    if os.stat(path).st_ino == mine.st_ino:
-                        if mine.st_size:
-                            os.ftruncate(fd, 0)  # what a dead owner left
-                        return fd
-            except OSError:
-                unlock_and_close(fd)
-                raise
-            unlock_and_close(fd)
+    def _write(self, name: str, data: memoryview, label: EntryLabel) -> None:
+        path = self._layout.claim(name)
+        if not self.owners.shared:
+            path = f"{path}.{uuid.uuid4().hex}"
+        try:
+            fd = os.open(path, _CREATE, 0o600)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            fd = os.open(path, _CREATE, 0o600)
+        try:
+            write_all(fd, data)
+            self._seals.put(name, fd, Seal(label, checksum(data)))
+            rename_into(path, self._layout.entry(name))
+        except OSError:
+            with suppress(OSError):
+                os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
 
     def _present(self, name: str) -> bool:
         try:

@@ -72,7 +72,7 @@ def leftovers(layout: Layout) -> Iterator[tuple[str, bool, float]]:
             path = f"{folder}/{name}"
             for claim in _listed(path) if len(name) == 2 else ():
                 yield f"{path}/{claim}", foreign, _age(f"{path}/{claim}")
-            if len(name) != 2 or foreign:
+            if (len(name) != 2 and path != layout.owners) or foreign:
                 yield path, foreign, _age(path)
         if foreign:
             yield folder, True, _age(folder)

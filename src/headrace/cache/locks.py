@@ -33,23 +33,6 @@ def unlock_and_close(fd: int) -> None:
     os.close(fd)
 
 
-def flock_works(path: str) -> bool:
-    """Whether locks exclude anyone on this file: on some network file systems they succeed for everybody.
-
-    Raises:
-        OSError: the file can be neither opened nor created.
-    """
-    files = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) for _ in range(2)]
-    try:
-        # Both or not both: another process may rightly hold it at this very moment.
-        return not all(try_flock(fd) for fd in files)
-    except OSError:
-        return False
-    finally:
-        for fd in files:
-            unlock_and_close(fd)
-
-
 class FileLock:
     """A short lock between the threads of this process and between processes, on one file that stays open."""
 

@@ -6,7 +6,8 @@
                                        map
          labels/ab/…                           what an entry holds, where the file system has no extended attributes
          pins/ab/…                             empty files: names that eviction leaves alone
-         tmp/<node>/…                          claims: what this machine is fetching just now, in 256 folders
+         tmp/<node>/ab/…                       what this machine is writing just now
+                    owners                     the locks on names: who is fetching which
          usage                                 entries and bytes held: a hint, rebuilt from the names at will
          evict.lock                            held by the one process that evicts
 ```
@@ -70,6 +71,7 @@ class Layout:
         self.pins = f"{self.root}/pins/"
         self.tmp = f"{self.root}/tmp/"  # noqa: S108
         self.claims = f"{self.tmp}{node}/"
+        self.owners = f"{self.claims}owners"
         self.usage = f"{self.root}/usage"
         self.evict_lock = f"{self.root}/evict.lock"
 
@@ -106,7 +108,7 @@ class Layout:
         return f"{self.pins}{name[:2]}/{name[2:]}"
 
     def claim(self, name: str) -> str:
-        """Temporary file of the one who fetches `name`.
+        """Temporary file of the one who writes `name`.
 
         In one of 256 folders: a file system that looks for a free inode near the file's folder (ext4) took 0.4 ms a
         file once the neighbourhood of a single one was full, and 25 µs with many.

@@ -14,8 +14,8 @@ from headrace.cache.claims import Claims
 from headrace.cache.entry import Seals
 from headrace.cache.evict import Evictor
 from headrace.cache.health import NO_ROOM, Health
-from headrace.cache.locks import flock_works
 from headrace.cache.names import First, Layout
+from headrace.cache.owners import Owners
 from headrace.cache.room import Room
 from headrace.cache.usage import Usage, fresh
 from headrace.cache.verify import sweep
@@ -23,25 +23,27 @@ from headrace.cache.verify import sweep
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The parts of a cache that need a folder they may write to. `locking`: whether flock excludes anyone there."""
+    """The parts of a cache that need a folder they may write to."""
 
     usage: Usage
     room: Room
     evictor: Evictor
     claims: Claims
     blocks: Blocks
-    locking: bool
 
     def after_fork(self) -> None:
         """In a forked child. Raises OSError."""
         self.usage.reopen()
         self.evictor.lock.reopen()
-        self.claims.after_fork()
+        self.room.after_fork()
+        self.claims.owners.reopen()
 
     def close(self) -> None:
         """Release what is held open."""
+        self.room.settle()
         self.usage.close()
         self.evictor.lock.close()
+        self.claims.owners.close()
 
 
 def open_folder(
@@ -77,7 +79,7 @@ def translated(error: OSError, folder: str) -> HeadraceError:
 def _open_writing(
     settings: CacheSettings, layout: Layout, seals: Seals, health: Health, metrics: Metrics, first: First
 ) -> Writing:
-    locking = flock_works(layout.evict_lock)
+    owners = Owners(layout.owners)
     usage = Usage(layout.usage)
     if first is First.EVER:
         usage.set(fresh(0, 0), only_unknown=True)
@@ -85,10 +87,10 @@ def _open_writing(
         usage.forget()
     evictor = Evictor(layout, usage, seals, metrics)
     room = Room(layout, usage, evictor, settings.size, settings.min_free)
-    sweep(layout, locking=locking)
-    claims = Claims(layout, room, seals, health, metrics, locking=locking)
+    sweep(layout, owners)
+    claims = Claims(layout, owners, room, seals, health, metrics)
     blocks = Blocks(layout, room, seals, health, metrics, settings.block)
-    return Writing(usage, room, evictor, claims, blocks, locking)
+    return Writing(usage, room, evictor, claims, blocks)
 
 
 def _check_readable(layout: Layout, error: OSError) -> None:

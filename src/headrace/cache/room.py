@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 
 from headrace.cache.evict import Evictor
 from headrace.cache.inventory import count_entries
@@ -17,6 +20,18 @@ _RECOUNT_PAUSE_S = 60.0
 _PATIENCE_S = 1.0
 """How long nothing more is tried after nothing could be freed: all is pinned, or others have filled the disk."""
 _MOST_SLACK = 256_000_000
+_STEP = 32 << 20
+"""Most bytes reserved ahead, where a caller says that more will follow: a reservation takes six system calls."""
+
+
+@dataclass(slots=True)
+class Ahead:
+    """Reserved in one step: bytes left of it and used of it, entries not counted yet, and the count it is part of."""
+
+    left: int = 0
+    used: int = 0
+    entries: int = 0
+    counted_at: float = 0.0
 
 
 class Room:
@@ -33,13 +48,62 @@ class Room:
         self.min_free = min_free
         self._barren_until = 0.0
         self._recounted = -_RECOUNT_PAUSE_S
+        self._ahead = Ahead()
+        self._ahead_lock = threading.Lock()
 
-    def take(self, size: int, entries: int = 1) -> bool:
+    def take(self, size: int, entries: int = 1, *, ahead: bool = False) -> bool:
         """Reserve; evict where that is needed. False: there is no room, or others are busy making some.
+
+        `ahead`: reserve more than this, if there is plenty, for those that follow; `settle` gives back what is left.
 
         Raises:
             OSError: the disk fails.
         """
+        if not ahead:
+            return self._take(size, entries)
+        with self._ahead_lock:
+            if self._ahead.left < size:
+                self._settle()
+                got = self._step(size)
+                if not got:
+                    return False
+                count = self._usage.read()
+                self._ahead = Ahead(left=got, counted_at=count.counted_at if count else 0.0)
+            self._ahead.left -= size
+            self._ahead.used += size
+            self._ahead.entries += entries
+            return True
+
+    def settle(self) -> None:
+        """Give back what was reserved ahead and not used."""
+        with self._ahead_lock, suppress(OSError):
+            self._settle()
+
+    def after_fork(self) -> None:
+        """In a forked child: what was reserved ahead stays the parent's."""
+        self._ahead = Ahead()
+        self._ahead_lock = threading.Lock()
+
+    def _step(self, size: int) -> int:
+        more = min(_STEP, self.limit // 64)
+        try:
+            if self._short(size + more, 0) == 0:
+                return size + more
+        except BlockingIOError:
+            return 0
+        return size if self._take(size, 0) else 0
+
+    def _settle(self) -> None:
+        ahead, self._ahead = self._ahead, Ahead()
+        if not ahead.left and not ahead.used:
+            return
+        count = self._usage.read()
+        if count is not None and count.counted_at == ahead.counted_at:
+            self._usage.add(ahead.entries, -ahead.left)
+        else:  # counted anew meanwhile, without the reservation: rather too much than too little
+            self._usage.add(0, ahead.used)
+
+    def _take(self, size: int, entries: int) -> bool:
         if size > self.limit:
             return False
         for _ in range(4):

@@ -12,8 +12,8 @@ from headrace.cache.blocks import Blocks
 from headrace.cache.entry import EntryLabel, Seals, checksum_of_file
 from headrace.cache.evict import Evictor
 from headrace.cache.inventory import all_names, leftovers
-from headrace.cache.locks import try_flock, unlock_and_close
-from headrace.cache.names import Layout, size_of
+from headrace.cache.names import Layout, is_name, size_of
+from headrace.cache.owners import Owners
 from headrace.cache.room import Room
 from headrace.cache.usage import Count
 
@@ -48,14 +48,14 @@ class Verifier:
     """Compares every entry with its checksum and removes what does not match. Others may use the cache meanwhile."""
 
     def __init__(
-        self, layout: Layout, seals: Seals, blocks: Blocks, evictor: Evictor, room: Room, *, locking: bool
+        self, layout: Layout, seals: Seals, blocks: Blocks, evictor: Evictor, room: Room, owners: Owners
     ) -> None:
         self._layout = layout
         self._seals = seals
         self._blocks = blocks
         self._evictor = evictor
         self._room = room
-        self._locking = locking
+        self._owners = owners
 
     def run(self, progress: Progress) -> VerifyReport:
         """Verify all. Raises OSError when the folders cannot be read."""
@@ -73,7 +73,7 @@ class Verifier:
             if entry is not None:
                 report.partial += 1
                 entry.close()
-        report.swept = sweep(self._layout, locking=self._locking)
+        report.swept = sweep(self._layout, self._owners)
         self._drop_orphans()
         report.count = self._room.recount()
         return report
@@ -112,7 +112,7 @@ class Verifier:
                 self._seals.drop(name)
 
 
-def sweep(layout: Layout, *, locking: bool) -> int:
+def sweep(layout: Layout, owners: Owners) -> int:
     """Remove what dead writers of this machine, and of boots long past, have left. Returns how many things that was."""
     swept = 0
     for path, foreign, age_s in leftovers(layout):
@@ -122,21 +122,22 @@ def sweep(layout: Layout, *, locking: bool) -> int:
                 if age_s > (ABANDONED_S if foreign else _PASSING_S):
                     shutil.rmtree(path, ignore_errors=True)
                     swept += 1
-            elif foreign or not locking:
+            elif foreign or not owners.shared:
                 if age_s > ABANDONED_S:
                     os.unlink(path)
                     swept += 1
             else:
-                swept += _unlink_unowned(path)
+                swept += _unlink_unowned(path, owners)
     return swept
 
 
-def _unlink_unowned(path: str) -> int:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if try_flock(fd) and os.stat(path).st_ino == os.fstat(fd).st_ino:
-            os.unlink(path)
-            return 1
+def _unlink_unowned(path: str, owners: Owners) -> int:
+    name = os.path.basename(path).partition(".")[0]
+    token = owners.take(name) if is_name(name) else None
+    if token is None:
         return 0
+    try:
+        os.unlink(path)
+        return 1
     finally:
-        unlock_and_close(fd)
+        owners.give(name, token)

@@ -48,6 +48,7 @@ class Warmer:
         if fetcher.cache is None:
             raise UnsupportedError("the cache is off", hint="set cache.size above 0, and see: headrace cache status")
         self._fetcher = fetcher
+        fetcher.insist()
         self._cache: Cache = fetcher.cache
         self._progress = progress
         self._in_flight = in_flight

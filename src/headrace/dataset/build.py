@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.dataset.batch import collate
-from headrace.dataset.slots import Group
+from headrace.dataset.slots import Group, Slot
 from headrace.dataset.state import Progress
 
 
@@ -71,9 +72,10 @@ class Builder:
         """Samples that wait for their batch to be full."""
         return len(self._samples)
 
-    def add(self, group: Group) -> list[Delivery]:
-        """Take a finished group, its bad samples already judged; the batches it completes."""
-        found: list[Delivery] = []
+    def add(self, group: Group, leave_out: Callable[[Slot, int], None]) -> Iterator[Delivery]:
+        """Take a finished group; the batches it completes. Slots that are bad or were filtered out, and their places in
+        the group, go to `leave_out`, which may raise.
+        """
         self._raw += group.raw
         self._held += group.size
         self._fetched_at = max(self._fetched_at, group.fetched_at)
@@ -82,16 +84,16 @@ class Builder:
         for place, slot in enumerate(slots):
             self._locals.append(slot.local)
             if slot.error is not None or not slot.kept:
+                leave_out(slot, place)
                 self._track.even = False
                 self._left_out.add(slot.local)
                 continue
             self._samples.append(slot.sample)
             slot.sample = None  # slots and groups refer to each other: their bytes must not wait for the collector
             if len(self._samples) == self._size:
-                found.append(self._deliver(rest=(len(slots) - place - 1) / len(slots), group=group))
+                yield self._deliver(rest=(len(slots) - place - 1) / len(slots), group=group)
         if self._size is None and self._samples:
-            found.append(self._deliver_singly())
-        return found
+            yield self._deliver_singly()
 
     def finish(self) -> list[Delivery]:
         """The last, short batch."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -34,6 +35,7 @@ from headrace.store.protocol import Blob
 _GROUP = 64
 _GROUP_DECODED = 16
 _GROUP_BYTES = 1 << 20
+_GROUP_BYTES_RAW = 8 << 20
 _BUNDLE = 32
 _WAKE = 16
 _JOIN_S = 1.8
@@ -84,7 +86,9 @@ class Pipeline:
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
         )
         self._raw: SimpleQueue[Group | None] = SimpleQueue()
-        self._ready: SimpleQueue[Delivery | Failure | Finished] = SimpleQueue()
+        self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
+        self._at_hand: deque[Delivery] = deque()  # the consumer's own
+        self._built = self._taken = 0
         self._groups = Gate()
         self._space = Gate()
         self._held = 0
@@ -109,18 +113,22 @@ class Pipeline:
     def take(self) -> Delivery | Finished:
         """The next batch. Blocks. Raises whatever ended the pipeline."""
         meter, ready = self.meter, self._ready
-        meter.asking(self._raw.qsize(), ready.qsize())
+        meter.asking(self._raw.qsize(), self._built - self._taken)
         began = time.perf_counter()
-        got = ready.get()
-        if isinstance(got, Failure):
-            self.close()
-            raise got.error
-        if isinstance(got, Finished):
-            meter.ended = time.perf_counter()
-            return got
-        meter.account(began, time.perf_counter(), got)
-        self._hold(-got.held)
-        return got
+        if not self._at_hand:
+            got = ready.get()
+            if isinstance(got, Failure):
+                self.close()
+                raise got.error
+            if isinstance(got, Finished):
+                meter.ended = time.perf_counter()
+                return got
+            self._at_hand.extend(got)
+        delivery = self._at_hand.popleft()
+        self._taken += 1
+        meter.account(began, time.perf_counter(), delivery)
+        self._hold(-delivery.held)
+        return delivery
 
     def stats(self) -> Stats:
         """Figures so far. Any thread."""
@@ -192,15 +200,18 @@ class Pipeline:
     def _group_limit(self) -> tuple[int, int]:
         """Samples in a group, and groups submitted together.
 
-        One sample where they may overtake each other; else few enough to spread over the decode threads and to fit
-        the window several times, and many enough to make locks rare.
+        One sample where they may overtake each other; else few enough to spread over the decode threads, to fit the
+        window several times, and to be here soon; and many enough to make locks rare, whatever the batch.
         """
         mean = mean_size(self._plan.leaves)
         room = max(1, self._plan.prefetch // (8 * mean))
         if self._plan.window is not None:
             return 1, min(room, _BUNDLE, self._plan.batch or _BUNDLE)
-        limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean)) if self._threads_wanted else _GROUP
-        return min(limit, room, self._plan.batch or limit), 1
+        if self._threads_wanted:
+            limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean))
+            return min(limit, room, self._plan.batch or limit), 1
+        soon = max(1, _GROUP_BYTES_RAW // mean, min(self._plan.batch or 1, _GROUP))
+        return min(_GROUP, room, soon), 1
 
     def _send(self, groups: list[Group], reads: list[Read]) -> bool:
         """Submit groups once there is room for them. False: closed."""
@@ -229,10 +240,13 @@ class Pipeline:
         if self._held + size <= self._plan.prefetch or self._held == 0:
             return True
         # Never stuck: the batch under construction may be completed even when it is larger than the window.
-        return (self._ready.empty() and self._fed - self._settled < (self._plan.batch or 1)) or self._idle()
+        return (self._nothing_ready() and self._fed - self._settled < (self._plan.batch or 1)) or self._idle()
 
     def _idle(self) -> bool:
-        return not len(self._collector) and self._ready.empty()
+        return not len(self._collector) and self._nothing_ready()
+
+    def _nothing_ready(self) -> bool:
+        return not self._at_hand and self._ready.empty()
 
     def _hold(self, amount: int) -> None:
         with self._held_lock:
@@ -295,16 +309,13 @@ class Pipeline:
         collector, seen = self._collector, 0
         while self._groups.wait(self._something) and collector.ready():
             group = collector.take()
+            self._build(builder, group, seen)
             seen += len(group.slots)
-            self._judged(group, seen)
-            for delivery in builder.add(group):
-                self._ready.put(delivery)
             self._settled = seen - builder.waiting
             self._space.knock()
             del group
         if not self._closed:
-            for delivery in builder.finish():
-                self._ready.put(delivery)
+            self._hand_on(builder.finish())
             self._ready.put(FINISHED)
 
     def _something(self) -> bool:
@@ -314,10 +325,21 @@ class Pipeline:
         self._space.knock()
         return False
 
-    def _judged(self, group: Group, seen: int) -> None:
-        for slot in group.slots:
-            if slot.error is not None:
-                self._judge.skip(slot.key, *slot.error, seen)
-                self.meter.skipped += 1
-            elif not slot.kept:
-                self.meter.filtered += 1
+    def _build(self, builder: Builder, group: Group, seen: int) -> None:
+        made: list[Delivery] = []
+        try:
+            made.extend(builder.add(group, lambda slot, place: self._leave_out(slot, seen + place + 1)))
+        finally:  # what came before a bad sample that ends the epoch is delivered
+            self._hand_on(made)
+
+    def _hand_on(self, made: list[Delivery]) -> None:
+        if made:
+            self._built += len(made)
+            self._ready.put(made)
+
+    def _leave_out(self, slot: Slot, seen: int) -> None:
+        if slot.error is not None:
+            self._judge.skip(slot.key, *slot.error, seen)
+            self.meter.skipped += 1
+        else:
+            self.meter.filtered += 1

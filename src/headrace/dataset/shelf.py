@@ -93,9 +93,9 @@ class Shelf:
             os.rename(work, self.root / name)
         except OSError:
             found = self.find(name)
-            if found is None:
-                raise
-            return found
+            if found is not None:
+                return found
+            os.rename(work, self.root / name)  # a damaged one, or an older version's, was there: `find` removed it
         return self.root / name, meta
 
     def get(self, name: str, build: Callable[[Path], dict[str, Any]]) -> tuple[Path, dict[str, Any]]:

@@ -14,7 +14,8 @@ from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.cache import Busy, Cache, Claim, EntryLabel
 from headrace.fetch.direct import PART, Direct
-from headrace.fetch.pool import Operation
+from headrace.fetch.filling import Filling
+from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
 from headrace.fetch.threads import Workers
 from headrace.store.protocol import Blob, ObjectInfo
@@ -26,12 +27,8 @@ _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _GROUP = 16
 _READERS = 8
-_WRITERS = 1  # two would mostly fight for the interpreter's lock
 _CALLS_S, _COPY_RATE, _LONG_COPY = 200e-6, 2e9, 512 * 1024
 """What a hit in the page cache may take: seconds for its calls, bytes a second; and from where on two copy better."""
-_BACKLOG_WAIT = 0.05
-_MOST_CLAIMS = 192  # each is an open file until its object is written
-_CLAIM_WAIT = 5.0
 _PARKED_FOR = 30.0
 _PARK_POLL = 0.003
 
@@ -72,12 +69,11 @@ class Cached:
         self._looking = 0
         self._per_read = self._size = 0.0  # running means: seconds and bytes of a hit
         self._lock = threading.Lock()
-        self._writers = Workers("cache-fill", _WRITERS)
+        self._fetched = 0  # bytes; written by fetch threads without a lock: a gauge of progress
+        self.filling = Filling(
+            cache, max(backlog, PART), lambda: self._fetched, lambda: bool(self._lookups) or direct.behind
+        )
         self._parking = Workers("cache-wait", 1)
-        self._backlog = 0
-        self._claims = 0
-        self._most_backlog = max(backlog, PART)
-        self._room = threading.Condition()
 
     def takes(self, read: Read) -> bool:
         """Whether this read goes through the cache: a known version of a known size in a store that is not local."""
@@ -119,16 +115,11 @@ class Cached:
             except Exception:
                 _log.exception("a look into the cache failed; this is a defect in headrace")
 
-    def settle(self, timeout_s: float) -> bool:
-        """Wait until nothing waits to be written; False when `timeout_s` was not enough."""
-        with self._room:
-            return self._room.wait_for(lambda: self._claims == 0 and self._backlog == 0, timeout_s)
-
     def close(self) -> None:
         """Stop. What waits to be written is written first."""
         self._parking.close()
         self._readers.close()
-        self._writers.close(timeout=10.0)
+        self.filling.close()
 
     def _name(self, read: Read) -> str:
         return self._cache.name(read.store.identity, read.key, read.version or "", read.size or 0)
@@ -162,14 +153,13 @@ class Cached:
             self._fetch(missing)
 
     def _fetch(self, missing: Sequence[_Wanted]) -> None:
-        keep = self._wait_for_room()
+        keep = self.filling.wait()
         ready: list[Operation] = []
         for wanted in missing:
             read = wanted.read
             assert read.size is not None
             if not keep:
-                self._metrics.add("cache.fill_shed")
-                ready.append(wanted.operation)
+                ready.append(self._unclaimed(wanted))
             elif read.size > self._whole or (not read.whole and read.size > self._block):
                 self._fetch_blocks(wanted)
             else:
@@ -180,10 +170,10 @@ class Cached:
                     ready.append(wanted.operation)
                 else:
                     ready.append(self._claimed(wanted, claim))
-                    if self._claims >= _MOST_CLAIMS:
+                    if self.filling.crowded:
                         self._send_on(ready)
                         ready = []
-                        keep = self._wait_for_room()
+                        keep = self.filling.wait()
         self._send_on(ready)
 
     def _send_on(self, ready: Sequence[Operation]) -> None:
@@ -198,40 +188,34 @@ class Cached:
         def done(result: Blob | HeadraceError) -> None:
             if isinstance(result, HeadraceError) or len(result.data) != read.size:
                 wanted.operation.done(result)
-                self._write(0, claim.abandon)
+                self.filling.end(0, claim.abandon)
                 return
+            self._fetched += len(result.data)
             data = result.data if read.whole else result.data[read.start : read.stop]
             wanted.operation.done(Blob(data, result.info))
-            self._write(len(result.data), lambda: claim.publish(result.data, wanted.label()))
+            self.filling.end(len(data), lambda: claim.publish(result.data, wanted.label(), more=True))
 
-        with self._room:
-            self._claims += 1
+        self.filling.begin()
         return Operation(whole, done, wanted.operation.ticket, wanted.operation.demand)
 
-    def _write(self, size: int, end_claim: Callable[[], object]) -> None:
-        with self._room:
-            self._backlog += size
+    def _unclaimed(self, wanted: _Wanted) -> Operation:
+        """Read on without agreeing with others on who keeps it; what the writer has time for is kept all the same."""
+        operation = wanted.operation
+        read = operation.read
 
-        def write() -> None:
-            try:
-                end_claim()
-            finally:
-                with self._room:
-                    self._backlog -= size
-                    self._claims -= 1
-                    self._room.notify()
+        def done(result: Blob | HeadraceError) -> None:
+            operation.done(result)
+            if isinstance(result, HeadraceError) or len(result.data) != read.size:
+                return
+            self._fetched += len(result.data)
+            data, label = result.data, wanted.label()
+            if not self.filling.offer(len(data), lambda: self._cache.fill(wanted.name, data, label, more=True)):
+                self._metrics.add("cache.fill_shed")
 
-        self._writers.add(write)
-
-    def _wait_for_room(self) -> bool:
-        # A cache disk slower than the store may slow training only a little; then fills are shed. Claims are waited for
-        # longer: they end as fast as the store answers.
-        if self._backlog < self._most_backlog and self._claims < _MOST_CLAIMS:
-            return True
-        with self._room:
-            return self._room.wait_for(
-                lambda: self._claims < _MOST_CLAIMS, _CLAIM_WAIT
-            ) and self._room.wait_for(lambda: self._backlog < self._most_backlog, _BACKLOG_WAIT)
+        if not read.whole or not 0 <= (read.size or 0) <= self._whole:
+            self._metrics.add("cache.fill_shed")
+            return operation
+        return Operation(read, done, operation.ticket, operation.demand)
 
     def _park(self, wanted: _Wanted, busy: Busy) -> None:
         # Another thread or process fetches it: wait for that, but never for ever.
@@ -260,13 +244,13 @@ class Cached:
         start, stop = read.start, min(read.stop or read.size, read.size)
         ranges = _parts(entry.missing(start, stop))
         if not ranges:
-            self._writers.add(lambda: self._finish_blocks(wanted, entry, start, stop))
+            self.filling.add(lambda: self._finish_blocks(wanted, entry, start, stop))
             return
 
         def finish() -> None:
             self._finish_blocks(wanted, entry, start, stop)
 
-        gather = _Blocks(wanted, entry, finish, len(ranges), self._writers)
+        gather = _Blocks(wanted, entry, finish, len(ranges), self.filling)
         operations = [
             Operation(
                 Read(read.store, read.key, read.size, read.version, a, b),
@@ -303,7 +287,7 @@ class _Blocks:
     """Collects the missing blocks of one read, then answers it from the entry."""
 
     def __init__(
-        self, wanted: _Wanted, entry: BlockEntry, finish: Callable[[], None], count: int, writers: Workers
+        self, wanted: _Wanted, entry: BlockEntry, finish: Callable[[], None], count: int, writers: Filling
     ) -> None:
         self._wanted = wanted
         self._entry = entry

@@ -10,7 +10,7 @@ from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.budget import Budget
-from headrace.fetch.pool import Operation
+from headrace.fetch.operation import Operation
 from headrace.fetch.reactor import Reactor
 from headrace.fetch.read import Read
 from headrace.fetch.threads import Workers
@@ -62,6 +62,11 @@ class Direct:
     def levels(self) -> dict[str, dict[str, float]]:
         """Concurrency and latency by store."""
         return self._reactor.levels() if self._reactor is not None else {}
+
+    @property
+    def behind(self) -> bool:
+        """Reads that somebody waits for cannot be started yet: the store, or this machine, is the limit."""
+        return (self._reactor is not None and self._reactor.behind) or self._workers.waiting > 0
 
     @property
     def in_flight(self) -> int:

@@ -14,7 +14,7 @@ from headrace.base.settings import Settings
 from headrace.cache import Cache
 from headrace.fetch.cached import Cached
 from headrace.fetch.direct import Direct
-from headrace.fetch.pool import Operation
+from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read, Sink, Ticket
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
@@ -109,9 +109,14 @@ class Fetcher:
         self.metrics.add("fetch.heads")
         return store.head(key)
 
+    def insist(self) -> None:
+        """From now on, where writing into the cache is slower than reading, wait for it; leave no object out."""
+        if self._cached is not None:
+            self._cached.filling.insist = True
+
     def settle(self, timeout_s: float = 30.0) -> bool:
         """Wait until everything fetched so far is in the cache, or was given up; False after `timeout_s`."""
-        return self._cached is None or self._cached.settle(timeout_s)
+        return self._cached is None or self._cached.filling.settle(timeout_s)
 
     def stats(self) -> FetchStats:
         """Counters, and the concurrency and latency found for each store."""

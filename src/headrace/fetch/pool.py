@@ -23,7 +23,8 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.budget import Budget
 from headrace.fetch.level import ROUND_TRIP, Latency, Level
-from headrace.fetch.read import Read, Ticket
+from headrace.fetch.operation import Operation
+from headrace.fetch.read import Read
 from headrace.fetch.wire import CLOSED, WOULD_BLOCK, BrokenResponse, Connection, Response, broken, resolve
 from headrace.store.protocol import Blob, ObjectInfo, Wire
 
@@ -34,61 +35,6 @@ _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _STALL = 10.0
 _UNKNOWN_SIZE = 1024 * 1024
-
-
-class Operation:
-    """One read on its way, with the connections that try it (two while hedged).
-
-    `into`: where the bytes must go, for a part of a larger read. `followers`: equal reads that wait for this one.
-    """
-
-    __slots__ = (
-        "attempts",
-        "connections",
-        "cost",
-        "deadline",
-        "demand",
-        "done",
-        "followers",
-        "hedged",
-        "into",
-        "read",
-        "refreshed",
-        "same",
-        "ticket",
-    )
-
-    def __init__(
-        self,
-        read: Read,
-        done: Callable[[Blob | HeadraceError], None],
-        ticket: Ticket,
-        demand: bool = True,
-        into: memoryview | None = None,
-    ) -> None:
-        self.read = read
-        self.done = done
-        self.ticket = ticket
-        self.demand = demand
-        self.into = into
-        self.deadline = 0.0
-        self.attempts = self.cost = 0
-        self.hedged = self.refreshed = False
-        self.connections: tuple[Connection, ...] = ()
-        self.followers: tuple[Operation, ...] = ()
-        self.same: tuple[str, str | None, int, int | None] | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        """Nobody wants it any more."""
-        return self.ticket.cancelled and all(f.ticket.cancelled for f in self.followers)
-
-    def without(self, connection: Connection) -> None:
-        """One connection no longer tries it."""
-        if len(self.connections) == 1:
-            self.connections = ()
-        else:
-            self.connections = tuple(c for c in self.connections if c is not connection)
 
 
 class Pool:
@@ -118,6 +64,11 @@ class Pool:
     def quiet(self) -> bool:
         """Nothing waits and nothing is under way."""
         return not (self._demand or self._ahead or self._active or self._later)
+
+    @property
+    def behind(self) -> bool:
+        """Reads that somebody waits for cannot be started yet. Any thread."""
+        return bool(self._demand)
 
     def add(self, operation: Operation) -> None:
         """Queue a read; `pump` starts it. A read that is under way already is not sent twice."""

@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.budget import Budget
-from headrace.fetch.pool import Operation, Pool
+from headrace.fetch.operation import Operation
+from headrace.fetch.pool import Pool
 from headrace.fetch.wire import Connection
 from headrace.store.protocol import Store, Wire
 
@@ -94,6 +95,11 @@ class Reactor:
                 self._epoll.unregister(connection.fd)
             except (OSError, ValueError):  # closed already: the kernel has forgotten it by itself
                 return
+
+    @property
+    def behind(self) -> bool:
+        """Reads that somebody waits for cannot be started yet. Any thread."""
+        return any(pool.behind for pool in list(self._pools.values()))
 
     def levels(self) -> dict[str, dict[str, float]]:
         """Concurrency and latency by store URL, seconds; any thread."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from headrace.base.errors import CorruptError, HeadraceError
 from headrace.base.metrics import Metrics
-from headrace.fetch.pool import Operation
+from headrace.fetch.operation import Operation
 from headrace.fetch.threads import Workers
 from headrace.store.protocol import Blob
 

@@ -1,0 +1,114 @@
+"""Keeping what was fetched: objects wait here, in memory, for the one thread that writes them into the cache.
+
+Reading comes first. While reads queue up, so that whatever a write takes is taken from them, the writer works in bursts
+(`pace`); what piles up beyond a bound is read without being kept, and the epoch after keeps it. A caller who wants
+everything kept insists.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from headrace.cache import Cache
+from headrace.fetch.pace import Pace
+from headrace.fetch.threads import Workers
+
+_WRITERS = 1  # two would mostly fight for the interpreter's lock
+_MOST_CLAIMS = 384
+_MOST_WAITING = 128
+"""Objects claimed, and of those the ones that wait to be written. The kernel walks all locks of a file to find one."""
+_CLAIM_WAIT_S = 5.0
+_INSIST_S = 60.0
+
+
+class Filling:
+    """The queue before the cache's disk. Any thread.
+
+    `most`: bytes that may wait to be written. `progress`, `reading`: as in `Pace`.
+    """
+
+    def __init__(self, cache: Cache, most: int, progress: Callable[[], int], reading: Callable[[], bool]) -> None:
+        self._cache = cache
+        self._most = most
+        self._pace = Pace(progress, reading)
+        self._writers = Workers("cache-fill", _WRITERS)
+        self._backlog = 0
+        self._claims = 0
+        self._arrived = 0
+        self._waiting = 0
+        self._changed = threading.Condition()
+        self.insist = False
+
+    @property
+    def crowded(self) -> bool:
+        """Whether no more claims should be made just now."""
+        return self._claims >= _MOST_CLAIMS
+
+    def wait(self) -> bool:
+        """Wait for the right to claim; False when objects should be read without being kept."""
+        if self._piled_up and not (self.insist and self._wait_for(lambda: not self._piled_up, _INSIST_S)):
+            return False
+        # Claims end as fast as the store answers, so these are waited for.
+        return not self.crowded or self._wait_for(lambda: self._claims < _MOST_CLAIMS * 3 // 4, _CLAIM_WAIT_S)
+
+    @property
+    def _piled_up(self) -> bool:
+        return self._backlog >= self._most or self._arrived >= _MOST_WAITING
+
+    def begin(self) -> None:
+        """An object was claimed."""
+        with self._changed:
+            self._claims += 1
+
+    def end(self, size: int, end_claim: Callable[[], object]) -> None:
+        """It is here, `size` bytes, or failed: end its claim, on the writer's thread."""
+        with self._changed:
+            self._backlog += size
+            self._arrived += 1
+
+        def write() -> None:
+            try:
+                end_claim()
+            finally:
+                with self._changed:
+                    self._backlog -= size
+                    self._claims -= 1
+                    self._arrived -= 1
+                    idle = not self._claims
+                    if self._waiting:
+                        self._changed.notify_all()
+                if idle:
+                    self._cache.settle()
+                elif not self.insist:
+                    self._pace.wrote()
+
+        self._writers.add(write)
+
+    def offer(self, size: int, fill: Callable[[], object]) -> bool:
+        """An object that nobody claimed is here: `fill` keeps it, if the writer finds the time. False: it does not."""
+        if self._piled_up:
+            return False
+        self.begin()
+        self.end(size, fill)
+        return True
+
+    def add(self, task: Callable[[], None]) -> None:
+        """Do something else on the writer's thread."""
+        self._writers.add(task)
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until nothing waits to be written; False when `timeout_s` was not enough."""
+        return self._wait_for(lambda: self._claims == 0 and self._backlog == 0, timeout_s)
+
+    def close(self) -> None:
+        """Stop, once what waits is written."""
+        self._writers.close(timeout=10.0)
+
+    def _wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        with self._changed:
+            self._waiting += 1
+            try:
+                return self._changed.wait_for(condition, timeout_s)
+            finally:
+                self._waiting -= 1

@@ -1,0 +1,68 @@
+"""One read on its way through this room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import HeadraceError
+from headrace.fetch.read import Read, Ticket
+from headrace.store.protocol import Blob
+
+if TYPE_CHECKING:
+    from headrace.fetch.wire import Connection
+
+
+class Operation:
+    """One read on its way, with the connections that try it (two while hedged).
+
+    `into`: where the bytes must go, for a part of a larger read. `followers`: equal reads that wait for this one.
+    """
+
+    __slots__ = (
+        "attempts",
+        "connections",
+        "cost",
+        "deadline",
+        "demand",
+        "done",
+        "followers",
+        "hedged",
+        "into",
+        "read",
+        "refreshed",
+        "same",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        read: Read,
+        done: Callable[[Blob | HeadraceError], None],
+        ticket: Ticket,
+        demand: bool = True,
+        into: memoryview | None = None,
+    ) -> None:
+        self.read = read
+        self.done = done
+        self.ticket = ticket
+        self.demand = demand
+        self.into = into
+        self.deadline = 0.0
+        self.attempts = self.cost = 0
+        self.hedged = self.refreshed = False
+        self.connections: tuple[Connection, ...] = ()
+        self.followers: tuple[Operation, ...] = ()
+        self.same: tuple[str, str | None, int, int | None] | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody wants it any more."""
+        return self.ticket.cancelled and all(f.ticket.cancelled for f in self.followers)
+
+    def without(self, connection: Connection) -> None:
+        """One connection no longer tries it."""
+        if len(self.connections) == 1:
+            self.connections = ()
+        else:
+            self.connections = tuple(c for c in self.connections if c is not connection)
