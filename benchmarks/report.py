@@ -19,6 +19,13 @@ from typing import Any
 from job import Result
 from rows import Row
 
+LEGEND = (
+    "Unless a row or a contender says otherwise: the steady rate of whole samples in random order, in batches of 4; "
+    "nothing is decoded, a batch is counted and dropped. *One epoch* rows count every sample from the first request "
+    "on. CPU: user and system time of the client's process tree, a sample. Memory: the highest of any moment, child "
+    "processes included. Wait: how long the loop waited for one batch. First batch: from opening the data set. More: "
+    "`benchmarks/README.md`.\n"
+)
 INNER = ("expect", "target", "rows")  # options that tune nothing
 PACKAGES = (
     "headrace",
@@ -55,7 +62,11 @@ class Summary:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One requirement, and what was reached. `value` None: something it needs was not measured."""
+    """One requirement, and what was reached. `value` None: what it needs was not measured at all.
+
+    `missing`: contenders it names that have no result; the value is then against the best of the others, and such an
+    outcome never passes. `reported`: for information only.
+    """
 
     text: str
     kind: str
@@ -63,6 +74,9 @@ class Outcome:
     value: float | None
     passed: bool
     against: str
+    note: str = ""
+    reported: bool = False
+    missing: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -127,8 +141,19 @@ def _outcome(requirement: Any, measured: Mapping[str, Summary]) -> Outcome:
     elif mine is not None and any(other.rate for other in others):
         best = max(others, key=lambda other: other.rate)
         value, against = mine.rate / best.rate, best.name
-    passed = value is not None and requirement.holds(value)
-    return Outcome(requirement.text, requirement.kind, requirement.limit, value, passed, against)
+    missing = [name for name in requirement.others if name not in measured]
+    passed = value is not None and not missing and requirement.holds(value)
+    return Outcome(
+        requirement.text,
+        requirement.kind,
+        requirement.limit,
+        value,
+        passed,
+        against,
+        requirement.note,
+        requirement.reported,
+        missing,
+    )
 
 
 def machine() -> dict[str, Any]:
@@ -198,13 +223,17 @@ def markdown(rows: Sequence[RowResult], here: Mapping[str, Any]) -> str:
         f"{packages}. "
         "Medians of interleaved repetitions; in brackets the slowest and the fastest.\n"
     )
-    out = ["# Loader benchmark\n", about, "## What must be reached\n"]
+    out = ["# Loader benchmark\n", about, LEGEND, "## What must be reached\n"]
     out.append("| row | requirement | reached | against | |\n|---|---|---|---|---|")
     out += [
-        f"| {row.number}. {row.title} | {outcome.text} | {_value(outcome)} | {outcome.against} | {_mark(outcome)} |"
+        f"| {row.number}. {row.title} | {outcome.text} | {_value(outcome)} | {outcome.against} | {mark(outcome)} |"
         for row in rows
         for outcome in row.outcomes
     ]
+    noted = [(row.number, outcome) for row in rows for outcome in row.outcomes if outcome.note]
+    if noted:
+        out.append("")
+        out += [f"- Row {number}, {outcome.text}: {outcome.note}" for number, outcome in noted]
     for row in rows:
         out.append(f"\n## {row.number}. {row.title}\n")
         columns = ("MB/s", "CPU us each", "peak memory MB", "wait p50 ms", "wait p99 ms", "first batch s")
@@ -239,8 +268,15 @@ def _value(outcome: Outcome) -> str:
     return forms.get(outcome.kind, f"{outcome.value:.2f} s")
 
 
-def _mark(outcome: Outcome) -> str:
-    return "pass" if outcome.passed else ("not measured" if outcome.value is None else "**miss**")
+def mark(outcome: Outcome) -> str:
+    """The last column: pass, miss, reported (for information), or what is not known."""
+    if outcome.value is None:
+        return "not measured"
+    if outcome.missing and outcome.value >= outcome.limit:  # below the limit, one more contender cannot help
+        return f"not measured: {', '.join(outcome.missing)}"
+    if outcome.reported:
+        return "reported"
+    return "pass" if outcome.passed else "**miss**"
 
 
 def _docstring(peer: str) -> str:

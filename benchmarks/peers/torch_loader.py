@@ -26,14 +26,19 @@ def tensors(batch: list[list[Any]]) -> list[list[Any]]:
         return [[torch.frombuffer(part, dtype=torch.uint8) for part in parts] for parts in batch]
 
 
-def through_loader(dataset: Any, job: Job, workers: int, *, shuffle: bool = True) -> Iterator[Batch]:
-    """A map dataset of samples (lists of buffers) through a DataLoader, for ever or once. `workers` 0: in-process."""
+def through_loader(
+    dataset: Any, job: Job, workers: int, *, shuffle: bool = True, as_tensors: bool = True
+) -> Iterator[Batch]:
+    """A map dataset of samples (lists of buffers) through a DataLoader, for ever or once. `workers` 0: in-process.
+
+    Without `as_tensors` the buffers cross as they are, pickled through a pipe.
+    """
     loader = DataLoader(
         dataset,
         batch_size=job.batch,
         shuffle=shuffle,
         num_workers=workers,
-        collate_fn=tensors if workers else list,
+        collate_fn=tensors if workers and as_tensors else list,
         persistent_workers=workers > 0,
         prefetch_factor=PREFETCH if workers else None,
         generator=torch.Generator().manual_seed(job.seed),
