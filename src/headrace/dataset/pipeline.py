@@ -229,7 +229,7 @@ class Pipeline:
                 if register(slot):
                     self._complete(slot)
         if reads:
-            ticket = self._fetcher.submit(reads, self._arrived)
+            ticket = self._fetcher.submit(reads, self._arrived, here=True)
             for group in groups:
                 group.ticket = ticket
             if self._closed:

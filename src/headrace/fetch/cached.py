@@ -16,7 +16,7 @@ from headrace.cache import Busy, Cache, Claim, EntryLabel
 from headrace.fetch.direct import PART, Direct
 from headrace.fetch.filling import Filling
 from headrace.fetch.operation import Operation
-from headrace.fetch.read import Read
+from headrace.fetch.read import Read, Sink
 from headrace.fetch.threads import Workers
 from headrace.store.protocol import Blob, ObjectInfo
 
@@ -27,6 +27,7 @@ _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _GROUP = 16
 _READERS = 8
+_MOSTLY = 0.9
 _CALLS_S, _COPY_RATE, _LONG_COPY = 200e-6, 2e9, 512 * 1024
 """What a hit in the page cache may take: seconds for its calls, bytes a second; and from where on two copy better."""
 _PARKED_FOR = 30.0
@@ -68,6 +69,7 @@ class Cached:
         self._lookups: deque[Sequence[Operation]] = deque()
         self._looking = 0
         self._per_read = self._size = 0.0  # running means: seconds and bytes of a hit
+        self._hits = 0.0  # running mean: their share
         self._lock = threading.Lock()
         self._fetched = 0  # bytes; written by fetch threads without a lock: a gauge of progress
         self.filling = Filling(
@@ -85,6 +87,31 @@ class Cached:
         name = self._name(read)
         data = self._cached(read, name)
         return None if data is None else Blob(data, ObjectInfo(read.key, read.size or 0, read.version))
+
+    @property
+    def quick(self) -> bool:
+        """Whether nearly all reads are hits, and short copies: then whoever asks may as well make them."""
+        return self._hits > _MOSTLY and self._size < _LONG_COPY and self._wanted() == 1 and not self._lookups
+
+    def serve(self, reads: Sequence[Read], sink: Sink) -> list[Read]:
+        """Answer the hits on the calling thread. Returns the others."""
+        left: list[Read] = []
+        store, identity, size = None, "", 0
+        name_of, cached = self._cache.name, self._cache.read
+        began = time.perf_counter()
+        for read in reads:
+            if read.store is not store:
+                store, identity = read.store, read.store.identity
+            data = None
+            if read.version is not None and read.size and read.start == 0 and read.stop is None:
+                data = cached(name_of(identity, read.key, read.version, read.size))
+            if data is None:
+                left.append(read)
+                continue
+            size += len(data)
+            sink(read, _tuple(Blob, (data, _tuple(ObjectInfo, (read.key, read.size, read.version, 0, None)))))
+        self._account(len(reads) - len(left), len(left), size, time.perf_counter() - began)
+        return left
 
     def send(self, operations: Sequence[Operation]) -> None:
         """Look up, fetch what is missing, keep it."""
@@ -145,12 +172,16 @@ class Cached:
             else:
                 size += len(data)
                 operation.done(_tuple(Blob, (data, _tuple(ObjectInfo, (read.key, read.size, read.version, 0, None)))))
-        if len(missing) < len(operations):
-            hits = len(operations) - len(missing)
-            self._per_read += 0.1 * ((time.perf_counter() - began) / hits - self._per_read)
-            self._size += 0.1 * (size / hits - self._size)
+        self._account(len(operations) - len(missing), len(missing), size, time.perf_counter() - began)
         if missing:
             self._fetch(missing)
+
+    def _account(self, hits: int, misses: int, size: int, seconds: float) -> None:
+        if hits:
+            self._per_read += 0.1 * (seconds / hits - self._per_read)
+            self._size += 0.1 * (size / hits - self._size)
+        if hits + misses:
+            self._hits += 0.1 * (hits / (hits + misses) - self._hits)
 
     def _fetch(self, missing: Sequence[_Wanted]) -> None:
         keep = self.filling.wait()

@@ -50,12 +50,16 @@ class Fetcher:
             cache = Cache.open(settings.cache, metrics)
         return Fetcher(settings, cache if cache is not None and cache.enabled else None, metrics)
 
-    def submit(self, reads: Sequence[Read], sink: Sink, *, demand: bool = True) -> Ticket:
+    def submit(self, reads: Sequence[Read], sink: Sink, *, demand: bool = True, here: bool = False) -> Ticket:
         """Start reading; `sink(read, blob or error)` is called for each read as it ends, on a fetch thread.
 
-        `demand` False marks speculation (read-ahead), which yields to demand in the one memory budget.
+        `demand` False marks speculation (read-ahead), which yields to demand in the one memory budget. `here`: the
+        caller has nothing better to do: it may read what is cached itself, and its thread call `sink`, before this
+        returns; a hand-over to another thread costs as much as a short read.
         """
         ticket = Ticket()
+        if here and self._cached is not None and self._cached.quick:
+            reads = self._cached.serve(reads, sink)
         direct: dict[int, tuple[Store, list[Operation]]] = {}
         cached: list[Operation] = []
         for read in reads:
