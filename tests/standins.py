@@ -59,7 +59,7 @@ class StandInFetcher:
         self.gate = threading.Event()
         self.gate.set()
 
-    def submit(self, reads: Any, sink: Any, *, demand: bool = True) -> Ticket:
+    def submit(self, reads: Any, sink: Any, *, demand: bool = True, here: bool = False) -> Ticket:
         ticket = Ticket()
         with self.lock:
             self.in_flight += sum(read.size for read in reads)
