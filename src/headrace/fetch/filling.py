@@ -16,8 +16,9 @@ from headrace.fetch.threads import Workers
 
 _WRITERS = 1  # two would mostly fight for the interpreter's lock
 _MOST_CLAIMS = 384
-_MOST_WAITING = 128
+_MOST_CLAIMS_WAITING = 128
 """Objects claimed, and of those the ones that wait to be written. The kernel walks all locks of a file to find one."""
+_MOST_WAITING = 2048
 _CLAIM_WAIT_S = 5.0
 _INSIST_S = 60.0
 
@@ -46,15 +47,15 @@ class Filling:
         return self._claims >= _MOST_CLAIMS
 
     def wait(self) -> bool:
-        """Wait for the right to claim; False when objects should be read without being kept."""
-        if self._piled_up and not (self.insist and self._wait_for(lambda: not self._piled_up, _INSIST_S)):
+        """Wait for the right to claim; False when objects should be read without: see `offer`."""
+        if self._slow and not (self.insist and self._wait_for(lambda: not self._slow, _INSIST_S)):
             return False
         # Claims end as fast as the store answers, so these are waited for.
         return not self.crowded or self._wait_for(lambda: self._claims < _MOST_CLAIMS * 3 // 4, _CLAIM_WAIT_S)
 
     @property
-    def _piled_up(self) -> bool:
-        return self._backlog >= self._most or self._arrived >= _MOST_WAITING
+    def _slow(self) -> bool:
+        return self._backlog >= self._most or self._arrived >= _MOST_CLAIMS_WAITING
 
     def begin(self) -> None:
         """An object was claimed."""
@@ -87,7 +88,7 @@ class Filling:
 
     def offer(self, size: int, fill: Callable[[], object]) -> bool:
         """An object that nobody claimed is here: `fill` keeps it, if the writer finds the time. False: it does not."""
-        if self._piled_up:
+        if self._backlog >= self._most or self._arrived >= _MOST_WAITING:
             return False
         self.begin()
         self.end(size, fill)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 _COST = 0.25
 _BURST_S = 0.02
 _LEAST_REST, _MOST_REST = 0.1, 6.0
+_MOST_REST_S, _LOOK_S = 0.1, 0.005
 _ALPHA = 0.2
 
 
@@ -46,7 +47,9 @@ class Pace:
         read = self._progress()
         writing = (read - self._read) / burst
         share = min(max((1.0 - self._kept) / _COST - 1.0, _LEAST_REST), _MOST_REST)
-        time.sleep(burst * share)
+        until = now + min(burst * share, _MOST_REST_S)
+        while (left := until - time.perf_counter()) > 0 and self._busy():
+            time.sleep(min(left, _LOOK_S))
         alone = (self._progress() - read) / (time.perf_counter() - now)
         if alone > 0 and self._busy():
             self._kept += _ALPHA * (min(writing / alone, 1.0) - self._kept)
