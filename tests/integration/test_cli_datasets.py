@@ -41,6 +41,38 @@ def test_a_snapshot_is_listed_compared_and_checked(images: Shell) -> None:
     assert "03" in images.run("snapshots", "report", "digits@later").out
 
 
+def test_a_snapshot_is_copied_in_the_versions_it_records(images: Shell) -> None:
+    images.run("snapshot", "/data", "--name", "digits")
+    images.file("deep/er/x.image", "below a folder")
+    images.run("cp", "-r", "deep", "/data")
+    images.run("cp", "-r", "digits@v1", "copy")
+    copied = {path.relative_to(images.folder / "copy").as_posix(): path for path in (images.folder / "copy").rglob("*")}
+    assert sorted(copied) == sorted(path.name for path in (images.folder / "tree").iterdir())
+    assert all(path.read_bytes() == (images.folder / "tree" / name).read_bytes() for name, path in copied.items())
+
+    there = images.variables["BUCKET"] + "/both"
+    images.run("snapshot", "/data", "--name", "digits", "--version", "later")
+    images.run("cp", "-r", "digits@v1", "digits@later", there)
+    assert len(images.run("ls", "-r", f"{there}/digits@v1").out.splitlines()) == 40
+    assert images.run("cat", f"{there}/digits@later/er/x.image").out == "below a folder"
+
+    images.fails("cp", "digits@v1", "copy", code=2, says="digits@v1: is a snapshot", hint="cp -r")
+    images.fails("cp", "-r", "digits@v9", "copy", code=3, says="digits@v9", hint="v1")
+    images.fails("cp", "-r", "digits@v1", "/data", code=2, says="the same object")
+
+
+def test_an_object_that_changed_after_the_snapshot_is_not_copied(images: Shell) -> None:
+    images.run("snapshot", "/data", "--name", "digits")
+    images.file("new", "?")  # as long as the old one
+    images.run("cp", "new", "/data/05.label")
+    images.fails("cp", "-r", "-j", "1", "digits@v1", "copy", code=5, says="images/05.label")
+    assert (images.folder / "copy/05.image").exists()
+    assert not (images.folder / "copy/05.label").exists()
+    images.file("copy/05.label", "5")
+    images.run("cp", "-r", "-n", "digits@v1", "copy")  # what is there already is not asked for
+    assert len(list((images.folder / "copy").iterdir())) == 40
+
+
 def test_a_wrong_snapshot_name_says_what_there_is(images: Shell) -> None:
     images.run("snapshot", "/data", "--name", "digits")
     images.fails("ls", "digits@v7", code=3, says="digits@v7", hint="v1")

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ from headrace.dataset.ordering import sort_batches
 from headrace.dataset.samples import ObjectSamples
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.text import stem_stops
+from headrace.dataset.windows import folder_starts
 from headrace.testing.strategies import keys
 from tests.unit.dataset_snapshot.kit import PagedStore
 
@@ -101,6 +103,32 @@ def test_samples_are_the_models(rows: Rows, by: str) -> None:
         if by == "class" and index.classes is not None:
             assert index.classes == sorted({key.split("/")[0] for key in expected}, key=str.encode)
             assert [index.classes[extra["class"]] for _, _, extra in specs] == [key.split("/")[0] for key in expected]
+
+
+@unhurried
+@given(ROWS, st.sampled_from(["stem", "object", "class"]), st.randoms(use_true_random=False), st.integers(1, 5))
+def test_folders_begin_where_the_samples_say(rows: Rows, by: str, random: Random, at_once: int) -> None:
+    """In key order, and in a table's, which may be any."""
+    listed = sorted(rows, key=str.encode)
+    random.shuffle(listed)
+    parts = [listed, [rows[k][0] for k in listed], [rows[k][1] for k in listed]]
+    shuffled = pa.record_batch(parts, schema=VERSIONED)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        shelf = Shelf(folder)
+        for batch, keep_order in ((batches(rows), False), ([shuffled], True)):
+            objects = build_objects(shelf, batch)
+            try:
+                groups = open_groups(shelf, objects, by, keep_order=keep_order)
+            except InputError:
+                return
+            if not len(groups):
+                return
+            index = ObjectSamples(PagedStore([]), "root/", objects, groups, fingerprint="", pinned=False)
+            folders = [key.rpartition("/")[0] for key, _, _ in index.specs(np.arange(len(index)))]
+            starts = [row for row in range(len(folders)) if row == 0 or folders[row] != folders[row - 1]]
+            patch.setattr("headrace.dataset.samples._AT_ONCE", at_once)
+            assert index.folders().tolist() == starts
+            assert folder_starts(index).tolist() == starts
 
 
 @unhurried

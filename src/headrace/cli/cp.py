@@ -12,11 +12,13 @@ import click
 @click.option("-j", "--jobs", default=16, show_default=True, type=click.IntRange(1, 256), help="Copies at a time.")
 @click.option("-n", "--no-clobber", is_flag=True, help="Leave alone what TARGET has already.")
 def command(sources: tuple[str, ...], destination: str, *, recursive: bool, jobs: int, no_clobber: bool) -> None:
-    """Copy files, and with -r trees, between any two places: paths, URLs, files on this machine.
+    """Copy files, and with -r trees and snapshots, between any two places: paths, URLs, files on this machine.
 
     One SOURCE lands at TARGET: a file under that name, a tree with its files directly below it. Where TARGET ends
     in / or is a folder, or there are several SOURCES, each file lands in it under its own name; several trees
     each in a folder of their own.
+
+    Of a snapshot NAME@VERSION exactly the recorded versions are copied; one that is no more ends the copying.
     """
     from headrace.cli.progress import progress
     from headrace.cli.target import open_namespace

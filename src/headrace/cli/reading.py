@@ -22,11 +22,9 @@ def reads_below(namespace: Namespace, text: str) -> Iterator[Read]:
         NotFoundError: nothing there. Any store error.
     """
     if is_snapshot(text):
-        from headrace.cli.snapshot_tree import open_objects, parts
+        from headrace.cli.snapshot_tree import open_objects, reads
 
-        index = open_objects(namespace, text)
-        for part in parts(index):
-            yield Read(index.store, part.key, part.size, part.version)
+        yield from (read for _, read in reads(open_objects(namespace, text)))
         return
     for entry in walk(namespace, target(namespace, text)):
         location = namespace.resolve(entry.path)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from headrace.dataset.home import url_of
+from headrace.fetch import Read
 from headrace.namespace import Entry
 
 if TYPE_CHECKING:
-    from headrace.dataset.source import Part, SampleIndex
+    from headrace.dataset.source import SampleIndex
     from headrace.namespace import Namespace
 
 _AT_ONCE = 4096
@@ -26,20 +28,18 @@ def open_objects(namespace: Namespace, name: str) -> SampleIndex:
     return open_source(name, by="object", namespace=namespace, settings=Settings.load())
 
 
-def parts(index: SampleIndex) -> Iterator[Part]:
-    """Every object of an index, in order, without holding them all."""
+def reads(index: SampleIndex) -> Iterator[tuple[str, Read]]:
+    """(key below the snapshot's source, read of the recorded version) of every object, in order, one by one."""
     import numpy as np
 
     for start in range(0, len(index), _AT_ONCE):
         rows = np.arange(start, min(start + _AT_ONCE, len(index)), dtype=np.int64)
-        for _, objects, _ in index.specs(rows):
-            yield from objects
+        for key, (part,), _ in index.specs(rows):
+            yield key, Read(index.store, part.key, part.size, part.version)
 
 
 def snapshot_entries(namespace: Namespace, name: str) -> Iterator[Entry]:
     """The files of snapshot ``name@version``."""
     index = open_objects(namespace, name)
-    for part in parts(index):
-        yield Entry(
-            part.key.rpartition("/")[2], f"{index.store.url}/{part.key}", "file", part.size, etag=part.version
-        )
+    for key, read in reads(index):
+        yield Entry(key.rpartition("/")[2], url_of(read.store, read.key), "file", read.size or 0, etag=read.version)

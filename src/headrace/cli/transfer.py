@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.base.errors import InputError, NotFoundError
 from headrace.base.progress import Progress
-from headrace.cli.target import base_name, target, walk
+from headrace.cli.target import base_name, is_snapshot, target, walk
 
 if TYPE_CHECKING:
+    from headrace.fetch import Read
     from headrace.namespace import Namespace
 
 _Item = TypeVar("_Item")
+_PIECE = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One file to copy; `size` in bytes."""
+    """One file to copy; `size` in bytes. `pinned`: the version that is meant, None for the one that is there."""
 
     source: str
     destination: str
     size: int
+    pinned: Read | None = None
 
 
 def plan(namespace: Namespace, sources: Sequence[str], destination: str, *, recursive: bool) -> Iterator[Pair]:
@@ -33,13 +36,18 @@ def plan(namespace: Namespace, sources: Sequence[str], destination: str, *, recu
 
     Raises:
         NotFoundError: a source is not there.
-        InputError: a source is a folder and `recursive` is not set.
+        InputError: a source is a folder or a snapshot and `recursive` is not set.
     """
     goal = target(namespace, destination)
     several = len(sources) > 1
     into = several or goal.endswith("/") or _is_folder(namespace, goal)
     goal = goal.rstrip("/") if goal != "/" else goal
     for text in sources:
+        if is_snapshot(text):
+            if not recursive:
+                raise InputError("is a snapshot", path=text, hint="cp -r copies its objects")
+            yield from _of_snapshot(namespace, text, f"{goal}/{text}" if several else goal)
+            continue
         source = target(namespace, text)
         entry = namespace.stat(source)
         if entry.kind == "file":
@@ -50,6 +58,13 @@ def plan(namespace: Namespace, sources: Sequence[str], destination: str, *, recu
         root = f"{goal}/{base_name(source)}" if several else goal
         for file in walk(namespace, source):
             yield Pair(file.path, root + file.path[len(source.rstrip("/")) :], file.size)
+
+
+def _of_snapshot(namespace: Namespace, name: str, root: str) -> Iterator[Pair]:
+    from headrace.cli.snapshot_tree import open_objects, reads
+
+    for key, read in reads(open_objects(namespace, name)):
+        yield Pair(read.path, f"{root}/{key}", read.size or 0, read)
 
 
 def copy_all(
@@ -63,10 +78,31 @@ def copy_all(
 
     def one(pair: Pair) -> None:
         if overwrite or not namespace.exists(pair.destination):
-            namespace.copy(pair.source, pair.destination)
+            if pair.pinned is None:
+                namespace.copy(pair.source, pair.destination)
+            else:
+                _copy_version(namespace, pair.pinned, pair.destination)
             progress.advance(1, pair.size)
 
     for_each(one, pairs, jobs=jobs)
+
+
+def _copy_version(namespace: Namespace, read: Read, destination: str) -> None:
+    """Through this process, not by the store: no store promises to copy exactly the version that is meant.
+
+    Raises:
+        ChangedError: it is no longer there, and nothing was written. InputError: onto itself. As reading and writing.
+    """
+    from headrace.fetch import Read, default_fetcher
+
+    there = namespace.resolve(destination)
+    if (there.store.url, there.key) == (read.store.url, read.key):
+        raise InputError("source and target are the same object", path=destination)
+    fetcher, size = default_fetcher(), read.size or 0
+    with namespace.open(destination, "wb") as file:
+        for start in range(0, size, _PIECE):
+            stop = min(start + _PIECE, size)
+            file.write(fetcher.get(Read(read.store, read.key, size, read.version, start, stop)).data)
 
 
 def for_each(work: Callable[[_Item], None], items: Iterable[_Item], *, jobs: int) -> None:

@@ -8,13 +8,14 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
-from headrace.dataset.arrow import Batch, pc
+from headrace.dataset.arrow import Batch, pc, scalar
 from headrace.dataset.inventory import rows_now
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.snapshot import Snapshot, snapshot_objects, snapshot_place
 from headrace.namespace import Namespace
 
 Kind: TypeAlias = Literal["added", "removed", "changed"]
+_EMPTY = scalar("")
 
 
 class Change(NamedTuple):
@@ -109,7 +110,7 @@ class _Stream:
         held = self._held
         if held is None:
             return None
-        count = held.num_rows if self.last == limit else pc.sum(pc.less_equal(held["key"], limit)).as_py() or 0
+        count = held.num_rows if self.last == limit else pc.sum(pc.less_equal(held["key"], scalar(limit))).as_py() or 0
         self._held = held.slice(count)
         return held.slice(0, count)
 
@@ -124,7 +125,7 @@ def _compare(old: Batch | None, new: Batch | None) -> Iterator[Change]:
     both_new, both_old = new.filter(known), old.take(at.drop_null())
     same = pc.and_(
         pc.equal(both_new["size"], both_old["size"]),
-        pc.equal(pc.fill_null(both_new["version"], ""), pc.fill_null(both_old["version"], "")),
+        pc.equal(pc.fill_null(both_new["version"], _EMPTY), pc.fill_null(both_old["version"], _EMPTY)),
     )
     differs = pc.invert(same)
     gone = pc.invert(pc.is_in(old["key"], value_set=new["key"]))

@@ -66,7 +66,8 @@ class Dataset:
             target: what to open.
             by: what makes a sample: ``"stem"`` (``17.image`` + ``17.label``), ``"object"`` or ``"class"`` (folders).
             namespace: where paths are looked up; default: the one the settings describe.
-            on_change: ``"refuse"`` or ``"report"`` objects that changed after their snapshot.
+            on_change: objects that changed after their snapshot: ``"refuse"`` them (`ChangedError`), or ``"report"``:
+                read them as they are now and name them, in `Loader.changed` and by a warning.
 
         Raises:
             InputError, NotFoundError, CorruptError, DeniedError, TryAgainError.

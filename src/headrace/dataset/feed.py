@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import ChangedError, HeadraceError
+from headrace.dataset.ledger import Changed, Changes
 from headrace.dataset.order import Ints, Stream
 from headrace.dataset.slots import Frame, Group, Slot, join_frames
 from headrace.dataset.source import SampleIndex, SampleSpec
@@ -31,6 +32,8 @@ class Leaf:
     index: SampleIndex
     window: Windows | None = None
     stages: tuple[Stage, ...] = ()
+    changes: Changes | None = None
+    """Where objects read in another version than listed are named; None: nowhere."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Maker:
         for place, spec in zip(local, leaf.index.specs(row), strict=True):
             sample, tokens = _blank(spec)
             slot = Slot(spec[0], number, place, sample, tokens)
-            reads, size = _reads(leaf.index, spec, slot)
+            reads, size = _reads(leaf, spec, slot)
             yield slot, reads, size
 
     def _windows(
@@ -114,7 +117,7 @@ class Maker:
                     spec = specs.get(at) or leaf.index.specs(np.asarray([at], dtype=np.int64))[0]
                     sample, tokens = _blank(spec)
                     frame = Frame(at, sample, tokens, self._lock)
-                    more, bytes_more = _reads(leaf.index, spec, frame)
+                    more, bytes_more = _reads(leaf, spec, frame)
                     reads += more
                     size += bytes_more
                 else:
@@ -137,14 +140,14 @@ def _blank(spec: SampleSpec) -> tuple[dict[str, Any], list[int]]:
     return sample, list(range(len(parts)))
 
 
-def _reads(index: SampleIndex, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Read], int]:
-    store, pinned = index.store, index.pinned
+def _reads(leaf: Leaf, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Read], int]:
+    store = leaf.index.store
     reads: list[Read] = []
     total = 0
     for name, key, size, version in spec[1]:
         known = size if size >= 0 else None
         total += known or 0
-        reads.append(_tuple(Read, (store, key, known, version, 0, None, (target, name, pinned))))
+        reads.append(_tuple(Read, (store, key, known, version, 0, None, (target, name, leaf, None))))
     return reads, total
 
 
@@ -155,11 +158,13 @@ def settle(read: Read, result: Blob | HeadraceError) -> Read | list[Slot]:
         The slots that have all their bytes now (mostly none), or the read to send again: the object is no longer the
         one that was listed, and nobody pinned it.
     """
-    target, name, pinned = read.tag
+    target, name, leaf, listed = read.tag
     if isinstance(result, Blob):
         target.sample[name] = result.data
-    elif not pinned and read.version is not None and isinstance(result, ChangedError):
-        return Read(read.store, read.key, None, None, 0, None, read.tag)
+        if listed is not None and leaf.changes is not None:
+            leaf.changes.note([Changed(read.path, listed, result.info.version)])
+    elif read.version is not None and isinstance(result, ChangedError) and not leaf.index.pinned:
+        return Read(read.store, read.key, None, None, 0, None, (target, name, leaf, read.version))
     else:
         target.error = ("fetch", result.at(read.path))
     if target.tokens.pop():

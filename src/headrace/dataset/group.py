@@ -29,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import InputError
-from headrace.dataset.arrow import Batch, Column, pa, pc
-from headrace.dataset.objects import Objects
+from headrace.dataset.arrow import Batch, Column, from_flags, from_numbers, pa, pc, scalar, to_flags, to_numbers
+from headrace.dataset.objects import Objects, expand
 from headrace.dataset.ordering import is_sorted, sort_batches
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.text import buffers, name_starts, pieces, top_stops
@@ -39,6 +39,7 @@ KINDS = ("stem", "object", "class", "folder")
 FORMAT = 1
 _LOG = logging.getLogger(__name__)
 _BARE, _DATA = 1, 2
+_EMPTY, _DATA_SUFFIX = scalar(""), scalar("data")
 
 
 def check_kind(by: str) -> None:
@@ -98,21 +99,21 @@ def _named(objects: Objects, by: str) -> Iterator[Batch]:
     row = 0
     for batch in objects.batches(("key", "stem") if by == "object" else ("stem", "suffix")):
         stem = batch["stem"]
-        keep = pc.invert(pc.or_(pc.ends_with(stem, "/"), pc.equal(stem, "")))
+        keep = pc.invert(pc.or_(pc.ends_with(stem, "/"), pc.equal(stem, _EMPTY)))
         if by in ("class", "folder"):
-            keep = pc.and_(keep, pa.array(top_stops(stem) > 0))
+            keep = pc.and_(keep, from_flags(top_stops(stem) > 0))
         if by == "object":
             name, kind = batch["key"], np.zeros(len(stem), np.int8)
         else:
             name, kind = stem, _kinds(batch["suffix"])
-        rows = pa.array(np.arange(row, row + len(stem)))
+        rows = from_numbers(np.arange(row, row + len(stem)))
         row += len(stem)
-        yield pa.record_batch([name, rows, pa.array(kind)], names=["name", "row", "kind"]).filter(keep)
+        yield pa.record_batch([name, rows, from_numbers(kind)], names=["name", "row", "kind"]).filter(keep)
 
 
 def _kinds(suffix: Column) -> npt.NDArray[np.int8]:
-    bare = pc.equal(suffix, "").to_numpy(zero_copy_only=False)
-    data = pc.equal(suffix, "data").to_numpy(zero_copy_only=False)
+    bare = to_flags(pc.equal(suffix, _EMPTY))
+    data = to_flags(pc.equal(suffix, _DATA_SUFFIX))
     return (bare * _BARE + data * _DATA).astype(np.int8)
 
 
@@ -148,7 +149,7 @@ class _Build:
             self._close()
 
     def _add(self, batch: Batch, last: str | None) -> None:
-        name, rows = batch["name"], batch["row"].to_numpy()
+        name, rows = batch["name"], to_numbers(batch["row"])
         if (last is not None and name[0].as_py() < last) or not is_sorted(name):
             raise _UnorderedError
         self.identity &= bool((rows == np.arange(self.rows, self.rows + len(rows))).all())
@@ -156,12 +157,12 @@ class _Build:
         new = np.ones(len(rows), bool)
         if self.first is not None:
             new[0] = last is None or name[0].as_py() != last
-            new[1:] = pc.not_equal(name[1:], name[:-1]).to_numpy(zero_copy_only=False)
+            new[1:] = to_flags(pc.not_equal(name[1:], name[:-1]))
             starts = np.flatnonzero(new)
             self.first.write((starts + self.rows).astype("<i8").data)
-            self._note_names(batch["kind"].to_numpy(), self.samples + np.cumsum(new) - 1)
+            self._note_names(to_numbers(batch["kind"]), self.samples + np.cumsum(new) - 1)
             if self.label is not None and len(starts):
-                self._write_labels(name.take(pa.array(starts)))
+                self._write_labels(name.take(from_numbers(starts)))
         self.samples += int(new.sum())
         self.rows += len(rows)
 
@@ -177,7 +178,7 @@ class _Build:
         stops = top_stops(name) if self.by == "class" else name_starts(name) - 1
         folders = pieces(data, at[:-1], at[:-1] + stops).dictionary_encode()
         ids = [self.classes.setdefault(value, len(self.classes)) for value in folders.dictionary.to_pylist()]
-        self.label.write(np.array(ids, "<i4")[folders.indices.to_numpy()].data)
+        self.label.write(np.array(ids, "<i4")[to_numbers(folders.indices)].data)
 
     def _close(self) -> None:
         if self.first is not None:
@@ -232,9 +233,3 @@ class _Build:
         if self.label is not None:
             path = self.folder / "label"
             np.fromfile(path, "<i4")[by_row].tofile(path)
-
-
-def expand(starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """``[s, s+1, … s+c-1]`` for every start and count, one after the other."""
-    shift = np.repeat(starts - (np.cumsum(counts) - counts), counts)
-    return np.arange(len(shift), dtype=np.int64) + shift

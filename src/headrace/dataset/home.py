@@ -35,7 +35,7 @@ class Home:
 
     def url(self, *parts: str) -> str:
         """The URL of a record, for messages."""
-        return f"{self.store.url}/{self.key(*parts)}"
+        return url_of(self.store, self.key(*parts))
 
     def check_writable(self) -> None:
         """Raises ReadOnlyError before any request."""
@@ -61,6 +61,11 @@ class Home:
                 self.store.put(key, data)
             else:
                 raise AlreadyExistsError("is there already", path=self.url(*parts)) from None
+
+
+def url_of(store: Store, key: str) -> str:
+    """The URL of a key. One ``/`` before it, also where the store is this machine's root, ``file:///``."""
+    return f"{store.url.removesuffix('/')}/{key}"
 
 
 def as_prefix(key: str) -> str:

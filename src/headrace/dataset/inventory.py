@@ -13,7 +13,7 @@ from headrace.base.errors import InputError, NotFoundError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.dataset.arrow import Batch
-from headrace.dataset.home import as_prefix
+from headrace.dataset.home import as_prefix, url_of
 from headrace.dataset.listing import list_objects
 from headrace.dataset.manifest import ManifestWriter, versioned
 from headrace.dataset.objects import Objects, ObjectsWriter, open_objects, publish_objects
@@ -32,7 +32,7 @@ class Place:
 
     @property
     def url(self) -> str:
-        return f"{self.store.url}/{self.prefix}".rstrip("/")
+        return url_of(self.store, self.prefix).rstrip("/") if self.prefix else self.store.url
 
 
 def find_place(target: str, namespace: Namespace) -> Place:

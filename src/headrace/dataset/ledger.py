@@ -1,13 +1,23 @@
-"""Bad samples: how many may be left out, and the book in which each of them is named."""
+"""What did not go as it should: bad samples, how many may be left out, and objects that changed; each is named in a
+book.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 from headrace.base.errors import BadSampleError, DeniedError, HeadraceError, InputError, InternalError, NoRoomError
 
 _NAMED = 5
+_MOST_CHANGED = 100_000
+_MOST_WARNINGS = 20
+_LOG = logging.getLogger("headrace.dataset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,60 @@ class Skipped:
     stage: str
     reason: str
     epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An object that is no longer the version its snapshot (or listing) names, and was read as it is now."""
+
+    url: str
+    listed: str
+    """Its version when it was listed: the ETag, or size and mtime where the store has none."""
+    found: str
+
+
+class Changes:
+    """Objects found changed, each named once: the first 100,000 in the book, the first 20 of them by a warning too.
+
+    Any thread. In another process, where it arrives empty, it only collects, for the parent to say it.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._found: dict[str, Changed] = {}
+        self._lock = threading.Lock()
+
+    def note(self, changed: Iterable[Changed]) -> None:
+        """Enter what is new among them."""
+        for one in changed:
+            with self._lock:
+                if one.url in self._found or len(self._found) >= _MOST_CHANGED:
+                    continue
+                self._found[one.url] = one
+                count = len(self._found)
+            if not self._quiet and count <= _MOST_WARNINGS:
+                _warn(one, last=count == _MOST_WARNINGS)
+
+    def since(self, count: int) -> list[Changed]:
+        """All but the first `count`, in the order they were found."""
+        with self._lock:
+            return list(islice(self._found.values(), count, None))
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _quiet, ()
+
+
+def _quiet() -> Changes:
+    return Changes(quiet=True)
+
+
+def _warn(one: Changed, *, last: bool) -> None:
+    more = "; loader.changed names it and all that follow" if last else ""
+    says = "%s is no longer the version listed (%s, was %s): read as it is now%s"
+    _LOG.warning(says, one.url, one.found, one.listed, more)
 
 
 class Judge:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 import weakref
@@ -13,7 +14,7 @@ from headrace.base.errors import InputError
 from headrace.dataset.build import Delivery
 from headrace.dataset.dataset import Dataset
 from headrace.dataset.feed import Course
-from headrace.dataset.ledger import Skipped
+from headrace.dataset.ledger import Changed, Changes, Skipped
 from headrace.dataset.pipeline import Finished, Pipeline, Plan
 from headrace.dataset.state import Progress, Residual, State, dump
 from headrace.dataset.state import load as load_state
@@ -44,7 +45,8 @@ class Loader:
         self.dataset = dataset
         self.ledger: list[Skipped] = []
         """Every sample left out so far: key, stage, reason, epoch."""
-        self._plan, self._where, self._fetcher = plan, where, fetcher
+        self._changes = Changes()
+        self._plan, self._where, self._fetcher = _reporting(plan, self._changes), where, fetcher
         self._fingerprint = dataset.fingerprint
         self._order = dataset.stream.describe()
         self._total = dataset.stream.size
@@ -125,7 +127,16 @@ class Loader:
 
     def stats(self) -> Stats:
         """Figures of the epoch under way, or of the last one, also when its loop was left early."""
-        return self._running.stats() if self._running is not None else Stats()
+        stats = self._running.stats() if self._running is not None else Stats()
+        return dataclasses.replace(stats, changed=len(self._changes))
+
+    @property
+    def changed(self) -> list[Changed]:
+        """Objects of a snapshot opened with ``on_change="report"`` that were no longer as listed, in all epochs so far.
+
+        Each comes once, with its URL and both versions; the first 100,000. Any thread.
+        """
+        return self._changes.since(0)
 
     def close(self) -> None:
         """Stop whatever runs. The loader may be iterated again."""
@@ -160,7 +171,7 @@ class Loader:
         if self._where == "process":
             from headrace.dataset.process import ChildPipeline
 
-            return ChildPipeline(self._plan, course, self.ledger)
+            return ChildPipeline(self._plan, course, self.ledger, self._changes)
         return Pipeline(self._plan, course, self._fetcher or default_fetcher(), self.ledger)
 
     def _end(self, residual: Residual) -> int | None:
@@ -180,6 +191,15 @@ class Loader:
         if epoch is not None:
             epoch.close()
         self._current = None
+
+
+def _reporting(plan: Plan, changes: Changes) -> Plan:
+    """The plan with leaves that name in `changes` what they find changed, where their source was opened to do so."""
+    leaves = (
+        dataclasses.replace(leaf, changes=changes) if getattr(leaf.index, "reports", False) else leaf
+        for leaf in plan.leaves
+    )
+    return dataclasses.replace(plan, leaves=tuple(leaves))
 
 
 class Epoch:

@@ -21,13 +21,14 @@ import numpy as np
 
 from headrace.base.errors import CorruptError
 from headrace.base.progress import SILENT, Progress
-from headrace.dataset.arrow import Batch, Column, pa, pc, pq
+from headrace.dataset.arrow import Batch, Column, from_numbers, from_texts, pa, pc, pq, scalar, to_numbers
 from headrace.dataset.ordering import is_sorted
 from headrace.dataset.text import buffers, lengths, strings
 from headrace.store.protocol import ObjectInfo
 
 FORMAT = 1
 ROW_GROUP = 1 << 16
+_EMPTY, _DASH = scalar(""), scalar("-")
 SCHEMA = pa.schema(
     [
         pa.field("key", pa.large_string(), nullable=False),
@@ -42,15 +43,19 @@ VERSIONED = pa.schema([SCHEMA.field("key"), SCHEMA.field("size"), pa.field("vers
 
 
 def page_batch(page: Sequence[ObjectInfo], prefix: str) -> Batch:
-    """A page of a listing as manifest rows; keys lose `prefix`. Raises InputError for a key that is no UTF-8."""
-    cut = len(prefix)
+    """A page of a listing (at least one object) as manifest rows; keys lose `prefix`.
+
+    Raises InputError for a key that is no UTF-8.
+    """
+    cut, count = len(prefix), len(page)
+    of: Any = ObjectInfo._make(zip(*page, strict=True))  # a tuple of each field
     return pa.record_batch(
         [
-            strings([o.key[cut:] for o in page], "key"),
-            pa.array([o.size for o in page], pa.int64()),
-            pa.array([o.etag for o in page], pa.string()),
-            pa.array([o.version_id for o in page], pa.string()),
-            pa.array([o.mtime_us for o in page], pa.int64()),
+            strings([key[cut:] for key in of.key], "key"),
+            from_numbers(np.fromiter(of.size, np.int64, count)),
+            from_texts(of.etag).cast(pa.string()),
+            from_texts(of.version_id).cast(pa.string()) if any(of.version_id) else pa.nulls(count, pa.string()),
+            from_numbers(np.fromiter(of.mtime_us, np.int64, count)),
         ],
         schema=SCHEMA,
     )
@@ -61,7 +66,7 @@ def versioned(batch: Batch) -> Batch:
     etag = batch["etag"].cast(pa.large_string())
     if etag.null_count:
         size, mtime = (batch[name].cast(pa.large_string()) for name in ("size", "mtime_us"))
-        etag = pc.coalesce(etag, pc.binary_join_element_wise(size, mtime, pa.scalar("-", pa.large_string())))
+        etag = pc.coalesce(etag, pc.binary_join_element_wise(size, mtime, _DASH))
     return pa.record_batch([batch["key"], batch["size"], etag], schema=VERSIONED)
 
 
@@ -75,10 +80,10 @@ class Digest:
 
     def update(self, batch: Batch) -> None:
         key, size, version = batch.columns
-        sizes = size.to_numpy()
+        sizes = to_numbers(size)
         self.objects += len(key)
         self.bytes += int(np.maximum(sizes, 0).sum())
-        version = version.fill_null("")
+        version = version.fill_null(_EMPTY)
         for stream, data in zip(
             self._streams, (lengths(key), _bytes(key), sizes, lengths(version), _bytes(version)), strict=True
         ):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import InputError
-from headrace.dataset.arrow import Batch, Column, pa, pc
+from headrace.dataset.arrow import Batch, Column, from_lengths, from_numbers, null, pa, pc, scalar, to_numbers
 from headrace.dataset.manifest import VERSIONED, Digest
 from headrace.dataset.ordering import BATCH_ROWS
 from headrace.dataset.shelf import Shelf
@@ -29,6 +29,7 @@ _HEADER = np.dtype(
 )
 _unpack = struct.Struct("<qHH").unpack_from
 _MOST_KEY_BYTES = 65535
+_EMPTY = scalar("")
 _RESIDENT = 96 << 20
 """Bytes that reading ``rows`` may add to this process's resident memory before it lets go of them."""
 
@@ -55,8 +56,8 @@ class ObjectsWriter:
         rows = pc.binary_join_element_wise(
             _headers(key, size),
             key.cast(pa.large_binary()),
-            version.fill_null("").cast(pa.large_binary()),
-            pa.scalar(b"", pa.large_binary()),
+            version.fill_null(_EMPTY).cast(pa.large_binary()),
+            _EMPTY.cast(pa.large_binary()),
         )
         at, data = buffers(rows)
         self._rows.write(data[at[0] : at[-1]].data)
@@ -80,12 +81,12 @@ def _headers(key: Column, size: Column) -> Column:
     key_bytes, stem_bytes = lengths(key), stem_stops(key)
     if len(key) and key_bytes.max() > _MOST_KEY_BYTES:
         raise InputError("key is longer than 65,535 bytes", path=key[int(key_bytes.argmax())].as_py()[:200])
-    key_chars = pc.utf8_length(key).to_numpy()
+    key_chars = to_numbers(pc.utf8_length(key))
     stem_chars = stem_bytes
     if key_chars.sum() != key_bytes.sum():
         starts = buffers(key)[0][:-1]
-        stem_chars = pc.utf8_length(pieces(key.buffers()[2], starts, starts + stem_bytes)).to_numpy()
-    head["size"], head["key_chars"], head["stem_chars"] = size.to_numpy(), key_chars, stem_chars
+        stem_chars = to_numbers(pc.utf8_length(pieces(key.buffers()[2], starts, starts + stem_bytes)))
+    head["size"], head["key_chars"], head["stem_chars"] = to_numbers(size), key_chars, stem_chars
     head["key_bytes"], head["stem_bytes"] = key_bytes, stem_bytes
     offsets = np.arange(len(key) + 1, dtype=np.int64) * _HEADER.itemsize
     return pa.Array.from_buffers(pa.large_binary(), len(key), [None, pa.py_buffer(offsets), pa.py_buffer(head)])
@@ -125,6 +126,15 @@ class Objects:
         self._release()
         return found
 
+    def keys(self, rows: npt.NDArray[np.int64]) -> Column:
+        """The keys of `rows`, whatever their order, as one column; about 0.3 µs each."""
+        data = np.frombuffer(self._rows, np.uint8)
+        starts = self.at[rows]
+        lengths = data[starts[:, None] + np.arange(_HEADER.itemsize)].view(_HEADER)[:, 0]["key_bytes"].astype(np.int64)
+        text = data[expand(starts + _HEADER.itemsize, lengths)]
+        self._release()
+        return from_lengths(text, lengths)
+
     def batches(self, columns: tuple[str, ...] = ("key", "size", "version")) -> Iterator[Batch]:
         """All rows, in order, as record batches of `BATCH_ROWS`: any of key, size, version, stem, suffix."""
         for start in range(0, self.objects, BATCH_ROWS):
@@ -142,7 +152,7 @@ class Objects:
             "suffix": lambda: pieces(
                 data, np.minimum(key + head["stem_bytes"] + 1, key + head["key_bytes"]), key + head["key_bytes"]
             ),
-            "size": lambda: pa.array(head["size"]),
+            "size": lambda: from_numbers(head["size"]),
             "version": lambda: _null_if_empty(pieces(data, key + head["key_bytes"], at[1:])),
         }
         self._release()
@@ -162,6 +172,12 @@ class Objects:
             self._mapped = _mapped_bytes()
 
 
+def expand(starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """``[s, s+1, … s+c-1]`` for every start and count, one after the other."""
+    shift = np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    return np.arange(len(shift), dtype=np.int64) + shift
+
+
 def _mapped_bytes() -> int:
     """Resident bytes of this process that belong to files (proc(5), statm); 0 where that is not known."""
     try:
@@ -178,8 +194,8 @@ def _map(path: Path) -> mmap.mmap:
 
 
 def _null_if_empty(column: Column) -> Column:
-    empty = pc.equal(pc.binary_length(column), 0)
-    return pc.if_else(empty, pa.scalar(None, column.type), column) if pc.any(empty).as_py() else column
+    empty = pc.equal(column, _EMPTY)
+    return pc.if_else(empty, null(column.type), column) if pc.any(empty).as_py() else column
 
 
 def open_objects(shelf: Shelf, digest: str) -> Objects | None:
@@ -210,4 +226,4 @@ def build_objects(shelf: Shelf, batches: Iterable[Batch]) -> Objects:
         return publish_objects(shelf, writer)
 
 
-__all__ = ["VERSIONED", "Objects", "ObjectsWriter", "build_objects", "open_objects", "publish_objects"]
+__all__ = ["VERSIONED", "Objects", "ObjectsWriter", "build_objects", "expand", "open_objects", "publish_objects"]

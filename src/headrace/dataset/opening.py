@@ -24,7 +24,8 @@ def open_samples(
         if table.is_table(target):
             return table.open_table(target, by=by, namespace=namespace, settings=settings)
         place = find_place(target, namespace)
-        return _samples(place, recent_objects(place, settings, progress), by, settings, pinned=False)
+        objects = recent_objects(place, settings, progress)
+        return _samples(place, objects, by, settings, pinned=False, reports=not pinned)
     if not is_snapshot_name(target):
         raise InputError(
             f"{target!r} is neither a path, a URL nor a snapshot",
@@ -32,14 +33,18 @@ def open_samples(
         )
     snapshot = open_snapshot(target, namespace=namespace, settings=settings)
     objects = snapshot_objects(snapshot, settings, progress)
-    return _samples(snapshot_place(snapshot, namespace), objects, by, settings, pinned=pinned)
+    return _samples(snapshot_place(snapshot, namespace), objects, by, settings, pinned=pinned, reports=not pinned)
 
 
-def _samples(place: Place, objects: Objects, by: str, settings: Settings, *, pinned: bool) -> ObjectSamples:
+def _samples(
+    place: Place, objects: Objects, by: str, settings: Settings, *, pinned: bool, reports: bool
+) -> ObjectSamples:
     groups = open_groups(Shelf.of(settings), objects, by)
     if not len(groups):
         raise NotFoundError(
             "none of its objects make a sample", path=place.path or place.url, hint=f"by={by!r}: is that meant?"
         )
     fingerprint = f"{by}-{objects.digest[:32]}"
-    return ObjectSamples(place.store, place.prefix, objects, groups, fingerprint=fingerprint, pinned=pinned)
+    return ObjectSamples(
+        place.store, place.prefix, objects, groups, fingerprint=fingerprint, pinned=pinned, reports=reports
+    )

@@ -1,7 +1,5 @@
 """Sorting more rows than memory should hold: sorted runs on disk, merged range by range.
 
-from headrace.dataset.arrow import Batch, Column, Table, pa, pc
-
 Rows that arrive in order (the usual case) pass through; nothing is sorted, and up to one run nothing touches the disk.
 """
 

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import spawn
 from typing import Any
 
@@ -28,7 +28,7 @@ from headrace.base.settings import Settings
 from headrace.dataset import shm
 from headrace.dataset.build import Delivery
 from headrace.dataset.feed import Course
-from headrace.dataset.ledger import Skipped
+from headrace.dataset.ledger import Changed, Changes, Skipped
 from headrace.dataset.pipeline import FINISHED, Finished, Pipeline, Plan
 from headrace.dataset.stats import Meter, Stats, summarise
 from headrace.fetch import Fetcher, default_fetcher
@@ -47,16 +47,18 @@ _importing_main: list[bool] = []
 class ChildPipeline:
     """A `headrace.dataset.pipeline.Pipeline` that runs in a child process. Same face, same threads rules."""
 
-    def __init__(self, plan: Plan, course: Course, ledger: list[Skipped], settings: Settings | None = None) -> None:
+    def __init__(
+        self, plan: Plan, course: Course, ledger: list[Skipped], changes: Changes, settings: Settings | None = None
+    ) -> None:
         if _importing_main:
             raise InputError(
                 'the main script starts a loader with where="process" while it is being imported',
                 hint='put what it does under if __name__ == "__main__":',
             )
         self.meter = Meter()
-        self._ledger = ledger
+        self._ledger, self._changes = ledger, changes
         self._last = Stats()
-        payload = _payload(plan, course, settings)
+        payload = _payload((plan, course, changes, settings))
         in_main = "1" if threading.current_thread() is threading.main_thread() else "0"
         ours, theirs = shm.connection()
         with theirs:
@@ -78,10 +80,11 @@ class ChildPipeline:
         self.meter.asking(self._last.raw_queue > 0, self._last.ready_queue > 0)
         began = time.perf_counter()
         try:
-            got, self._last, entries = self._receiver.receive()
+            got, self._last, news = self._receiver.receive()
         except (EOFError, OSError):
             raise self._died() from None
-        self._ledger += entries
+        self._ledger += news.skipped
+        self._changes.note(news.changed)
         if isinstance(got, Remote):
             self.close()
             raise got.rebuild()
@@ -129,19 +132,19 @@ class ChildPipeline:
             self._process.wait()
 
 
-def _payload(plan: Plan, course: Course, settings: Settings | None) -> bytes:
+def _payload(work: tuple[Plan, Course, Changes, Settings | None]) -> bytes:
     """Raises InputError when a function or a source cannot be sent."""
     whole = spawn.get_preparation_data("headrace-loader")
     names = ("name", "sys_argv", "dir", "init_main_from_name", "init_main_from_path")
     prepared = {name: whole[name] for name in names if name in whole}
     try:
-        work = pickle.dumps((plan, course, settings))
+        pickled = pickle.dumps(work)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InputError(
             f"cannot be sent to the loader's process: {error}",
             hint='where="process" needs functions defined at the top of a module, and sources opened by name',
         ) from error
-    return pickle.dumps((prepared, work))
+    return pickle.dumps((prepared, pickled))
 
 
 # -- the child ---------------------------------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ def child_main(fd: int, *, with_thread: bool) -> None:
             _serve(file.read(), sender)
     except BaseException as error:
         with contextlib.suppress(OSError):  # a parent that has gone needs no news
-            sender.send((Remote.of(error), Stats(), []))
+            sender.send((Remote.of(error), Stats(), News()))
     threading.Event().wait()  # `_leave_with_parent` ends us
 
 
@@ -182,10 +185,10 @@ def _serve(payload: bytes, sender: shm.Sender) -> None:
     _importing_main.append(True)
     spawn.prepare(prepared)
     _importing_main.clear()
-    plan, course, settings = pickle.loads(work)  # noqa: S301
+    plan, course, changes, settings = pickle.loads(work)  # noqa: S301
     fetcher: Fetcher = default_fetcher(settings)
     ledger: list[Skipped] = []
-    told = 0
+    skipped = changed = 0
     pipeline = Pipeline(plan, course, fetcher, ledger)
     while True:
         sender.wait()
@@ -193,11 +196,19 @@ def _serve(payload: bytes, sender: shm.Sender) -> None:
             got: Any = pipeline.take()
         except BaseException as error:
             got = Remote.of(error)
-        entries = ledger[told:]
-        told += len(entries)
-        sender.send((got, pipeline.stats(), entries))
+        news = News(ledger[skipped:], changes.since(changed))
+        skipped, changed = skipped + len(news.skipped), changed + len(news.changed)
+        sender.send((got, pipeline.stats(), news))
         if not isinstance(got, Delivery):
             return
+
+
+@dataclass(frozen=True)
+class News:
+    """New entries for the parent's books."""
+
+    skipped: list[Skipped] = field(default_factory=list[Skipped])
+    changed: list[Changed] = field(default_factory=list[Changed])
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ import xxhash
 
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
-from headrace.dataset.arrow import Batch, Column, pa
+from headrace.dataset.arrow import Batch, Column, pa, to_numbers
 from headrace.dataset.group import Groups, open_groups
 from headrace.dataset.inventory import find_place, recent_objects
 from headrace.dataset.objects import Objects
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.snapshot import is_snapshot_name, open_snapshot, snapshot_objects
-from headrace.dataset.text import buffers, name_starts, pieces
+from headrace.dataset.text import folders_of
 from headrace.namespace import Namespace
 
 EXAMPLES = 10
@@ -137,7 +137,7 @@ class _Survey:
     def add(self, batch: Batch) -> None:
         here = slice(self._row, self._row + batch.num_rows)
         self._row = here.stop
-        self.sizes[here] = size = np.maximum(batch["size"].to_numpy(), 0)
+        self.sizes[here] = size = np.maximum(to_numbers(batch["size"]), 0)
         digest = xxhash.xxh3_64_intdigest
         # An absent version hashes to 0, which means "not comparable".
         self.hashes[here] = [digest(v) if v else 0 for v in batch["version"].cast(pa.large_binary()).to_pylist()]
@@ -145,10 +145,8 @@ class _Survey:
         self._code_suffixes(batch["suffix"], here)
 
     def _count_folders(self, key: Column, size: npt.NDArray[np.int64]) -> None:
-        at, data = buffers(key)
-        stops = at[:-1] + np.maximum(name_starts(key) - 1, 0)
-        folders = pieces(data, at[:-1], stops).dictionary_encode()
-        index, names = folders.indices.to_numpy(), folders.dictionary.to_pylist()
+        folders = folders_of(key).dictionary_encode()
+        index, names = to_numbers(folders.indices), folders.dictionary.to_pylist()
         for name, count, total in zip(
             names, np.bincount(index, minlength=len(names)), _sum_by(index, size, len(names)), strict=True
         ):
@@ -158,7 +156,7 @@ class _Survey:
     def _code_suffixes(self, suffix: Column, here: slice) -> None:
         encoded = suffix.dictionary_encode()
         codes = [self._code(name) for name in encoded.dictionary.to_pylist()]
-        self.codes[here] = np.array(codes, np.int16)[encoded.indices.to_numpy()]
+        self.codes[here] = np.array(codes, np.int16)[to_numbers(encoded.indices)]
 
     def _code(self, name: str) -> int:
         if name not in self.names and len(self.names) >= _MOST_SUFFIXES:

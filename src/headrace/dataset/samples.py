@@ -8,11 +8,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace.dataset.group import Groups, expand
-from headrace.dataset.objects import Objects
+from headrace.dataset.arrow import pc, to_flags
+from headrace.dataset.group import Groups
+from headrace.dataset.home import url_of
+from headrace.dataset.objects import Objects, expand
 from headrace.dataset.source import Part, Rows, SampleSpec
+from headrace.dataset.text import folders_of
 from headrace.store.protocol import Store
 
+_AT_ONCE = 1 << 13
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 
 Extras: TypeAlias = Callable[[npt.NDArray[np.int64]], list[dict[str, Any]]]
@@ -31,12 +35,15 @@ class ObjectSamples:
         *,
         fingerprint: str,
         pinned: bool,
+        reports: bool = False,
         extras: Extras | None = None,
     ) -> None:
         self.store = store
         self.prefix = prefix
         self.fingerprint = fingerprint
         self.pinned = pinned
+        self.reports = reports
+        """Whether the loader names objects that it reads in another version than is listed here."""
         self.classes = groups.classes
         self.objects = objects
         self.groups = groups
@@ -47,7 +54,7 @@ class ObjectSamples:
 
     def __repr__(self) -> str:
         pinned = ", pinned" if self.pinned else ""
-        below = f"{self.store.url}/{self.prefix}"
+        below = url_of(self.store, self.prefix)
         return f"<{len(self):,} samples of {self.objects.objects:,} objects below {below}{pinned}>"
 
     def specs(self, rows: Rows) -> list[SampleSpec]:
@@ -71,6 +78,25 @@ class ObjectSamples:
         objects, counts = self._objects(rows)
         size = np.maximum(self.objects.sizes(objects), 0)
         return np.add.reduceat(size, np.cumsum(counts) - counts) if len(counts) else size
+
+    def folders(self) -> Rows:
+        """The samples at which another folder begins, the first being 0; less than a microsecond a sample."""
+        found: list[Rows] = []
+        last: str | None = None
+        for start in range(0, len(self), _AT_ONCE):
+            rows = np.arange(start, min(start + _AT_ONCE, len(self)), dtype=np.int64)
+            folder = folders_of(self.objects.keys(self._first_objects(rows)))
+            new = np.empty(len(rows), np.bool_)
+            new[0] = folder[0].as_py() != last
+            new[1:] = to_flags(pc.not_equal(folder[1:], folder[:-1]))
+            found.append(rows[new])
+            last = folder[-1].as_py()
+        return np.concatenate(found)
+
+    def _first_objects(self, rows: Rows) -> Rows:
+        first, order = self.groups.first, self.groups.order
+        places = rows if first is None else first[rows]
+        return places if order is None else order[places]
 
     def _objects(self, rows: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Object rows of all samples, one after the other, and how many each has."""

@@ -87,8 +87,10 @@ def open_source(
         target: a snapshot (``imagenet@v3``, ``imagenet@latest``), a namespace path or a URL (listed now, the listing
             is trusted for ``cache.ttl``), or a ``.csv`` or ``.parquet`` table with a ``path`` column.
         by: what makes one sample; see `headrace.dataset.group`.
-        on_change: what happens to an object that changed after its snapshot: ``"refuse"`` it, or ``"report"`` and
-            read the new bytes. `SampleIndex.pinned` carries the answer to the reader.
+        on_change: what happens to an object that changed after its snapshot: ``"refuse"`` it, or ``"report"``:
+            read the new bytes, and name it (see `headrace.dataset.loader.Loader.changed`). Of a folder it says whether
+            objects that changed since they were listed are named; they are never refused. `SampleIndex.pinned` and
+            an attribute ``reports`` carry the answer to the loader.
 
     Raises:
         InputError: bad name, grouping or table. NotFoundError: no such snapshot, or no objects.

@@ -100,6 +100,8 @@ class Stats:
     frames_shared: int = 0
     filtered: int = 0
     skipped: int = 0
+    changed: int = 0
+    """Objects read in another version than their snapshot lists, in all epochs so far; `Loader.changed` names them."""
     held_bytes: int = 0
     """Of the prefetch window, in use now."""
     counters: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -133,7 +135,8 @@ class Stats:
 
     def __str__(self) -> str:
         rate = f"{self.samples_per_s:,.0f} samples/s, {format_bytes(self.bytes_per_s)}/s"
-        return f"{self.samples:,} samples in {format_seconds(self.elapsed_s)}, {rate}. {self.verdict}"
+        changed = f" {self.changed:,} objects changed after their snapshot." if self.changed else ""
+        return f"{self.samples:,} samples in {format_seconds(self.elapsed_s)}, {rate}.{changed} {self.verdict}"
 
 
 def summarise(

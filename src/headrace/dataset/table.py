@@ -17,7 +17,20 @@ import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, InputError
 from headrace.base.settings import Settings
-from headrace.dataset.arrow import Column, Table, csv, pa, pc, pq
+from headrace.dataset.arrow import (
+    Column,
+    Table,
+    csv,
+    from_flags,
+    from_numbers,
+    from_texts,
+    pa,
+    pc,
+    pq,
+    scalar,
+    to_flags,
+    to_numbers,
+)
 from headrace.dataset.group import open_groups
 from headrace.dataset.manifest import VERSIONED
 from headrace.dataset.objects import build_objects
@@ -27,6 +40,7 @@ from headrace.namespace import Namespace
 from headrace.store.protocol import Store
 
 COLUMN = "path"
+_EMPTY = scalar("")
 _HINT = "a table needs a column named path, with one object's path a row"
 
 
@@ -51,7 +65,7 @@ def open_table(target: str, *, by: str, namespace: Namespace, settings: Settings
     shelf = Shelf.of(settings)
     count = len(keys)
     rows = pa.record_batch(
-        [keys, pa.array(np.full(count, -1, np.int64)), pa.nulls(count, pa.large_string())], schema=VERSIONED
+        [keys, from_numbers(np.full(count, -1, np.int64)), pa.nulls(count, pa.large_string())], schema=VERSIONED
     )
     objects = build_objects(shelf, [rows])
     groups = open_groups(shelf, objects, by, keep_order=True)
@@ -73,7 +87,8 @@ def _parse(target: str, data: memoryview) -> Table:
         if target.lower().endswith(".csv"):
             # Left to itself, Arrow would read 007 as a number.
             return csv.read_csv(source, convert_options=csv.ConvertOptions(column_types={COLUMN: pa.large_string()}))
-        return pq.read_table(source)
+        with pq.ParquetFile(source) as file:
+            return file.read()
     except pa.ArrowException as error:
         raise CorruptError(f"cannot be read: {str(error).splitlines()[0]}", path=target, hint=_HINT) from error
 
@@ -88,11 +103,11 @@ def _paths(target: str, table: Table) -> Column:
         raise InputError(f"column {COLUMN!r} holds {table[COLUMN].type}, not text", path=target, hint=_HINT) from error
     if isinstance(column, pa.ChunkedArray):  # more than one buffer can hold
         column = pa.concat_arrays(column.chunks)
-    empty = pc.fill_null(pc.equal(column, ""), fill_value=True)
+    empty = to_flags(pc.equal(column.fill_null(_EMPTY), _EMPTY))
     if len(column) == 0:
         raise InputError("the table has no rows", path=target, hint=_HINT)
-    if pc.any(empty).as_py():
-        row = int(np.flatnonzero(empty.to_numpy(zero_copy_only=False))[0])
+    if empty.any():
+        row = int(np.flatnonzero(empty)[0])
         raise InputError(f"row {row} has no path (rows are counted from 0)", path=target, hint=_HINT)
     return column
 
@@ -113,8 +128,8 @@ def _resolve(target: str, paths: Column, namespace: Namespace) -> tuple[Store, s
     if outside is not None:
         raise InputError(f"{outside!r} lies above the store's root", path=target, hint="use absolute paths")
     if all(key.startswith(folder) for key in keys):
-        return at.store, folder, pa.array([key[len(folder) :] for key in keys], pa.large_string())
-    return at.store, "", pa.array(keys, pa.large_string())
+        return at.store, folder, from_texts([key[len(folder) :] for key in keys])
+    return at.store, "", from_texts(keys)
 
 
 def _absolute(target: str, paths: Column, namespace: Namespace) -> tuple[Store, str, Column]:
@@ -134,7 +149,7 @@ def _absolute(target: str, paths: Column, namespace: Namespace) -> tuple[Store, 
 
 def _refuse_repeats(target: str, keys: Column) -> None:
     counts = pc.value_counts(keys)
-    repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    repeated = counts.field("values").filter(from_flags(to_numbers(counts.field("counts")) > 1))
     if len(repeated):
         raise InputError(
             f"names {repeated[0].as_py()!r} more than once", path=target, hint='repeated rows need by="object"'
@@ -155,6 +170,6 @@ def _extras(shelf: Shelf, digest: str, table: Table) -> Extras | None:
     mapped = pa.ipc.open_file(pa.memory_map(str(folder / "columns"))).read_all()
 
     def take(rows: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
-        return mapped.take(pa.array(rows)).to_pylist()
+        return mapped.take(from_numbers(rows)).to_pylist()
 
     return take

@@ -11,25 +11,26 @@ buffers in place. Definitions, for a key below the root such as ``a.d/17.tar.gz`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.dataset.arrow import Column, pa
+from headrace.dataset.arrow import Column, from_numbers, from_texts, pa
 
 Positions = npt.NDArray[np.int64]
 _DOT, _SLASH = ord("."), ord("/")
 
 
-def strings(values: list[str | None] | list[str], what: str = "name") -> Column:
+def strings(values: Sequence[str], what: str = "name") -> Column:
     """A ``large_string`` column. Raises InputError for text that is no valid UTF-8 (a file name with stray bytes)."""
     try:
-        return pa.array(values, type=pa.large_string())
+        return from_texts(values)
     except UnicodeEncodeError as error:
         from headrace.base.errors import InputError
 
-        bad = next(v for v in values if v is not None and any("\ud800" <= c <= "\udfff" for c in v))
+        bad = next(v for v in values if any("\ud800" <= c <= "\udfff" for c in v))
         raise InputError(f"{what} is not valid UTF-8", path=ascii(bad), hint="rename the object") from error
 
 
@@ -54,13 +55,13 @@ def pieces(data: Any, starts: Positions, stops: Positions, kind: Any = None) -> 
     """
     count = len(starts)
     if count == 0:
-        return pa.array([], type=kind or pa.large_string())
+        return pa.nulls(0, kind or pa.large_string())
     offsets = np.empty(2 * count, dtype=np.int64)
     offsets[0::2], offsets[1::2] = starts, stops
     both = pa.Array.from_buffers(
         kind or pa.large_string(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-    return both.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+    return both.take(from_numbers(np.arange(0, 2 * count - 1, 2)))
 
 
 def name_starts(column: Column) -> Positions:
@@ -71,6 +72,12 @@ def name_starts(column: Column) -> Positions:
     last = slashes[np.maximum(before, 0)] if len(slashes) else np.full(len(column), -1)
     inside = (before >= 0) & (last >= at[:-1])
     return np.where(inside, last + 1 - at[:-1], 0)
+
+
+def folders_of(column: Column) -> Column:
+    """The folder of each key; empty where there is none."""
+    at, data = buffers(column)
+    return pieces(data, at[:-1], at[:-1] + np.maximum(name_starts(column) - 1, 0))
 
 
 def top_stops(column: Column) -> Positions:

@@ -38,7 +38,10 @@ class Windows:
 
 
 def cut(index: SampleIndex, length: int, stride: int) -> Windows:
-    """All windows of `length` samples, `stride` apart, of consecutive samples in key order within one folder.
+    """All windows of `length` samples, `stride` apart, of consecutive samples (in key order; a table's in its own).
+
+    No window crosses the border of a folder. Where a sub-folder sorts between two samples of a folder (``a/9.jpg``,
+    ``a/b/…``, ``a/c.jpg``), these two are not consecutive.
 
     Raises:
         InputError: length or stride below one, or no folder holds `length` samples.
@@ -56,8 +59,9 @@ def cut(index: SampleIndex, length: int, stride: int) -> Windows:
 
 
 def folder_starts(index: SampleIndex) -> Ints:
-    """Rows at which another folder begins, the first being 0. Reads every key once (about 5 s a million samples),
-    unless the index knows its folders.
+    """Rows at which another folder begins, the first being 0.
+
+    Asks ``index.folders()``; of an index without it reads every sample (about 5 s a million).
     """
     known = getattr(index, "folders", None)
     if callable(known):
