@@ -112,11 +112,11 @@ class Pipeline:
 
     def take(self) -> Delivery | Finished:
         """The next batch. Blocks. Raises whatever ended the pipeline."""
-        meter, ready = self.meter, self._ready
+        meter = self.meter
         meter.asking(self._raw.qsize(), self._built - self._taken)
         began = time.perf_counter()
         if not self._at_hand:
-            got = ready.get()
+            got = self._next_ready()
             if isinstance(got, Failure):
                 self.close()
                 raise got.error
@@ -129,6 +129,12 @@ class Pipeline:
         meter.account(began, time.perf_counter(), delivery)
         self._hold(-delivery.held)
         return delivery
+
+    def _next_ready(self) -> list[Delivery] | Failure | Finished:
+        if self._ready.empty():
+            with self._fetcher.hurry():
+                return self._ready.get()
+        return self._ready.get()
 
     def stats(self) -> Stats:
         """Figures so far. Any thread."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
+from headrace.base.settings import CacheSettings
 from headrace.cache import Busy, Cache, Claim, EntryLabel
 from headrace.fetch.direct import PART, Direct
 from headrace.fetch.filling import Filling
@@ -59,11 +60,19 @@ class _Wanted:
 class Cached:
     """Puts the cache before `Direct`. Any thread may send."""
 
-    def __init__(self, cache: Cache, direct: Direct, whole: int, block: int, backlog: int, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        direct: Direct,
+        settings: CacheSettings,
+        backlog: int,
+        hurries: Sequence[None],
+        metrics: Metrics,
+    ) -> None:
         self._cache = cache
         self._direct = direct
-        self._whole = whole
-        self._block = block
+        self._whole = settings.whole
+        self._block = settings.block
         self._metrics = metrics
         self._readers = Workers("cache-read", _READERS)
         self._lookups: deque[Sequence[Operation]] = deque()
@@ -72,9 +81,7 @@ class Cached:
         self._hits = 0.0  # running mean: their share
         self._lock = threading.Lock()
         self._fetched = 0  # bytes; written by fetch threads without a lock: a gauge of progress
-        self.filling = Filling(
-            cache, max(backlog, PART), lambda: self._fetched, lambda: bool(self._lookups) or direct.behind
-        )
+        self.filling = Filling(cache, max(backlog, PART), lambda: self._fetched, lambda: bool(hurries))
         self._parking = Workers("cache-wait", 1)
 
     def takes(self, read: Read) -> bool:

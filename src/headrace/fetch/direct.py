@@ -64,11 +64,6 @@ class Direct:
         return self._reactor.levels() if self._reactor is not None else {}
 
     @property
-    def behind(self) -> bool:
-        """Reads that somebody waits for cannot be started yet: the store, or this machine, is the limit."""
-        return (self._reactor is not None and self._reactor.behind) or self._workers.waiting > 0
-
-    @property
     def in_flight(self) -> int:
         """Bytes under way."""
         return self._budget.used

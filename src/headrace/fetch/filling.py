@@ -1,8 +1,8 @@
 """Keeping what was fetched: objects wait here, in memory, for the one thread that writes them into the cache.
 
-Reading comes first. While reads queue up, so that whatever a write takes is taken from them, the writer works in bursts
-(`pace`); what piles up beyond a bound is read without being kept, and the epoch after keeps it. A caller who wants
-everything kept insists.
+Reading comes first. While somebody waits for bytes, so that whatever a write takes is taken from them, the writer works
+in bursts (`pace`); what piles up beyond a bound is read without being kept, and the epoch after keeps it. A caller who
+wants everything kept insists.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _INSIST_S = 60.0
 class Filling:
     """The queue before the cache's disk. Any thread.
 
-    `most`: bytes that may wait to be written. `progress`, `reading`: as in `Pace`.
+    `most`: bytes that may wait to be written. `progress`, `hurried`: as in `Pace`.
     """
 
-    def __init__(self, cache: Cache, most: int, progress: Callable[[], int], reading: Callable[[], bool]) -> None:
+    def __init__(self, cache: Cache, most: int, progress: Callable[[], int], hurried: Callable[[], bool]) -> None:
         self._cache = cache
         self._most = most
-        self._pace = Pace(progress, reading)
+        self._pace = Pace(progress, hurried)
         self._writers = Workers("cache-fill", _WRITERS)
         self._backlog = 0
         self._claims = 0

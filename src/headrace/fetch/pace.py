@@ -1,4 +1,4 @@
-"""How much of its time the cache's writer may take, while reads queue up.
+"""How much of its time the cache's writer may take, while somebody waits for bytes.
 
 The writer works in bursts and rests between them. What bursts cost is measured, not guessed: the rate at which reads
 end within bursts against that within rests. With `b` and `r` the lengths of burst and rest and `k` the ratio of the
@@ -21,12 +21,12 @@ _ALPHA = 0.2
 class Pace:
     """Tells the writer when to rest. One thread.
 
-    `progress`: a count that grows with what is read. `busy`: whether reads queue up.
+    `progress`: a count that grows with what is read. `hurried`: whether somebody waits for bytes now.
     """
 
-    def __init__(self, progress: Callable[[], int], busy: Callable[[], bool]) -> None:
+    def __init__(self, progress: Callable[[], int], hurried: Callable[[], bool]) -> None:
         self._progress = progress
-        self._busy = busy
+        self._hurried = hurried
         self._kept = 0.5  # of the rate of reading, while writing
         self._began = self._read = self._last = 0.0
 
@@ -38,7 +38,7 @@ class Pace:
         self._last = now
         if now - self._began < _BURST_S:
             return
-        if self._busy():
+        if self._hurried():
             self._rest(now)
         self._begin(time.perf_counter())
 
@@ -48,10 +48,10 @@ class Pace:
         writing = (read - self._read) / burst
         share = min(max((1.0 - self._kept) / _COST - 1.0, _LEAST_REST), _MOST_REST)
         until = now + min(burst * share, _MOST_REST_S)
-        while (left := until - time.perf_counter()) > 0 and self._busy():
+        while (left := until - time.perf_counter()) > 0 and self._hurried():
             time.sleep(min(left, _LOOK_S))
         alone = (self._progress() - read) / (time.perf_counter() - now)
-        if alone > 0 and self._busy():
+        if alone > 0 and self._hurried():
             self._kept += _ALPHA * (min(writing / alone, 1.0) - self._kept)
 
     def _begin(self, now: float) -> None:

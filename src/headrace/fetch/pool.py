@@ -65,11 +65,6 @@ class Pool:
         """Nothing waits and nothing is under way."""
         return not (self._demand or self._ahead or self._active or self._later)
 
-    @property
-    def behind(self) -> bool:
-        """Reads that somebody waits for cannot be started yet. Any thread."""
-        return bool(self._demand)
-
     def add(self, operation: Operation) -> None:
         """Queue a read; `pump` starts it. A read that is under way already is not sent twice."""
         queue = self._demand if operation.demand else self._ahead

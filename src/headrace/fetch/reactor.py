@@ -96,11 +96,6 @@ class Reactor:
             except (OSError, ValueError):  # closed already: the kernel has forgotten it by itself
                 return
 
-    @property
-    def behind(self) -> bool:
-        """Reads that somebody waits for cannot be started yet. Any thread."""
-        return any(pool.behind for pool in list(self._pools.values()))
-
     def levels(self) -> dict[str, dict[str, float]]:
         """Concurrency and latency by store URL, seconds; any thread."""
         return {

@@ -27,11 +27,6 @@ class Workers:
             self._start()
         self._tasks.put(task)
 
-    @property
-    def waiting(self) -> int:
-        """Tasks that no thread has begun."""
-        return self._tasks.qsize()
-
     def close(self, timeout: float = 2.0) -> None:
         """Let the threads end after their present task."""
         self._closed = True
