@@ -5,14 +5,17 @@ Backends are imported when a URL needs them, so importing this package is quick.
 
 from headrace.store.probe import probe
 from headrace.store.protocol import (
+    Assembly,
     Blob,
     Buffer,
     Capabilities,
+    Described,
     Endpoint,
     Folder,
     ObjectInfo,
     Store,
     StoreOptions,
+    Unfinished,
     Wire,
 )
 from headrace.store.registry import open_store, parse_options
@@ -20,9 +23,11 @@ from headrace.store.url import StoreUrl, parse_url
 from headrace.store.wrappers import ForwardingStore, metered
 
 __all__ = [
+    "Assembly",
     "Blob",
     "Buffer",
     "Capabilities",
+    "Described",
     "Endpoint",
     "Folder",
     "ForwardingStore",
@@ -30,6 +35,7 @@ __all__ = [
     "Store",
     "StoreOptions",
     "StoreUrl",
+    "Unfinished",
     "Wire",
     "metered",
     "open_store",

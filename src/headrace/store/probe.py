@@ -22,7 +22,7 @@ from headrace.base.errors import (
     TryAgainError,
     UnsupportedError,
 )
-from headrace.store.protocol import Capabilities, ObjectInfo, Store
+from headrace.store.protocol import Assembly, Capabilities, ObjectInfo, Store
 
 PREFIX = ".headrace-probe-"
 """Every throwaway key starts so; listings hide them, and a leftover may be deleted at any time."""
@@ -45,13 +45,17 @@ class Unchecked(Protocol):
         """Delete any keys; failures are ignored."""
         ...
 
+    def unchecked_assemble(self, key: str, header: str, value: str) -> Assembly:
+        """Begin an object by parts, with one conditional header, sent in any case."""
+        ...
+
     def unchecked_list(self, prefix: str, start_after: str) -> Sequence[str]:
         """The first page of keys, just as the server answers."""
         ...
 
 
 def probe(store: Store) -> Capabilities:
-    """Try everything in `Capabilities`, record it in the store, and return it. About 15 small requests.
+    """Try everything in `Capabilities`, record it in the store, and return it. About 20 small requests.
 
     What could not be tried, because writing is not allowed or not possible, stays as it was (None: unknown).
 
@@ -76,6 +80,7 @@ def probe(store: Store) -> Capabilities:
             create_only_put=_keeps_create(store, key),
             conditional_get=_keeps_get(store, key, info.version),
             start_after=_keeps_start_after(store, key),
+            metadata=_keeps_metadata(store, key),
             exact_keys=probe_exact_keys(store) if isinstance(store, Unchecked) else known.exact_keys,
         )
         seen = dataclasses.replace(seen, conditional_put=_keeps_match(store, key))
@@ -97,6 +102,34 @@ def probe_condition(store: Store, *, create: bool) -> bool:
         return _keeps_create(store, key) if create else _keeps_match(store, key)
     finally:
         _remove(store, key)
+
+
+def probe_parts(store: Unchecked) -> bool:
+    """Whether both conditions are kept by an object that comes in parts. About 15 requests.
+
+    Raises:
+        HeadraceError: the throwaway key cannot be written.
+    """
+    key = PREFIX + secrets.token_hex(8)
+
+    def send(name: str, header: str, value: str) -> ObjectInfo:
+        assembly = store.unchecked_assemble(name, header, value)
+        try:
+            assembly.part(1, 0, secrets.token_bytes(16))
+            return assembly.complete()
+        finally:
+            assembly.abort()
+
+    try:
+        etag = send(key, "if-none-match", "*").etag or ""
+        for header, value in (("if-none-match", "*"), ("if-match", _WRONG)):
+            if not _refused(lambda header=header, value=value: send(key, header, value)):
+                return False
+        return not _refused(lambda: send(key, "if-match", etag))
+    except (UnsupportedError, InputError, ChangedError):
+        return False
+    finally:
+        store.unchecked_delete([key])
 
 
 def probe_exact_keys(store: Unchecked) -> bool | None:
@@ -138,6 +171,17 @@ def _keeps_match(store: Store, key: str) -> bool:
 
 def _keeps_get(store: Store, key: str, version: str) -> bool:
     return _refused(lambda: store.get(key, if_match=_WRONG)) and not _refused(lambda: store.get(key, if_match=version))
+
+
+def _keeps_metadata(store: Store, key: str) -> bool:
+    note = {"headrace": key}
+    try:
+        store.put(f"{key}-note", b"", metadata=note)
+        return store.describe(f"{key}-note").metadata == note
+    except (UnsupportedError, InputError):
+        return False
+    finally:
+        _remove(store, f"{key}-note")
 
 
 def _keeps_start_after(store: Store, key: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, UnsupportedError
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -44,6 +44,21 @@ class Blob(NamedTuple):
     info: ObjectInfo
 
 
+class Described(NamedTuple):
+    """One object as HEAD tells it. `metadata`: the user's own, names in lower case; empty where there is none."""
+
+    info: ObjectInfo
+    metadata: Mapping[str, str]
+
+
+class Unfinished(NamedTuple):
+    """What a write that never ended has left behind. `token` names it to the store; `started_us` since the epoch."""
+
+    key: str
+    started_us: int
+    token: str
+
+
 @dataclass(frozen=True, slots=True)
 class Folder:
     """One level of a listing: names of sub-folders (full key prefixes ending in ``/``) and the objects beside them."""
@@ -64,6 +79,14 @@ class Capabilities:
     etag_is_md5: bool | None = None
     exact_keys: bool | None = None
     """Keys with ``//`` or at the end ``/`` are kept apart from their tidier neighbours, content and all."""
+    metadata: bool | None = None
+    """Objects carry metadata of the user's."""
+    parts: bool | None = None
+    """`Store.assemble` sends each part as it comes; else parts gather in a file and go in one piece at the end."""
+    copied_parts: bool | None = None
+    """`Assembly.copy_part` copies inside the store; else the bytes come here and go back."""
+    conditional_parts: bool | None = None
+    """`Store.assemble` keeps `create` and `if_match`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +121,53 @@ class Wire(Protocol):
     def refresh(self) -> bool:
         """Drop cached credentials after a 401 or 403; True when a retry may now succeed."""
         ...
+
+
+class Assembly(ABC):
+    """A large object on its way, part by part: nothing of it is visible before `complete`. From `Store.assemble`.
+
+    Parts are numbered from 1 and lie in the order of their numbers, without gaps; they may be given in any order, from
+    several threads at once, and a number given twice counts once, the last. Every part but the last holds `smallest`
+    to `largest` bytes, and there are at most `most`. Used once: after `complete` or `abort` no call is allowed, but
+    `abort` at any time, also while parts are under way.
+    """
+
+    key: str
+    smallest: int = 1
+    largest: int = 5 << 30
+    most: int = 10_000
+
+    @abstractmethod
+    def part(self, number: int, at: int, data: Buffer) -> None:
+        """Part `number`, which starts at byte `at` of the object.
+
+        Raises:
+            NotFoundError: the upload has been aborted. NoRoomError, DeniedError, TryAgainError.
+        """
+
+    @abstractmethod
+    def copy_part(self, number: int, at: int, source: str, start: int, stop: int, *, if_match: str | None) -> None:
+        """Part `number`: bytes [start, stop) of the object `source` of the same store.
+
+        `if_match`: the version of the source that is meant. Not every server looks at it, so who needs certainty
+        compares `Store.head` once more before `complete`.
+
+        Raises:
+            ChangedError (the source is another version), NotFoundError, and as `part`.
+        """
+
+    @abstractmethod
+    def complete(self) -> ObjectInfo:
+        """Make the object visible, whole, in the place of what was there. At least one part is needed.
+
+        Raises:
+            ChangedError, AlreadyExistsError: the condition given to `assemble` does not hold. As `part`.
+            InputError: the parts leave a gap.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Throw all parts away; no error if that fails. Safe to call twice, and after `complete`."""
 
 
 class Store(ABC):
@@ -140,6 +210,10 @@ class Store(ABC):
     def head(self, key: str) -> ObjectInfo:
         """Raises NotFoundError, DeniedError, TryAgainError."""
 
+    def describe(self, key: str) -> Described:
+        """As `head`, with the object's metadata. Raises as `head`."""
+        return Described(self.head(key), {})
+
     @abstractmethod
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
         """Every object whose key starts with `prefix` (plain string prefix), in pages, in the store's key order
@@ -149,6 +223,10 @@ class Store(ABC):
     @abstractmethod
     def list_folder(self, prefix: str = "") -> Folder:
         """One level below `prefix` (empty, or ending in ``/``), complete, delimiter ``/``."""
+
+    def list_pages(self, prefix: str = "") -> Iterator[Folder]:
+        """The same page by page, as the store gives it: a folder of a million keys need not be held at once."""
+        yield self.list_folder(prefix)
 
     @abstractmethod
     def put(
@@ -167,8 +245,30 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def copy(self, source: str, target: str) -> None:
-        """Server-side where the store can. Raises NotFoundError."""
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+        """Server-side where the store can.
+
+        `metadata` takes the place of the source's (`target` may then be `source`); None keeps it.
+        Raises NotFoundError, UnsupportedError (a store without metadata).
+        """
+
+    def assemble(
+        self,
+        key: str,
+        *,
+        if_match: str | None = None,  # noqa: ARG002
+        create: bool = False,  # noqa: ARG002
+        metadata: Mapping[str, str] | None = None,  # noqa: ARG002
+    ) -> Assembly:
+        """Begin a large object. Conditions and errors as `put`; the conditions hold when it is completed."""
+        raise UnsupportedError("this store takes whole objects only", path=f"{self.url}/{key}")
+
+    def unfinished(self, prefix: str = "") -> Sequence[Unfinished]:  # noqa: ARG002
+        """Writes of keys below `prefix` that were begun and neither ended nor thrown away: under way, or left over."""
+        return ()
+
+    def discard(self, left: Unfinished) -> None:  # noqa: B027
+        """Throw one away. No error if it is gone, or has become an object."""
 
     @abstractmethod
     def delete(self, keys: Sequence[str]) -> None:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
-from headrace.store.protocol import Blob, Buffer, Capabilities, Folder, ObjectInfo, Store, Wire
+from headrace.store.protocol import (
+    Assembly,
+    Blob,
+    Buffer,
+    Capabilities,
+    Described,
+    Folder,
+    ObjectInfo,
+    Store,
+    Unfinished,
+    Wire,
+)
 
 
 class ForwardingStore(Store):
@@ -45,6 +56,9 @@ class ForwardingStore(Store):
     def head(self, key: str) -> ObjectInfo:
         return self.inner.head(key)
 
+    def describe(self, key: str) -> Described:
+        return self.inner.describe(key)
+
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
         return self.inner.list(prefix, start_after=start_after)
 
@@ -62,8 +76,24 @@ class ForwardingStore(Store):
     ) -> ObjectInfo:
         return self.inner.put(key, data, if_match=if_match, create=create, metadata=metadata)
 
-    def copy(self, source: str, target: str) -> None:
-        self.inner.copy(source, target)
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+        self.inner.copy(source, target, metadata=metadata)
+
+    def assemble(
+        self,
+        key: str,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Assembly:
+        return self.inner.assemble(key, if_match=if_match, create=create, metadata=metadata)
+
+    def unfinished(self, prefix: str = "") -> Sequence[Unfinished]:
+        return self.inner.unfinished(prefix)
+
+    def discard(self, left: Unfinished) -> None:
+        self.inner.discard(left)
 
     def delete(self, keys: Sequence[str]) -> None:
         self.inner.delete(keys)
@@ -104,6 +134,10 @@ class _Metered(ForwardingStore):
         with self._count("head"):
             return super().head(key)
 
+    def describe(self, key: str) -> Described:
+        with self._count("head"):
+            return super().describe(key)
+
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
         pages = super().list(prefix, start_after=start_after)
         while True:
@@ -132,14 +166,53 @@ class _Metered(ForwardingStore):
         self._metrics.add("store.put.bytes", info.size)
         return info
 
-    def copy(self, source: str, target: str) -> None:
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
         with self._count("copy"):
-            super().copy(source, target)
+            super().copy(source, target, metadata=metadata)
+
+    def assemble(
+        self,
+        key: str,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Assembly:
+        inner = super().assemble(key, if_match=if_match, create=create, metadata=metadata)
+        return _MeteredAssembly(inner, self._metrics, self._count)
 
     def delete(self, keys: Sequence[str]) -> None:
         with self._count("delete"):
             super().delete(keys)
         self._metrics.add("store.delete.keys", len(keys))
+
+
+class _MeteredAssembly(Assembly):
+    """Each part counts as a put, a copied one as a copy."""
+
+    def __init__(
+        self, inner: Assembly, metrics: Metrics, count: Callable[[str], AbstractContextManager[None]]
+    ) -> None:
+        self.key, self.smallest, self.largest, self.most = inner.key, inner.smallest, inner.largest, inner.most
+        self._inner = inner
+        self._metrics = metrics
+        self._count = count
+
+    def part(self, number: int, at: int, data: Buffer) -> None:
+        with self._count("put"):
+            self._inner.part(number, at, data)
+        self._metrics.add("store.put.bytes", memoryview(data).nbytes)
+
+    def copy_part(self, number: int, at: int, source: str, start: int, stop: int, *, if_match: str | None) -> None:
+        with self._count("copy"):
+            self._inner.copy_part(number, at, source, start, stop, if_match=if_match)
+
+    def complete(self) -> ObjectInfo:
+        with self._count("put"):
+            return self._inner.complete()
+
+    def abort(self) -> None:
+        self._inner.abort()
 
 
 def metered(store: Store, metrics: Metrics) -> Store:

@@ -20,7 +20,7 @@ from headrace.base.errors import (
     TryAgainError,
     UnreachableError,
 )
-from headrace.store.protocol import Blob, Buffer, Capabilities, Folder, ObjectInfo, Store
+from headrace.store.protocol import Blob, Buffer, Capabilities, Described, Folder, ObjectInfo, Store
 from headrace.testing.plan import Fault, Kind, Plan
 
 _T = TypeVar("_T")
@@ -73,6 +73,9 @@ class FaultStore(Store):
             return info._replace(etag=OTHER_ETAG)
         return _after(fault, info)
 
+    def describe(self, key: str) -> Described:
+        return _after(self._meet("head", key), self.inner.describe(key))
+
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
         """Each page is one request, named by the prefix."""
         for page in self.inner.list(prefix, start_after=start_after):
@@ -93,9 +96,9 @@ class FaultStore(Store):
         fault = self._meet("put", key)
         return _after(fault, self.inner.put(key, data, if_match=if_match, create=create, metadata=metadata))
 
-    def copy(self, source: str, target: str) -> None:
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
         fault = self._meet("copy", source)
-        _after(fault, self.inner.copy(source, target))
+        _after(fault, self.inner.copy(source, target, metadata=metadata))
 
     def delete(self, keys: Sequence[str]) -> None:
         """One request for all keys, named by the first."""

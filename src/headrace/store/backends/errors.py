@@ -35,6 +35,7 @@ _REGION = re.compile(rb"<Region>([^<]{1,60})</Region>")
 _KEYS_HINT = "check the access key and secret; see `headrace doctor`"
 _CODES: Final[dict[str, tuple[type[HeadraceError], str, str | None]]] = {
     "NoSuchKey": (NotFoundError, "no such object", None),
+    "NoSuchUpload": (NotFoundError, "no such upload", None),
     "NoSuchBucket": (NotFoundError, "no such bucket", "check the bucket's name and the endpoint"),
     "AccessDenied": (
         DeniedError,

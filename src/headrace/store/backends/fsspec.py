@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from headrace.base.errors import (
     ChangedError,
@@ -22,17 +23,36 @@ from headrace.base.errors import (
     UnsupportedError,
 )
 from headrace.store.backends.errors import from_fsspec
-from headrace.store.protocol import Blob, Buffer, Capabilities, Folder, ObjectInfo, Store, StoreOptions
+from headrace.store.backends.spool import SpoolAssembly
+from headrace.store.protocol import (
+    Assembly,
+    Blob,
+    Buffer,
+    Capabilities,
+    Folder,
+    ObjectInfo,
+    Store,
+    StoreOptions,
+)
 from headrace.store.retry import Patience, persist
 from headrace.store.url import StoreUrl
 
 _ODD = re.compile(r"\x00|(?:^|/)\.{1,2}(?:/|\Z)|//|\A/|/\Z|\A\Z")
 _HIDDEN = ".headrace-tmp-"
 _PAGE = 1000
+_PIECE = 4 << 20
 _EXTRA: Final = {"sftp": "sftp", "ssh": "sftp"}
 """Protocols whose package is an extra of ours."""
 _SEEN = Capabilities(
-    has_etag=False, create_only_put=False, conditional_put=False, conditional_get=False, start_after=False
+    has_etag=False,
+    create_only_put=False,
+    conditional_put=False,
+    conditional_get=False,
+    start_after=False,
+    metadata=False,
+    parts=False,
+    copied_parts=False,
+    conditional_parts=False,
 )
 
 
@@ -130,6 +150,29 @@ class FsspecStore(Store):
             raise NotFoundError("is a folder, not an object", path=self._path(key))
         return _info(key, found)
 
+    def assemble(
+        self,
+        key: str,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Assembly:
+        self._check_promises(key, if_match, create, metadata)
+        self._file(key)
+        return SpoolAssembly(
+            key,
+            self._path(key),
+            lambda source, start, stop, match: self.get(source, start, stop, if_match=match),
+            lambda file, _: self._publish(key, lambda fs, name: _upload(fs, name, file)),
+        )
+
+    def _check_promises(
+        self, key: str, if_match: str | None, create: bool, metadata: Mapping[str, str] | None
+    ) -> None:
+        if create or if_match is not None or metadata:
+            raise UnsupportedError("this kind of store promises no conditional writes", path=self._path(key))
+
     def put(
         self,
         key: str,
@@ -139,14 +182,16 @@ class FsspecStore(Store):
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        if create or if_match is not None or metadata:
-            raise UnsupportedError("this kind of store promises no conditional writes", path=self._path(key))
+        self._check_promises(key, if_match, create, metadata)
+        return self._publish(key, lambda fs, name: fs.pipe_file(name, bytes(data)))
+
+    def _publish(self, key: str, write: Callable[[Any, str], object]) -> ObjectInfo:
         target = self._file(key)
         folder = target.rpartition("/")[0]
         temporary = f"{folder}/{_HIDDEN}{secrets.token_hex(8)}"
         self._do(key, "makedirs", folder, exist_ok=True)
-        self._do(key, "pipe_file", temporary, bytes(data))
         try:
+            self._try(key, lambda fs: write(fs, temporary))
             self._move(key, temporary, target)
         except HeadraceError:
             self._remove(key, temporary)
@@ -173,10 +218,18 @@ class FsspecStore(Store):
         except NotFoundError:
             pass
 
-    def copy(self, source: str, target: str) -> None:
-        blob = self.get(source)
-        if source != target:
-            self.put(target, blob.data)
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+        info = self.head(source)
+        if metadata:
+            raise UnsupportedError("this kind of store holds no metadata", path=self._path(source))
+        if source == target:
+            return
+        assembly = self.assemble(target)
+        try:
+            assembly.copy_part(1, 0, source, 0, info.size, if_match=info.version)
+            assembly.complete()
+        finally:
+            assembly.abort()
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -228,6 +281,12 @@ class FsspecStore(Store):
         entries = self._entries(prefix)
         folders = tuple(prefix + name for name, _ in entries if name.endswith("/"))
         return Folder(folders, tuple(_info(prefix + name, one) for name, one in entries if not name.endswith("/")))
+
+
+def _upload(fs: Any, name: str, file: BinaryIO) -> None:
+    file.seek(0)  # an earlier try may have read some
+    with fs.open(name, "wb") as opened:
+        shutil.copyfileobj(file, opened, _PIECE)
 
 
 def _part(fs: Any, file: str, start: int, stop: int) -> bytes:

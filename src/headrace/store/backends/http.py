@@ -13,8 +13,9 @@ import obstore
 from headrace.base.errors import ChangedError, CredentialsError, HeadraceError, InputError, UnsupportedError
 from headrace.store.backends.errors import from_http
 from headrace.store.backends.objects import ObjectStore, client_options, retry_config
-from headrace.store.backends.s3 import info_of, quoted
+from headrace.store.backends.s3 import info_of
 from headrace.store.backends.s3api import tls_context
+from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.transport import Answer, Transport
 from headrace.store.protocol import (
     Blob,
@@ -178,7 +179,9 @@ class HttpStore(Store):
         except HeadraceError as error:
             raise self._no_dav(error) from error
 
-    def copy(self, source: str, target: str) -> None:
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+        if metadata:
+            raise UnsupportedError("web servers keep no metadata", path=f"{self.url}/{source}")
         self._webdav.copy(source, target)
 
     def delete(self, keys: Sequence[str]) -> None:

@@ -29,14 +29,34 @@ from headrace.base.errors import (
     UnsupportedError,
 )
 from headrace.store.backends.errors import from_os
-from headrace.store.protocol import Blob, Buffer, Capabilities, Folder, ObjectInfo, Store, StoreOptions
+from headrace.store.backends.parts import Parts, UnderWay, pwrite
+from headrace.store.protocol import (
+    Assembly,
+    Blob,
+    Buffer,
+    Capabilities,
+    Folder,
+    ObjectInfo,
+    Store,
+    StoreOptions,
+    Unfinished,
+)
 from headrace.store.url import StoreUrl
 
 _HIDDEN = ".headrace-tmp-"
 _PAGE = 1000
+_CHUNK = 1 << 20
 _FOLDER_RACES = 5
 _SEEN = Capabilities(
-    has_etag=False, create_only_put=True, conditional_put=True, conditional_get=True, start_after=True, etag_is_md5=None
+    has_etag=False,
+    create_only_put=True,
+    conditional_put=True,
+    conditional_get=True,
+    start_after=True,
+    metadata=False,
+    parts=True,
+    copied_parts=True,
+    conditional_parts=True,
 )
 
 
@@ -92,40 +112,61 @@ class LocalStore(Store):
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
+        view = memoryview(data).cast("B")
+        assembly = self.assemble(key, if_match=if_match, create=create, metadata=metadata)
+        try:
+            assembly.part(1, 0, view)
+            return assembly.complete()
+        finally:
+            assembly.abort()
+
+    def assemble(
+        self,
+        key: str,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> FileAssembly:
         if metadata:
             raise UnsupportedError("files hold no metadata", path=self._path(key))
         target = self._file(key)
         try:
-            for _ in range(_FOLDER_RACES):
-                try:
-                    return self._publish(key, target, data, if_match, create)
-                except FileNotFoundError:
-                    continue  # a deletion took the emptied folder away between making it and writing into it
-            return self._publish(key, target, data, if_match, create)
-        except FileExistsError as error:
-            if create and error.filename2 == target:
-                raise AlreadyExistsError("already exists", path=self._path(key)) from error
-            raise self._clash(key, error) from error
+            descriptor, temporary = self._temporary(target)
         except OSError as error:
             raise self._clash(key, error) from error
+        return FileAssembly(self, key, descriptor, temporary, if_match, create)
 
-    def _publish(self, key: str, target: str, data: Buffer, if_match: str | None, create: bool) -> ObjectInfo:
+    def _temporary(self, target: str) -> tuple[int, str]:
+        """A new hidden file beside `target`, open for writing. From now on no deletion takes the folder away."""
         folder = os.path.dirname(target)
         temporary = os.path.join(folder, _HIDDEN + secrets.token_hex(8))
-        os.makedirs(folder, exist_ok=True)
+        for left in reversed(range(_FOLDER_RACES)):
+            os.makedirs(folder, exist_ok=True)
+            try:
+                return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), temporary
+            except FileNotFoundError:  # a deletion took the emptied folder away between making it and writing into it
+                if not left:
+                    raise
+        raise AssertionError
+
+    def publish(self, key: str, temporary: str, if_match: str | None, create: bool) -> None:
+        """Give a finished temporary file its name. For `FileAssembly`. Raises as `put`."""
+        target = self._file(key)
         try:
-            info = _write(temporary, data, key)
-            with self._locked(folder, key):
+            with self._locked(os.path.dirname(target), key):
                 if if_match is not None:
                     self._must_match(key, if_match)
                 if create:
                     os.link(temporary, target)
                 else:
                     os.replace(temporary, target)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-        return info
+        except FileExistsError as error:
+            if create and error.filename2 == target:
+                raise AlreadyExistsError("already exists", path=self._path(key)) from error
+            raise self._clash(key, error) from error
+        except OSError as error:
+            raise self._clash(key, error) from error
 
     def _must_match(self, key: str, if_match: str) -> None:
         try:
@@ -160,10 +201,55 @@ class LocalStore(Store):
         finally:
             os.close(descriptor)
 
-    def copy(self, source: str, target: str) -> None:
-        blob = self.get(source)
-        if source != target:
-            self.put(target, blob.data)
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+        info = self.head(source)
+        if metadata:
+            raise UnsupportedError("files hold no metadata", path=self._path(source))
+        if source == target:
+            return
+        assembly = self.assemble(target)
+        try:
+            assembly.copy_part(1, 0, source, 0, info.size, if_match=None)
+            assembly.complete()
+        finally:
+            assembly.abort()
+
+    def open_version(self, key: str, if_match: str | None) -> int:
+        """A descriptor of the file, for reading. Raises ChangedError where it is another version, OSError."""
+        descriptor = os.open(self._file(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            info = _info(key, os.fstat(descriptor), self._path(key))
+            if if_match is not None and info.version != if_match:
+                raise ChangedError("the file has changed", path=self._path(key))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def unfinished(self, prefix: str = "") -> Sequence[Unfinished]:
+        """Temporary files, by their own names: which object each was to be is not written anywhere."""
+        base = prefix.rpartition("/")[0]
+        if base and self._inexpressible(base):
+            return ()
+        found: list[Unfinished] = []
+        for folder, _, names in os.walk(os.path.join(self._folder, base)):
+            below = os.path.relpath(folder, self._folder)
+            for name in (name for name in names if name.startswith(_HIDDEN)):
+                key = name if below == "." else f"{below}/{name}"
+                with suppress(OSError):
+                    found.append(Unfinished(key, os.stat(os.path.join(folder, name)).st_mtime_ns // 1000, key))
+        return found
+
+    def discard(self, left: Unfinished) -> None:
+        if not os.path.basename(left.token).startswith(_HIDDEN) or self._inexpressible(os.path.dirname(left.token)):
+            raise InputError("no unfinished write", path=self._path(left.token))
+        try:
+            os.unlink(f"{self._folder}/{left.token}")
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise from_os(self._path(left.token), error) from error
+        self._prune(os.path.dirname(left.token))
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -286,6 +372,75 @@ class LocalStore(Store):
         return f"{self._folder}/{key}" if self._folder != "/" else f"/{key}"
 
 
+class FileAssembly(Assembly):
+    """See `headrace.store.protocol.Assembly`: a hidden file beside the object, written at any place, then renamed."""
+
+    most = 1 << 30
+    largest = 1 << 62
+
+    def __init__(
+        self, store: LocalStore, key: str, descriptor: int, temporary: str, if_match: str | None, create: bool
+    ) -> None:
+        self.key = key
+        self._store = store
+        self._path = f"{store.url}/{key}"
+        self._descriptor = descriptor
+        self._temporary: str | None = temporary
+        self._if_match = if_match
+        self._create = create
+        self._parts = Parts(self._path)
+        self._under_way = UnderWay(lambda: os.close(descriptor))
+
+    def part(self, number: int, at: int, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
+        with self._use():
+            pwrite(self._descriptor, view, at)
+        self._parts.add(number, at, len(view))
+
+    def copy_part(self, number: int, at: int, source: str, start: int, stop: int, *, if_match: str | None) -> None:
+        with self._use():
+            origin = self._store.open_version(source, if_match)
+            try:
+                if _copy_range(origin, start, stop, self._descriptor, at) < stop - start:
+                    raise ChangedError("the file has become shorter", path=f"{self._store.url}/{source}")
+            finally:
+                os.close(origin)
+        self._parts.add(number, at, stop - start)
+
+    @contextmanager
+    def _use(self) -> Generator[None]:
+        """The descriptor stays open inside."""
+        if not self._under_way.enter():
+            raise NotFoundError("the upload has been thrown away", path=self._path)
+        try:
+            yield
+        except OSError as error:
+            raise from_os(self._path, error) from error
+        finally:
+            self._under_way.leave()
+
+    def complete(self) -> ObjectInfo:
+        size = self._parts.size()
+        with self._use():
+            os.ftruncate(self._descriptor, size)  # a part given twice may have been longer at first
+            os.fsync(self._descriptor)
+            info = _info(self.key, os.fstat(self._descriptor), self._path)
+            temporary = self._temporary
+            assert temporary is not None
+            self._store.publish(self.key, temporary, self._if_match, self._create)
+        if not self._create:
+            self._temporary = None  # renamed; a link leaves the first name for `abort`
+        self.abort()
+        return info
+
+    def abort(self) -> None:
+        self._under_way.end()
+        temporary, self._temporary = self._temporary, None
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
 def _info(key: str, status: os.stat_result, path: str) -> ObjectInfo:
     if stat.S_ISDIR(status.st_mode):
         raise NotFoundError("is a folder, not an object", path=path)
@@ -314,14 +469,19 @@ def _read(descriptor: int, start: int, stop: int) -> memoryview:
     return data
 
 
-def _write(temporary: str, data: Buffer, key: str) -> ObjectInfo:
-    view = memoryview(data).cast("B")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        done = 0
-        while done < len(view):
-            done += os.write(descriptor, view[done:])
-        os.fsync(descriptor)
-        return _info(key, os.fstat(descriptor), temporary)
-    finally:
-        os.close(descriptor)
+def _copy_range(origin: int, start: int, stop: int, target: int, at: int) -> int:
+    """Bytes copied, inside the kernel; fewer than asked where the file ends before."""
+    done = 0
+    while done < stop - start:
+        try:
+            count = os.copy_file_range(origin, target, stop - start - done, start + done, at + done)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF):
+                raise
+            piece = os.pread(origin, min(_CHUNK, stop - start - done), start + done)  # two file systems, or an old one
+            pwrite(target, memoryview(piece), at + done)
+            count = len(piece)
+        if count == 0:
+            break
+        done += count
+    return done

@@ -9,13 +9,15 @@ is left unbounded.
 
 from __future__ import annotations
 
+import dataclasses
+import mmap
 import os
 import re
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 import obstore
 
@@ -31,13 +33,38 @@ from headrace.base.errors import (
 from headrace.base.settings import environment
 from headrace.store.backends.errors import from_obstore
 from headrace.store.backends.s3xml import clean_etag
-from headrace.store.protocol import Blob, Buffer, Capabilities, Folder, ObjectInfo, Store, StoreOptions
+from headrace.store.backends.spool import SpoolAssembly
+from headrace.store.backends.usermeta import checked
+from headrace.store.protocol import (
+    Assembly,
+    Blob,
+    Buffer,
+    Capabilities,
+    Described,
+    Folder,
+    ObjectInfo,
+    Store,
+    StoreOptions,
+)
 from headrace.store.url import StoreUrl
 
 _ODD = re.compile(r"[\x00-\x1f\x7f]|(?:^|/)\.{1,2}(?:/|\Z)|//|\A/|/\Z|\A\Z")
 _ODD_AZURE = re.compile(_ODD.pattern + r"|\\")
 """Azure takes a backslash for a slash."""
 _DELETE_AT_ONCE = 1000
+_PART: Final = 8 << 20
+_AT_ONCE: Final = 4
+_NOT_USERS: Final = frozenset(
+    [
+        "Cache-Control",
+        "Content-Disposition",
+        "Content-Encoding",
+        "Content-Language",
+        "Content-Type",
+        "Storage-Class",
+    ]
+)
+"""What obstore calls attributes and is no metadata of the user's."""
 
 AZURE_EXTRAS: Final = frozenset(
     [
@@ -66,17 +93,18 @@ GOOGLE_EXTRAS: Final = frozenset(
     ["service_account", "service_account_key", "application_credentials", "bearer_token", "base_url"]
 )
 
-_SEEN: Final = {
-    "gs": Capabilities(
-        has_etag=True, create_only_put=True, conditional_put=True, conditional_get=True, start_after=True
-    ),
-    "az": Capabilities(
-        has_etag=True, create_only_put=True, conditional_put=True, conditional_get=True, start_after=False
-    ),
-    "memory": Capabilities(
-        has_etag=True, create_only_put=True, conditional_put=True, conditional_get=True, start_after=True
-    ),
-}
+_ALL: Final = Capabilities(
+    has_etag=True,
+    create_only_put=True,
+    conditional_put=True,
+    conditional_get=True,
+    start_after=True,
+    metadata=True,
+    parts=False,
+    copied_parts=False,
+    conditional_parts=True,
+)
+_SEEN: Final = {"gs": _ALL, "az": dataclasses.replace(_ALL, start_after=False), "memory": _ALL}
 
 
 class ObjectStore(Store):
@@ -187,6 +215,15 @@ class ObjectStore(Store):
         except Exception as error:
             raise from_obstore(self._path(key), error) from error
 
+    def describe(self, key: str) -> Described:
+        full = self._full(key)
+        try:
+            answer = obstore.get(self._backend, full, options={"head": True})
+            info, attributes = self._info(cast("Mapping[str, Any]", answer.meta)), dict(answer.attributes)
+        except Exception as error:
+            raise from_obstore(self._path(key), error) from error
+        return Described(info, {name.lower(): str(attributes[name]) for name in attributes if name not in _NOT_USERS})
+
     def put(
         self,
         key: str,
@@ -199,10 +236,9 @@ class ObjectStore(Store):
         full = self._full(key)
         mode: Any = "create" if create else "overwrite" if if_match is None else self._update(key, if_match)
         view = memoryview(data).cast("B")
+        attributes = cast("Any", checked(metadata, self._path(key)) or None)
         try:
-            result = obstore.put(
-                self._backend, full, view, mode=mode, attributes=cast("Any", dict(metadata or {}) or None)
-            )
+            result = obstore.put(self._backend, full, view, mode=mode, attributes=attributes)
         except Exception as error:
             failure = from_obstore(self._path(key), error)
             if create and isinstance(failure, ChangedError):
@@ -214,19 +250,78 @@ class ObjectStore(Store):
 
     def _update(self, key: str, if_match: str) -> dict[str, str]:
         """GCS conditions a write on its generation, not on the ETag: look it up; the write is still atomic."""
-        info = self.head(key) if self.url.startswith("gs://") else None
+        try:
+            info = self.head(key) if self.url.startswith("gs://") else None
+        except NotFoundError as error:
+            raise ChangedError("the object is gone", path=self._path(key)) from error
         if info is not None and info.etag != if_match:
             raise ChangedError("the object has changed", path=self._path(key))
         version = {"version": info.version_id} if info is not None and info.version_id is not None else {}
         return {"e_tag": _quoted(if_match), **version}
 
-    def copy(self, source: str, target: str) -> None:
+    def assemble(
+        self,
+        key: str,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Assembly:
+        full = self._full(key)
+        attributes = checked(metadata, self._path(key))
+
+        def publish(file: BinaryIO, size: int) -> ObjectInfo:
+            if (create or if_match is not None) and size:
+                # One request, because parts know no conditions. The file is nobody else's: it cannot shrink here.
+                data = memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
+                return self.put(key, data, if_match=if_match, create=create, metadata=metadata)
+            if not size:
+                return self.put(key, b"", if_match=if_match, create=create, metadata=metadata)
+            return self._put_stream(key, full, file, attributes)._replace(size=size)
+
+        return SpoolAssembly(
+            key,
+            self._path(key),
+            lambda source, start, stop, match: self.get(source, start, stop, if_match=match),
+            publish,
+        )
+
+    def _put_stream(self, key: str, full: str, source: Any, attributes: Mapping[str, str]) -> ObjectInfo:
+        """By parts in bounded memory, visible at the end. Size 0 in the answer: the caller knows it."""
+        named = cast("Any", dict(attributes) or None)
+        try:
+            result = obstore.put(
+                self._backend, full, source, attributes=named, chunk_size=_PART, max_concurrency=_AT_ONCE
+            )
+        except Exception as error:
+            raise from_obstore(self._path(key), error) from error
+        return ObjectInfo(key, 0, clean_etag(result["e_tag"]), 0, result["version"])
+
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+        if metadata is not None:
+            self._copy_replacing(source, target, metadata)
+            return
         try:
             obstore.copy(self._backend, self._full(source), self._full(target))
         except HeadraceError:
             raise
         except Exception as error:
             raise from_obstore(self._path(source), error) from error
+
+    def _copy_replacing(self, source: str, target: str, metadata: Mapping[str, str]) -> None:
+        """The bytes come here and go back: obstore has no other way to change metadata. Of one version: one GET."""
+        full, given = self._full(target), checked(metadata, self._path(source))
+        try:
+            answer = obstore.get(self._backend, self._full(source))
+            size = int(answer.meta["size"])
+            kept = {name: value for name, value in dict(answer.attributes).items() if name in _NOT_USERS}
+            whole = bytes(answer.bytes()) if size <= _PART else None
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise from_obstore(self._path(source), error) from error
+        pieces = whole if whole is not None else (bytes(piece) for piece in answer.stream(min_chunk_size=_PART))
+        self._put_stream(target, full, pieces, kept | given)
 
     def delete(self, keys: Sequence[str]) -> None:
         full = [self._full(key) for key in keys]

@@ -18,7 +18,18 @@ from typing import Any, BinaryIO
 
 from headrace.base.errors import HeadraceError, InternalError, TryAgainError
 from headrace.store.backends.objects import ObjectStore, open_azure, open_google
-from headrace.store.protocol import Blob, Buffer, Capabilities, Folder, ObjectInfo, Store, StoreOptions
+from headrace.store.backends.spool import SpoolAssembly
+from headrace.store.protocol import (
+    Assembly,
+    Blob,
+    Buffer,
+    Capabilities,
+    Described,
+    Folder,
+    ObjectInfo,
+    Store,
+    StoreOptions,
+)
 from headrace.store.url import StoreUrl
 from headrace.store.wrappers import ForwardingStore
 
@@ -132,8 +143,27 @@ class _Relay(Store):
     ) -> ObjectInfo:
         return self._call("put", key, bytes(data), if_match=if_match, create=create, metadata=metadata)
 
-    def copy(self, source: str, target: str) -> None:
-        self._call("copy", source, target)
+    def describe(self, key: str) -> Described:
+        return self._call("describe", key)
+
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+        self._call("copy", source, target, metadata=metadata)
+
+    def assemble(
+        self,
+        key: str,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Assembly:
+        """The whole object goes to the helper in one piece: its memory is that large for a moment."""
+        return SpoolAssembly(
+            key,
+            f"{self.url}/{key}",
+            lambda source, start, stop, match: self.get(source, start, stop, if_match=match),
+            lambda file, _: self.put(key, file.read(), if_match=if_match, create=create, metadata=metadata),
+        )
 
     def delete(self, keys: Sequence[str]) -> None:
         self._call("delete", list(keys))

@@ -12,7 +12,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from urllib.parse import unquote
 
 from headrace.base.errors import (
@@ -24,21 +23,25 @@ from headrace.base.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headrace.store.backends import s3upload, s3xml
+from headrace.store.backends import s3upload, s3xml, usermeta
 from headrace.store.backends.errors import from_http
 from headrace.store.backends.s3api import ContestedError, S3Api
+from headrace.store.backends.s3upload import S3Assembly
+from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.sigv4 import quote_path
-from headrace.store.backends.transport import Answer
-from headrace.store.probe import PREFIX, probe_condition, probe_exact_keys
+from headrace.store.backends.transport import Answer, http_time
+from headrace.store.probe import PREFIX, probe_condition, probe_exact_keys, probe_parts
 from headrace.store.protocol import (
     Blob,
     Buffer,
     Capabilities,
+    Described,
     Endpoint,
     Folder,
     ObjectInfo,
     Store,
     StoreOptions,
+    Unfinished,
 )
 from headrace.store.url import StoreUrl
 
@@ -54,6 +57,10 @@ _AWS = Capabilities(
     start_after=True,
     etag_is_md5=None,
     exact_keys=True,
+    metadata=True,
+    parts=True,
+    copied_parts=True,
+    conditional_parts=True,
 )
 """Amazon documents these; every other server is asked."""
 
@@ -99,7 +106,7 @@ class S3Store(Store):
         self._api = S3Api(url.place, options, self.url)
         self._identity = f"{self.url}@{self._api.address.url}"
         self._wire = S3Wire(self._api, self._root, self.url)
-        self._capabilities = _AWS if self._api.address.is_aws else Capabilities()
+        self._capabilities = _AWS if self._api.address.is_aws else Capabilities(parts=True)
         self._plus: bool | None = True if self._api.address.is_aws else None
 
     def __repr__(self) -> str:
@@ -175,9 +182,16 @@ class S3Store(Store):
         return Blob(memoryview(b""), info)
 
     def head(self, key: str) -> ObjectInfo:
+        return info_of(key, self._head(key))
+
+    def describe(self, key: str) -> Described:
+        answer = self._head(key)
+        return Described(info_of(key, answer), usermeta.from_s3(answer.headers.items()))
+
+    def _head(self, key: str) -> Answer:
         full = self._full(key)
         try:
-            return info_of(key, self._api.call("HEAD", full, path=self._path(key)))
+            return self._api.call("HEAD", full, path=self._path(key))
         except (NotFoundError, DeniedError) as error:
             # HEAD's answers have no body that says why; those of a GET of one byte do. Once anything has been
             # answered, bucket and credentials are known to be good, and a 404 means what it says.
@@ -196,10 +210,10 @@ class S3Store(Store):
     ) -> ObjectInfo:
         view = memoryview(data).cast("B")
         full = self._full_to_write(key, marker=not len(view))
-        headers = {f"x-amz-meta-{name.lower()}": value for name, value in (metadata or {}).items()}
+        headers = usermeta.s3_headers(metadata, self._path(key))
         if not (create or if_match is not None):
             if len(view) > s3upload.MULTIPART_FROM:
-                return s3upload.upload(self._api, full, view, headers, key, self._path(key))
+                return s3upload.upload(self._assemble(key, full, headers, {}), view)
             return self._put(key, view, headers)
         if len(view) > _SINGLE_PUT:
             raise UnsupportedError("a conditional write holds at most 5 GiB", path=self._path(key))
@@ -231,6 +245,9 @@ class S3Store(Store):
         name = "create_only_put" if create else "conditional_put"
         if getattr(self._capabilities, name) is None:
             self._capabilities = dataclasses.replace(self._capabilities, **{name: probe_condition(self, create=create)})
+        self._must_keep(name, create, key)
+
+    def _must_keep(self, name: str, create: bool, key: str) -> None:
         if not getattr(self._capabilities, name):
             what = "create-only" if create else "if-match"
             raise UnsupportedError(
@@ -261,22 +278,72 @@ class S3Store(Store):
         page = next(self._pages(prefix, {"start-after": self._root + start_after}))
         return [one.key for one in page.objects]
 
-    def copy(self, source: str, target: str) -> None:
-        if source == target:
+    def assemble(
+        self,
+        key: str,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> S3Assembly:
+        full, headers = self._full_to_write(key), usermeta.s3_headers(metadata, self._path(key))
+        if create or if_match is not None:
+            if self._capabilities.conditional_parts is None:
+                self.record(dataclasses.replace(self._capabilities, conditional_parts=probe_parts(self)))
+            self._must_keep("conditional_parts", create, key)
+        condition = {"if-none-match": "*"} if create else {"if-match": quoted(if_match)} if if_match is not None else {}
+        return self._assemble(key, full, headers, condition)
+
+    def _assemble(
+        self, key: str, full: str, headers: Mapping[str, str], condition: Mapping[str, str]
+    ) -> S3Assembly:
+        return S3Assembly(
+            self._api,
+            full,
+            key,
+            self._path(key),
+            headers=headers,
+            condition=condition,
+            source=self._origin,
+            locate=self.head,
+        )
+
+    def unchecked_assemble(self, key: str, header: str, value: str) -> S3Assembly:
+        """Begin an object with one condition, whether or not the server is known to keep it: for the probe."""
+        return self._assemble(key, self._root + key, {}, {header: value if value == "*" else quoted(value)})
+
+    def unfinished(self, prefix: str = "") -> Sequence[Unfinished]:
+        return s3upload.unfinished(self._api, self._root, prefix, self._path(prefix))
+
+    def discard(self, left: Unfinished) -> None:
+        s3upload.abort(self._api, self._root + left.key, left.token, self._path(left.key))
+
+    def _origin(self, source: str) -> str:
+        """The source of a copy, as its header names it."""
+        return quote_path(f"/{self._api.bucket}/{self._full(source)}")
+
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+        if source == target and metadata is None:
             self.head(source)
             return
-        origin, destination = quote_path(f"/{self._api.bucket}/{self._full(source)}"), self._full_to_write(target)
-        path = self._path(source)
+        path, destination = self._path(source), self._full_to_write(target)
+        headers = {"x-amz-copy-source": self._origin(source)}
+        if metadata is not None:
+            headers |= {"x-amz-metadata-directive": "REPLACE"} | self._replacing(source, metadata)
         try:
-            answer = self._api.call("PUT", destination, path=path, headers={"x-amz-copy-source": origin})
+            self._api.call("PUT", destination, path=path, headers=headers, slow=True)
         except InputError:
-            size = self.head(source).size
-            if size <= _SINGLE_PUT:
+            info, kept = self.describe(source)
+            if info.size <= _SINGLE_PUT:
                 raise
-            s3upload.copy_parts(self._api, origin, destination, size, path)
-            return
-        if b"<Error>" in bytes(answer.body[:2000]):  # S3 may fail after it has said 200
-            raise from_http(path, 500, answer.body)
+            headers = self._replacing(source, kept if metadata is None else metadata)
+            s3upload.copy_parts(self._assemble(target, destination, headers, {}), source, info.size, info.etag)
+
+    def _replacing(self, source: str, metadata: Mapping[str, str]) -> dict[str, str]:
+        """Headers of a copy with other metadata: what is not the user's (the content type) stays as it is."""
+        answer = self._head(source)
+        kept = ((name, answer.header(name)) for name in usermeta.KEPT)
+        return {name: value for name, value in kept if value} | usermeta.s3_headers(metadata, self._path(source))
 
     def delete(self, keys: Sequence[str]) -> None:
         full = [self._full_to_write(key, marker=True) for key in keys]
@@ -332,10 +399,17 @@ class S3Store(Store):
     def list_folder(self, prefix: str = "") -> Folder:
         folders: list[str] = []
         objects: list[ObjectInfo] = []
-        for page in self._pages(prefix, {"delimiter": "/"}):
-            folders += [name for name in page.folders if not name.startswith(PREFIX)]
-            objects += [one for one in page.objects if one.key and not one.key.startswith(PREFIX)]
+        for page in self.list_pages(prefix):
+            folders += page.folders
+            objects += page.objects
         return Folder(tuple(folders), tuple(objects))
+
+    def list_pages(self, prefix: str = "") -> Iterator[Folder]:
+        for page in self._pages(prefix, {"delimiter": "/"}):
+            yield Folder(
+                tuple(name for name in page.folders if not name.startswith(PREFIX)),
+                tuple(one for one in page.objects if one.key and not one.key.startswith(PREFIX)),
+            )
 
     def _pages(self, prefix: str, extra: Mapping[str, str]) -> Iterator[s3xml.Page]:
         query = {"list-type": "2", "encoding-type": "url", "max-keys": "1000", "prefix": self._root + prefix, **extra}
@@ -368,11 +442,6 @@ class S3Store(Store):
         self._api.close()
 
 
-def quoted(etag: str) -> str:
-    """An ETag as a condition carries it."""
-    return etag if etag == "*" or etag.startswith('W/"') else f'"{etag}"'
-
-
 def info_of(key: str, answer: Answer) -> ObjectInfo:
     """From the headers of a GET, HEAD or PUT."""
     total = (answer.header("content-range") or "").rpartition("/")[2]
@@ -381,14 +450,6 @@ def info_of(key: str, answer: Answer) -> ObjectInfo:
     return ObjectInfo(
         key, size, s3xml.clean_etag(answer.header("etag")), http_time(modified), answer.header("x-amz-version-id")
     )
-
-
-def http_time(text: str | None) -> int:
-    """Microseconds since the epoch of an HTTP date; 0 where there is none."""
-    try:
-        return round(parsedate_to_datetime(text).timestamp() * 1_000_000) if text else 0
-    except ValueError:
-        return 0
 
 
 def list_buckets(options: StoreOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import ssl
 from collections.abc import Callable, Mapping
@@ -16,6 +17,10 @@ from headrace.store.backends.sigv4 import EMPTY_SHA256, UNSIGNED, Signer, quote_
 from headrace.store.backends.transport import Answer, Transport
 from headrace.store.protocol import Buffer, Endpoint, StoreOptions
 from headrace.store.retry import Patience, persist
+
+_UNSIGNED_FROM = 1 << 20
+_SLOWEST = 128 << 10
+"""Bytes a second that an upload may go down to before its time is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,8 @@ class S3Api:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Buffer = b"",
+        slow: bool = False,
+        again: Callable[[], None] | None = None,
     ) -> Answer:
         """One request, tried again while that may help.
 
@@ -149,12 +156,15 @@ class S3Api:
             path: what it is about, for errors.
             query: parameters, unquoted.
             headers: lower-case; those named ``x-amz-*`` are signed.
-            body: bytes to send; signed by their SHA-256, so the store checks them.
+            body: bytes to send. Signed by their SHA-256, so the store checks them, but for large ones inside TLS,
+                which checks them too. Each 128 KiB are given another second.
+            slow: the server may work long before it answers, and may fail after it has said 200 (copies, completions).
+            again: called before each further try.
 
         Raises:
             HeadraceError: as `from_http` and `from_network` say; a 404 names whether bucket or object is missing.
         """
-        digest = hashlib.sha256(body).hexdigest() if len(body) else EMPTY_SHA256 if method != "GET" else UNSIGNED
+        digest = self._digest(method, body)
         lines = dict(headers or {})
         if len(body) or method in ("PUT", "POST"):
             lines["content-length"] = str(len(body))
@@ -164,24 +174,36 @@ class S3Api:
         def attempt(deadline: float) -> Answer:
             nonlocal sent
             sent += 1
+            if sent > 1 and again is not None:
+                again()
             head = self.signer.head(method, self.address.base + key, quote_query(query or {}), lines, digest)
-            answer = self._transport.exchange(path, head, body, deadline=deadline)
+            answer = self._transport.exchange(path, head, body, deadline=deadline, slow=slow)
             if answer.status == 412 and sent > 1:
                 raise ContestedError("the object has changed", path=path)
             if answer.status >= 300:
                 raise from_http(path, answer.status, answer.body, region=answer.header("x-amz-bucket-region"))
+            if slow and b"<Error>" in bytes(answer.body[:2000]):
+                raise from_http(path, 500, answer.body)
             self.answered = True
             return answer
 
-        return self._with_renewal(attempt)
+        return self._with_renewal(attempt, len(body) / _SLOWEST)
 
-    def _with_renewal(self, attempt: Callable[[float], Answer]) -> Answer:
+    def _digest(self, method: str, body: Buffer) -> str:
+        if not len(body):
+            return EMPTY_SHA256 if method != "GET" else UNSIGNED
+        if self.address.endpoint.tls is not None and len(body) >= _UNSIGNED_FROM:
+            return UNSIGNED
+        return hashlib.sha256(body).hexdigest()
+
+    def _with_renewal(self, attempt: Callable[[float], Answer], more_s: float) -> Answer:
+        patience = dataclasses.replace(self._patience, timeout_s=self._patience.timeout_s + more_s)
         try:
-            return persist(self._patience, attempt)
+            return persist(patience, attempt)
         except (CredentialsError, DeniedError):
             if not self.renew():
                 raise
-            return persist(self._patience, attempt)
+            return persist(patience, attempt)
 
     def renew(self) -> bool:
         """Look for newer credentials after a refusal; True when a retry may succeed."""

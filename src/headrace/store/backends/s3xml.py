@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
 from headrace.base.errors import CorruptError
-from headrace.store.protocol import ObjectInfo
+from headrace.store.protocol import ObjectInfo, Unfinished
 
 _TAG = r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]*)(?:&quot;|&#34;|\")?</ETag>"
 _ENTRY = re.compile(
@@ -121,13 +121,15 @@ def _entries(text: str, path: str) -> list[Entry]:
 
 
 def _any_order(chunk: str, path: str) -> Entry:
-    def field(name: str, default: str | None = None) -> str:
-        match = re.search(f"<{name}>([^<]*)</{name}>", chunk)
-        if match is None and default is None:
-            raise CorruptError(f"an entry of the listing has no {name}", path=path)
-        return match[1] if match else default or ""
+    etag = clean_etag(_field(chunk, "ETag", path, "")) or ""
+    return _field(chunk, "Key", path), _field(chunk, "LastModified", path, ""), etag, _field(chunk, "Size", path)
 
-    return field("Key"), field("LastModified", ""), clean_etag(field("ETag", "")) or "", field("Size")
+
+def _field(chunk: str, name: str, path: str, default: str | None = None) -> str:
+    match = re.search(f"<{name}>([^<]*)</{name}>", chunk)
+    if match is None and default is None:
+        raise CorruptError(f"an entry of the listing has no {name}", path=path)
+    return match[1] if match else default or ""
 
 
 def clean_etag(raw: bytes | str | None) -> str | None:
@@ -175,17 +177,54 @@ def upload_id(body: bytes, path: str) -> str:
     return unescape(match[1].decode())
 
 
+@dataclass(frozen=True, slots=True)
+class Uploads:
+    """One page of unfinished uploads. `markers`: key and upload id to go on from; None at the end."""
+
+    uploads: list[Unfinished]
+    markers: tuple[str, str] | None
+
+
+def parse_uploads(body: bytes, path: str) -> Uploads:
+    """One answer to ListMultipartUploads, keys with the store's root.
+
+    Raises:
+        CorruptError: it is something else, or an entry lacks its key or id.
+    """
+    text = body.decode("utf-8", "replace")
+    if "<ListMultipartUploadsResult" not in text[:400]:
+        raise CorruptError("the list of uploads is not S3's XML", path=path, hint="is the endpoint an S3 service?")
+    chunks = [chunk.partition("</Upload>")[0] for chunk in text.split("<Upload>")[1:]]
+    uploads = [
+        Unfinished(
+            unescape(_field(chunk, "Key", path)),
+            parse_time(_field(chunk, "Initiated", path, "")),
+            unescape(_field(chunk, "UploadId", path)),
+        )
+        for chunk in chunks
+    ]
+    if not _TRUNCATED.search(text):
+        return Uploads(uploads, None)
+    head = text.partition("<Upload>")[0] + text.rpartition("</Upload>")[2]
+    return Uploads(uploads, (unescape(_field(head, "NextKeyMarker", path)), _field(head, "NextUploadIdMarker", path)))
+
+
+def quoted(etag: str) -> str:
+    """An ETag as a condition carries it."""
+    return etag if etag == "*" or etag.startswith('W/"') else f'"{etag}"'
+
+
 def answered_etag(body: bytes) -> str | None:
     """The ETag in the answer to a copy, a part's copy or a completed upload."""
     match = _ETAG.search(body)
     return clean_etag(match[1]) if match else None
 
 
-def complete_body(etags: Iterable[str]) -> bytes:
-    """The body of CompleteMultipartUpload, parts numbered from 1."""
-    parts = "".join(
-        f'<Part><PartNumber>{number}</PartNumber><ETag>"{escape(etag)}"</ETag></Part>'
-        for number, etag in enumerate(etags, 1)
+def complete_body(parts: Iterable[tuple[int, str]]) -> bytes:
+    """The body of CompleteMultipartUpload, from numbers and ETags in order."""
+    entries = "".join(
+        f'<Part><PartNumber>{number}</PartNumber><ETag>"{escape(etag)}"</ETag></Part>' for number, etag in parts
     )
-    body = f'<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{parts}</CompleteMultipartUpload>'
+    head = '<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    body = f"{head}{entries}</CompleteMultipartUpload>"
     return body.encode()

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from email.message import Message
+from email.utils import parsedate_to_datetime
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from headrace.store.backends.errors import from_network
 from headrace.store.protocol import Buffer, Endpoint
 
 _CHUNK = 1 << 20
+_TOGETHER = 65536
+"""Smaller bodies go out in one piece with their head."""
 _KEPT = 32
 """Idle sockets kept; more are closed after use."""
 _STALE_S = 25.0
@@ -62,7 +65,9 @@ class Transport:
         """``host:port``, for messages."""
         return f"{self.endpoint.host}:{self.endpoint.port}"
 
-    def exchange(self, path: str, head: bytes, body: Buffer = b"", *, deadline: float) -> Answer:
+    def exchange(
+        self, path: str, head: bytes, body: Buffer = b"", *, deadline: float, slow: bool = False
+    ) -> Answer:
         """Send one request and read its answer, whatever its status.
 
         Args:
@@ -70,6 +75,7 @@ class Transport:
             head: the complete request head.
             body: its body.
             deadline: on `time.monotonic`.
+            slow: the server works long before it answers: only the deadline counts.
 
         Raises:
             UnreachableError, DeadlineError, TryAgainError (the answer broke off, or was no HTTP).
@@ -80,15 +86,17 @@ class Transport:
             started = False
             try:
                 link.settimeout(min(self._stall_s, _left(deadline)))
-                link.sendall(head if not body else b"".join((head, body)) if len(body) < 65536 else head)
-                if len(body) >= 65536:
-                    link.sendall(body)
+                broken = self._send(link, head, body, deadline)
+                if slow:
+                    link.settimeout(_left(deadline))
                 response = http.client.HTTPResponse(link, method=method)
                 with response:
                     response.begin()
                     started = True
                     answer = Answer(response.status, response.headers, _read(response, deadline))
-                    keep = not response.will_close
+                    keep = not response.will_close and broken is None
+                if broken is not None and answer.status < 400:
+                    raise broken
             except (OSError, http.client.HTTPException) as error:
                 link.close()
                 if reused and not started and not isinstance(error, TimeoutError):
@@ -102,6 +110,24 @@ class Transport:
             else:
                 link.close()
             return answer
+
+    def _send(self, link: socket.socket, head: bytes, body: Buffer, deadline: float) -> OSError | None:
+        """Send a request, a large body piece by piece: each may take as long as a silence may.
+
+        A server that has refused early and closed its side has left an answer to be read: then the error is returned.
+        """
+        try:
+            if len(body) < _TOGETHER:
+                link.sendall(b"".join((head, body)) if body else head)
+                return None
+            link.sendall(head)
+            view = memoryview(body)
+            for start in range(0, len(view), _CHUNK):
+                link.settimeout(min(self._stall_s, _left(deadline)))
+                link.sendall(view[start : start + _CHUNK])
+        except (BrokenPipeError, ConnectionResetError) as error:
+            return error
+        return None
 
     def close(self) -> None:
         """Close idle connections."""
@@ -139,6 +165,14 @@ class Transport:
             if link is not None:
                 link.close()
             raise from_network(path, error, self.name) from error
+
+
+def http_time(text: str | None) -> int:
+    """Microseconds since the epoch of an HTTP date; 0 where there is none."""
+    try:
+        return round(parsedate_to_datetime(text).timestamp() * 1_000_000) if text else 0
+    except ValueError:
+        return 0
 
 
 def _left(deadline: float) -> float:

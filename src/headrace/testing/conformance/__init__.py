@@ -12,13 +12,14 @@ Reads are tried through `Store.get` and through a `Fetcher`, so `Store.wire` is 
 
 from headrace.testing.conformance.keys import ODD_KEYS, OddKeys
 from headrace.testing.conformance.listing import Listing
+from headrace.testing.conformance.parts import Parts
 from headrace.testing.conformance.reads import Reads
 from headrace.testing.conformance.refusals import Refusals
 from headrace.testing.conformance.sharing import Sharing
 from headrace.testing.conformance.writes import Writes
 
 
-class StoreConformance(Reads, Writes, Listing, OddKeys, Sharing):
+class StoreConformance(Reads, Writes, Parts, Listing, OddKeys, Sharing):
     """The whole suite for any store."""
 
 

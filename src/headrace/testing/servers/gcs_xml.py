@@ -15,6 +15,8 @@ from urllib.parse import quote, unquote, urlencode
 from headrace.testing.messages import Message, answer, s3_error
 from headrace.testing.origins import Session, Upstream
 
+_META = "x-goog-meta-"
+
 
 @dataclass(frozen=True, slots=True)
 class XmlFront:
@@ -23,6 +25,8 @@ class XmlFront:
     upstream: Upstream
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict[str, dict[int, bytes]])
     """Parts of the multipart uploads under way, by upload id and part number."""
+    begun: dict[str, Message] = field(default_factory=dict[str, Message])
+    """The requests that began them: their headers are the objects'."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def session(self) -> Session:
@@ -56,7 +60,8 @@ class _Front:
         query = urlencode({"uploadType": "multipart", "name": key, **_condition(request)})
         kind = request.get("content-type") or "application/octet-stream"
         boundary = secrets.token_hex(16)
-        start = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': key})}\r\n"
+        described = {"name": key, "metadata": _metadata(request)}
+        start = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{json.dumps(described)}\r\n"
         start += f"--{boundary}\r\nContent-Type: {kind}\r\n\r\n"
         related = b"".join((start.encode(), body, f"\r\n--{boundary}--\r\n".encode()))
         target = f"/upload/storage/v1/b/{bucket}/o?{query}"
@@ -78,6 +83,7 @@ class _Front:
         with self._front.lock:
             if "uploads" in query:
                 uploads[name] = {}
+                self._front.begun[name] = request
                 made = f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>"
                 return answer(200, "OK", {}, made.encode())
             if name not in uploads:
@@ -86,10 +92,10 @@ class _Front:
                 uploads[name][int(query["partNumber"])] = request.body
                 tag = hashlib.md5(request.body, usedforsecurity=False).hexdigest()
                 return answer(200, "OK", {"ETag": f'"{tag}"'})
-            parts = uploads.pop(name)
+            parts, begun = uploads.pop(name), self._front.begun.pop(name)
         if request.method == "DELETE":
             return answer(204, "No Content", {})
-        reply = self._upload(request, bucket, key, b"".join(parts[number] for number in sorted(parts)))
+        reply = self._upload(begun, bucket, key, b"".join(parts[number] for number in sorted(parts)))
         if reply.status != 200:
             return reply
         made = f"<CompleteMultipartUploadResult><ETag>{reply.get('etag')}</ETag></CompleteMultipartUploadResult>"
@@ -99,6 +105,11 @@ class _Front:
         """A JSON API call, made for the same host."""
         headers = ((b"Host", (request.get("host") or "").encode()), (b"Content-Type", kind.encode()))
         return self._behind.answer(Message(f"POST {target} HTTP/1.1".encode(), headers).holding(body))
+
+
+def _metadata(request: Message) -> dict[str, str]:
+    named = ((name.decode().lower(), value.decode("latin-1")) for name, value in request.headers)
+    return {name[len(_META) :]: value for name, value in named if name.startswith(_META)}
 
 
 def _condition(request: Message) -> dict[str, str]:

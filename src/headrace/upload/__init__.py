@@ -1,0 +1,39 @@
+"""Local files into stores: whole, by parts, by their new bytes only; many as one. See README.md in this folder."""
+
+from headrace.upload.commit import (
+    MARKER,
+    Member,
+    Publication,
+    commit,
+    is_complete,
+    missing,
+    publish,
+    published,
+    retract,
+)
+from headrace.upload.leftovers import clear, leftovers
+from headrace.upload.many import Item, Outcome, put_many
+from headrace.upload.options import UploadOptions
+from headrace.upload.source import TornError
+from headrace.upload.uploader import File, Uploader
+
+__all__ = [
+    "MARKER",
+    "File",
+    "Item",
+    "Member",
+    "Outcome",
+    "Publication",
+    "TornError",
+    "UploadOptions",
+    "Uploader",
+    "clear",
+    "commit",
+    "is_complete",
+    "leftovers",
+    "missing",
+    "publish",
+    "published",
+    "put_many",
+    "retract",
+]
