@@ -6,6 +6,7 @@ Each contender is a module ``peers/<name>.py`` with a docstring that says how it
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 import time
@@ -24,6 +25,8 @@ def main() -> None:
 
         stream = peer.batches(job)
         result = measure(stream, job, opened)
+        if hasattr(peer, "notes"):
+            result = dataclasses.replace(result, notes=peer.notes(job))
         stream.close()
     print(result.dumps(), flush=True)
 

@@ -241,6 +241,10 @@ def markdown(rows: Sequence[RowResult], here: Mapping[str, Any]) -> str:
         out.append("|---|" + "--:|" * (len(columns) + 1))
         ordered = sorted(row.summaries, key=lambda summary: -summary.rate)
         out += [_line(summary) for summary in ordered]
+        said = [(summary.name, [run["notes"] for run in summary.runs if run.get("notes")]) for summary in ordered]
+        if any(notes for name, notes in said if name.startswith("headrace")):
+            out.append("")
+            out += [f"- {name}: {', '.join(notes)}." for name, notes in said if notes and name.startswith("headrace")]
         out.append(f"\nMeasured {row.measured}.")
     out.append("\n## How each was tuned\n")
     peers = sorted({summary.peer for row in rows for summary in row.summaries})
