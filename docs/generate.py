@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from headrace.base import errors
-from headrace.base.settings import CacheSettings, FetchSettings
+from headrace.base.settings import CacheSettings, FetchSettings, MountSettings
 from headrace.base.units import format_bytes
 from headrace.cli.app import SECTIONS, app
 
@@ -45,7 +45,7 @@ def _command(command: click.Command | None, parent: click.Context, title: str) -
 
 def _settings() -> Iterator[str]:
     yield _SETTINGS_HEAD
-    for section, kind in (("cache", CacheSettings), ("fetch", FetchSettings)):
+    for section, kind in (("cache", CacheSettings), ("fetch", FetchSettings), ("mount", MountSettings)):
         yield f"\n## `[{section}]`: {(kind.__doc__ or '').strip().lower().rstrip('.')}\n"
         yield "| key | variable | default | meaning |"
         yield "|---|---|---|---|"
@@ -63,6 +63,8 @@ def _default(field: dataclasses.Field[object]) -> str:
             return _size(size)
         case "seconds", float(seconds):
             return f"{seconds:g}s"
+        case _, "":
+            return "none"
         case _, value:
             return str(value).lower()
 

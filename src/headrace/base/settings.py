@@ -92,12 +92,52 @@ class FetchSettings:
 
 
 @dataclass(frozen=True)
+class MountSettings:
+    """The namespace as a folder."""
+
+    read_only: bool = _flag(default=False, doc="refuse every write, also where the attachment allows it")
+    ttl: float = _seconds("0s", "how long names, attributes and listings are trusted; 0: as `cache.ttl`")
+    threads: int = _count(1, "threads that read the kernel's requests; what must wait moves to others")
+    metadata: str = field(
+        default="listing",
+        metadata={
+            "parse": _parse_text,
+            "doc": "`listing`: mode and owner from the options, times from the listing; `full`: those kept with the "
+            "object, for one HEAD a file shown",
+            "unit": "text",
+        },
+    )
+    passthrough: bool = _flag(default=True, doc="let the kernel read cached files itself (Linux 6.9, as root)")
+    prefetch: bool = _flag(default=True, doc="fetch the small files beside those being opened")
+    keys: int = _count(2_000_000, "names remembered in listings, about 60 bytes each")
+    publish: float = _seconds("30s", "how often a file that stays open for writing is published; 0: only when closed")
+    drain: float = _seconds("60s", "longest wait at the end for what is not published; the next mount does the rest")
+    staging: str = field(
+        default="",
+        metadata={
+            "parse": _parse_text,
+            "doc": "folder for what is being written; empty: beside the cache",
+            "unit": "path",
+        },
+    )
+    run_dir: str = field(
+        default="",
+        metadata={
+            "parse": _parse_text,
+            "doc": "folder where live mounts are noted; empty: `headrace` in `XDG_RUNTIME_DIR`, `/run` or `/tmp`",
+            "unit": "path",
+        },
+    )
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that can be set. `mounts` and `stores` hold tables as written: path or URL prefix → options."""
 
     home: str | None = None
     cache: CacheSettings = field(default_factory=CacheSettings)
     fetch: FetchSettings = field(default_factory=FetchSettings)
+    mount: MountSettings = field(default_factory=MountSettings)
     mounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     stores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     files: tuple[str, ...] = ()
@@ -146,7 +186,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _merge(settings: Settings, table: Mapping[str, Any], where: str) -> Settings:
-    known = {"home", "cache", "fetch", "mounts", "stores"}
+    known = {"home", "cache", "fetch", "mount", "mounts", "stores"}
     changes: dict[str, Any] = {"files": (*settings.files, where)}
     for key, value in table.items():
         if key not in known:
@@ -198,7 +238,7 @@ def _unknown(key: str, known: set[str], where: str, section: str | None = None) 
 def _merge_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
     if environ.get("HEADRACE_HOME"):
         settings = dataclasses.replace(settings, home=environ["HEADRACE_HOME"])
-    for section in ("cache", "fetch"):
+    for section in ("cache", "fetch", "mount"):
         current = getattr(settings, section)
         for f in dataclasses.fields(current):
             name = f"HEADRACE_{section}_{f.name}".upper()

@@ -13,7 +13,9 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Namespace": {
         "attach": "Put a store at a path.",
         "detach": "Take a store off its path.",
-        "mounts": "List what is attached where.",
+        "mounts": "List what is attached where, and what is mounted.",
+        "mount": "Show the namespace as a folder.",
+        "umount": "Take a mounted folder away.",
     },
     "Files": {
         "ls": "List a folder.",

@@ -91,7 +91,7 @@ def unpin(path: str) -> None:
 @command.command()
 @click.argument("path")
 def refresh(path: str) -> None:
-    """List PATH anew now, so that data sets opened on this node see today's objects before cache.ttl is over."""
+    """List PATH anew now, so that data sets and mounts on this node see today's objects before cache.ttl is over."""
     from headrace.base.settings import Settings
     from headrace.cli.progress import progress
     from headrace.cli.target import open_namespace, target
@@ -103,6 +103,9 @@ def refresh(path: str) -> None:
     impatient = dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0.0))
     with progress("listed") as report:
         recent_objects(place, impatient, report)
+    from headrace.mount import live
+
+    live.refresh_all(settings)
 
 
 def _open() -> Cache:

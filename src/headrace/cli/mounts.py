@@ -1,20 +1,65 @@
-"""``headrace mounts``."""
+"""``headrace mounts [--live]``."""
 
 from __future__ import annotations
 
 import click
 
-from headrace.cli.output import Column, json_option, show_table
+from headrace.cli.output import Column, Row, json_option, rfc3339, show_table
 
 COLUMNS = [Column("path", "PATH"), Column("url", "STORE"), Column("read_only", "READ-ONLY", "flag")]
+LIVE = [
+    Column("mountpoint", "MOUNTED AT"),
+    Column("path", "PATH"),
+    Column("pid", "PROCESS"),
+    Column("started", "SINCE", "time"),
+    Column("read_only", "READ-ONLY", "flag"),
+    Column("passthrough", "PASSTHROUGH", "flag"),
+    Column("pending", "NOT PUBLISHED", "count"),
+    Column("pending_bytes", "BYTES", "bytes"),
+]
+WAITING = [
+    Column("path", "NOT PUBLISHED"),
+    Column("bytes", "BYTES", "bytes"),
+    Column("age", "AGE", "seconds"),
+    Column("error", "LAST ERROR"),
+]
 
 
 @click.command()
+@click.option("--live", is_flag=True, help="The mounts that serve a folder of this machine now.")
 @json_option
-def command(*, as_json: bool) -> None:
-    """List what is attached where."""
+def command(*, live: bool, as_json: bool) -> None:
+    """List what is attached where; with --live, what is mounted, and what was written there and is not published."""
+    if live:
+        _show_live(as_json=as_json)
+        return
     from headrace.cli.target import open_namespace
 
     mounts = sorted(open_namespace().mounts(), key=lambda mount: mount.path)
     rows = [{"path": mount.path, "url": mount.url, "read_only": mount.read_only} for mount in mounts]
     show_table(rows, COLUMNS, as_json=as_json, empty="nothing is attached; try: headrace attach PATH URL")
+
+
+def _show_live(*, as_json: bool) -> None:
+    from headrace.base.settings import Settings
+    from headrace.mount import live
+
+    rows: list[Row] = []
+    waiting: list[Row] = []
+    for mount in live.all_live(Settings.load()):
+        pending = live.pending(mount)
+        rows.append({
+            "mountpoint": mount.mountpoint,
+            "path": mount.path,
+            "pid": mount.pid,
+            "started": rfc3339(int(mount.started * 1e6)),
+            "read_only": mount.read_only,
+            "passthrough": mount.passthrough,
+            "pending": pending if as_json else len(pending),
+            "pending_bytes": sum(int(each.get("bytes") or 0) for each in pending),
+        })
+        waiting.extend({"error": None, **each} for each in pending)
+    show_table(rows, LIVE, as_json=as_json, empty="nothing is mounted; try: headrace mount PATH FOLDER")
+    if waiting and not as_json:
+        click.echo()
+        show_table(waiting, WAITING, as_json=False, empty="")

@@ -18,7 +18,7 @@ from headrace.namespace.paths import PathLike
 from headrace.namespace.persist import remove_mount, write_mount
 from headrace.namespace.stores import Opener, Stores
 from headrace.namespace.writer import TextWriter, Writer
-from headrace.store.protocol import Buffer
+from headrace.store.protocol import Buffer, ObjectInfo
 
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher
@@ -252,6 +252,21 @@ class Namespace:
             points = self._table.below(place.folder) if place.in_tree else []
             hidden = [paths.key_below(place.root, point.path) for point in points]
             self._objects.delete_below(place, hidden)
+
+    # for rooms that read and write through a `Location`
+
+    @property
+    def fetcher(self) -> Fetcher:
+        """What reads the bytes, through the cache."""
+        return self._fetcher()
+
+    def remember(self, path: PathLike, info: ObjectInfo) -> None:
+        """An object was written past this namespace: this is it now. Listings that show it are forgotten."""
+        self._objects.remember(self._place(path), info)
+
+    def forget(self, path: PathLike) -> None:
+        """An object was written or deleted past this namespace: nothing is known of it any more."""
+        self._objects.forget(self._place(path))
 
     # the rest
 

@@ -127,6 +127,11 @@ class Objects:
         finally:
             self._stores.refresh()
 
+    def remember(self, place: Place, info: ObjectInfo) -> None:
+        """An object was written by other means: this is what it is now."""
+        self.forget(place)
+        place.open(self._stores).metadata.keep(info)
+
     def forget(self, place: Place) -> None:
         """What was known of an object is no longer so."""
         if place.url is not None:

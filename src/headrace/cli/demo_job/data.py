@@ -30,7 +30,7 @@ class DataSet:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """One sample to upload, as ``<split>/<name>.image`` and ``<split>/<name>.label``."""
+    """One sample to upload, as ``<split>/<name>.image`` and ``.label``; `name` begins with its class's folder."""
 
     split: str
     name: str
@@ -52,7 +52,7 @@ def digits() -> tuple[DataSet, Iterator[Raw]]:
         for number, (image, label) in enumerate(zip(images, labels, strict=True)):
             buffer = io.BytesIO()
             Image.fromarray((image * 15).astype("uint8")).save(buffer, "PNG")
-            yield Raw(_split(number), f"{number:04d}", buffer.getvalue(), int(label))
+            yield Raw(_split(number), f"{classes[label]}/{number:04d}", buffer.getvalue(), int(label))
 
     return DataSet(classes, side=8, channels=1, samples=len(images)), samples()
 
@@ -78,7 +78,7 @@ def class_folders(namespace: Namespace, text: str) -> tuple[DataSet, Iterator[Ra
     def samples() -> Iterator[Raw]:
         for number, (entry, folder) in enumerate(zip(files, folders, strict=True)):
             data = bytes(namespace.read(entry.path))
-            yield Raw(_split(number), f"{number:07d}", data, number_of[folder])
+            yield Raw(_split(number), f"{folder}/{number:07d}", data, number_of[folder])
 
     return DataSet(classes, side=32, channels=3, samples=len(files)), samples()
 

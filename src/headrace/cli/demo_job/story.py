@@ -16,6 +16,7 @@ import click
 from headrace.base.errors import InternalError, UnsupportedError
 from headrace.base.settings import FILE_NAME, CacheSettings, Settings
 from headrace.base.units import format_seconds
+from headrace.cli.demo_job import mounted
 from headrace.cli.demo_job.data import DataSet, Raw, class_folders, digits
 from headrace.cli.demo_job.plan import Plan
 from headrace.cli.progress import progress
@@ -123,7 +124,13 @@ def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int) -
         checkpoint_epoch=min(1, epochs - 1),
     )
     _step(5, f"train on {pinned}; kill -9 in mid-epoch; resume from the checkpoint in the bucket")
-    return train_kill_resume(plan, stage.folder, stage.environment)
+    accuracy = train_kill_resume(plan, stage.folder, stage.environment)
+
+    reason = mounted.why_not()
+    _step(6, f"mount {MOUNT} as a folder, for code that knows only files" + (f": left out, {reason}" if reason else ""))
+    if reason is None:
+        mounted.list_and_train(plan, MOUNT, stage.folder, stage.environment)
+    return accuracy
 
 
 def _upload(namespace: Namespace, url: str, data_set: DataSet, samples: Iterator[Raw]) -> None:

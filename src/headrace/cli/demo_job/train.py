@@ -71,7 +71,6 @@ class Job:
         import headrace as hr
 
         halfway = self.size // self.plan.batch // 2
-        hits, misses = self._cache_counts()
         loss = 0.0
         for batch in hr.torch.tensors(self.loader):
             loss = self._train_batch(batch["image"], batch["label"])
@@ -80,7 +79,6 @@ class Job:
             if self.epoch == self.plan.checkpoint_epoch and self.step == halfway and not self.plan.resume:
                 self._save()
         stats = self.loader.stats()
-        now_hits, now_misses = self._cache_counts()
         emit(
             "epoch",
             epoch=self.epoch,
@@ -88,8 +86,8 @@ class Job:
             samples=stats.samples,
             samples_per_s=stats.samples_per_s,
             bytes_per_s=stats.bytes_per_s,
-            hits=now_hits - hits,
-            misses=now_misses - misses,
+            hits=stats.cache_hits,
+            misses=stats.cache_misses,
             waited_s=stats.wait_s,
             verdict=stats.verdict,
         )
@@ -143,10 +141,6 @@ class Job:
                 right += int((self.model(batch["image"]).argmax(1) == batch["label"]).sum())
                 total += len(batch["label"])
         return right / total
-
-    def _cache_counts(self) -> tuple[int, int]:
-        stats = self.loader.stats()
-        return stats.cache_hits, stats.cache_misses
 
 
 def make_model(plan: Plan) -> nn.Module:

@@ -1,0 +1,161 @@
+"""What is measured and what it must reach: the table of the project's mount issue, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mount_data import Shape
+from mount_peers import BUDGET_BYTES
+
+NATIVE, OURS, PLAIN = "native disk", "headrace", "headrace, no passthrough"
+PEERS = ("rclone", "s3fs", "weed mount")
+BOTH = (OURS, PLAIN)
+Phase = Literal["data", "keys", "tree", "out"]
+"""Rows of one phase share one mount and its cache; each phase begins cold."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """`ratio`: ours over the best of `others`, at least `limit`; `rate`: ours at least; `rss`: ours at most (bytes)."""
+
+    text: str
+    kind: Literal["ratio", "rate", "rss"]
+    limit: float
+    ours: str
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what is run, in which phase, for whom.
+
+    `needs`: rows that must have run in the same mount before (they warm it); run unmeasured if they were not chosen.
+    `native`: whether the limit is measured too (native disk has no cold state here).
+    """
+
+    number: int
+    title: str
+    unit: str
+    phase: Phase
+    work: str
+    task: Mapping[str, Any]
+    requirements: tuple[Requirement, ...]
+    needs: tuple[int, ...] = ()
+    native: bool = True
+    variants: tuple[str, ...] = field(default=(OURS,))
+    """Which forms of headrace it is measured for."""
+
+
+def rows(shape: Shape, digests: Mapping[str, str], *, window_s: float) -> list[Row]:
+    """All rows. `digests`: path to SHA-256 of the files that are compared after the cold reads."""
+    return [*_small(shape, digests, window_s), *_big(shape, digests, window_s), *_folders(shape), *_writes(shape)]
+
+
+def _checks(digests: Mapping[str, str], kind: str) -> dict[str, str]:
+    return {path: digest for path, digest in digests.items() if path.startswith(kind)}
+
+
+def _small(shape: Shape, digests: Mapping[str, str], window_s: float) -> list[Row]:
+    task: dict[str, Any] = {"paths": shape.small_paths, "threads": 4, "buffer": 1 << 17, "unit": "files"}
+    what = f"{shape.small:,} files of 110 kB, 4 threads"
+    return [
+        Row(
+            1, f"cold, {what}", "files", "data", "read", {**task, "check": _checks(digests, "small")},
+            (
+                Requirement("2x s3fs", "ratio", 2, OURS, ("s3fs",)),
+                Requirement("2x rclone", "ratio", 2, OURS, ("rclone",)),
+                Requirement("1.2x weed mount", "ratio", 1.2, OURS, ("weed mount",)),
+            ),
+            native=False, variants=BOTH,
+        ),
+        Row(
+            2, f"warm, {what}", "files", "data", "read", {**task, "check": {}},
+            (
+                Requirement("60 % of native", "ratio", 0.6, OURS, (NATIVE,)),
+                Requirement("4x the best peer", "ratio", 4, OURS, PEERS),
+            ),
+            needs=(1,), variants=BOTH,
+        ),
+        Row(
+            3, "warm, stat of the small files, 1 thread", "stats", "data", "stat",
+            {"paths": shape.small_paths, "window_s": window_s},
+            (Requirement("200,000 stat/s", "rate", 200_000, OURS),),
+            needs=(1,),
+        ),
+        Row(
+            4, "warm, an epoch of ImageFolder, DataLoader of 2 workers", "images", "data", "images", {"root": "small"},
+            (Requirement("90 % of native", "ratio", 0.9, OURS, (NATIVE,)),),
+            needs=(1,), variants=BOTH,
+        ),
+    ]  # fmt: skip
+
+
+def _big(shape: Shape, digests: Mapping[str, str], window_s: float) -> list[Row]:
+    task: dict[str, Any] = {"paths": shape.big_paths, "threads": 2, "buffer": 1 << 20, "unit": "MB"}
+    random: dict[str, Any] = {"paths": shape.big_paths, "window_s": window_s, "size": shape.big_bytes - 200_000}
+    what = f"{shape.big} files of {shape.big_bytes // 1_000_000} MB, 2 threads"
+    return [
+        Row(
+            5, f"cold, {what}", "MB", "data", "read", {**task, "check": _checks(digests, "big")},
+            (Requirement("2x the best peer", "ratio", 2, OURS, PEERS),),
+            native=False, variants=BOTH,
+        ),
+        Row(
+            6, f"warm, {what}", "MB", "data", "read", {**task, "check": {}},
+            (
+                Requirement("90 % of native", "ratio", 0.9, OURS, (NATIVE,)),
+                Requirement("without passthrough 2x rclone", "ratio", 2, PLAIN, ("rclone",)),
+            ),
+            needs=(5,), variants=BOTH,
+        ),
+        Row(
+            7, "warm, an epoch of tf.data TFRecord, 2 files at once", "records", "data", "records", {"root": "big"},
+            (Requirement("90 % of native", "ratio", 0.9, OURS, (NATIVE,)),),
+            needs=(5,), variants=BOTH,
+        ),
+        *(
+            Row(
+                number, f"warm, fio random read 4 kB, {jobs} thread{'s' if jobs > 1 else ''}", "reads", "data", "fio",
+                {**random, "jobs": jobs},
+                (Requirement("5x the best peer", "ratio", 5, OURS, PEERS),),
+                needs=(5,), variants=BOTH,
+            )
+            for number, jobs in ((8, 1), (9, 16))
+        ),
+    ]  # fmt: skip
+
+
+def _folders(shape: Shape) -> list[Row]:
+    entries = shape.folders * (shape.per_folder + 1) + 1
+    best = (Requirement("3x the best peer", "ratio", 3, OURS, PEERS),)
+    return [
+        Row(
+            10, f"cold, ls -l of {shape.keys:,} keys", "keys", "keys", "ls",
+            {"root": "keys", "expect": shape.keys}, best, native=False,
+        ),
+        Row(
+            11, f"cold, find over {shape.folders} folders ({entries:,} entries)", "entries", "tree", "find",
+            {"root": "tree", "expect": entries}, best, native=False,
+        ),
+    ]  # fmt: skip
+
+
+def _writes(shape: Shape) -> list[Row]:
+    best = (Requirement("the best peer", "ratio", 1, OURS, PEERS),)
+    until = "until in the store"
+    return [
+        Row(
+            12, f"write one file of {shape.write_bytes / 1e9:g} GB, {until}", "MB", "out", "write",
+            {"root": "one", "count": 1, "each": shape.write_bytes, "threads": 1}, best,
+        ),
+        Row(
+            13, f"write {shape.write_files:,} files of 100 kB, 4 threads, {until}", "files", "out", "write",
+            {"root": "many", "count": shape.write_files, "each": shape.write_each, "threads": 4}, best,
+        ),
+    ]  # fmt: skip
+
+
+MEMORY = Requirement("at most budget + 150 MB", "rss", BUDGET_BYTES + 150_000_000, OURS)
+"""Judged over all rows measured, at the worst repetition."""

@@ -1,0 +1,378 @@
+"""Staged files from the first publish to the last.
+
+What fails is journaled and tried again; what is done is handed to the cache.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import HeadraceError, InternalError, ReadOnlyError
+from headrace.cache.entry import EntryLabel
+from headrace.mount.journal import Journal
+from headrace.mount.moves import Moves
+from headrace.mount.publish import SMALL, read_at, send
+from headrace.mount.staged import StagedFile, Trouble
+from headrace.mount.tree import Made, Tree
+from headrace.mount.work import Task, Workers
+from headrace.store.protocol import ObjectInfo
+
+if TYPE_CHECKING:
+    from headrace.namespace import Location, Namespace
+
+_log = logging.getLogger("headrace.mount")
+_INLINE = 64 << 20
+"""Bytes up to which a file is handed to the cache at once; a larger one takes a checksum of that many bytes."""
+_HURRY_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class StagingOptions:
+    """How a mount writes. `period_s`: a file that stays open is published that often; 0: only on close and fsync.
+
+    `retry_s`, `retry_most_s`: the pause after a first failure, doubled after each, up to the second. `whole`: objects
+    up to that many bytes are fetched when they are opened for writing, larger ones as far as they are touched.
+    """
+
+    period_s: float = 30.0
+    read_only: bool = False
+    retry_s: float = 1.0
+    retry_most_s: float = 60.0
+    whole: int = SMALL
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Something that is not in the bucket yet. `age_s`: since it first failed; `error`: of the last try, for people."""
+
+    path: str
+    bytes: int
+    age_s: float
+    tries: int
+    error: str
+
+
+class Custody:
+    """Keeps staged files until they are objects. Any thread. Used by `Staging` only; see there for what is promised."""
+
+    def __init__(self, folder: str, ns: Namespace, options: StagingOptions) -> None:
+        """Raises CorruptError, OSError: the journal cannot be opened."""
+        from headrace.upload import Uploader
+
+        self.folder = folder
+        self.files = os.path.join(folder, "files")
+        self.ns = ns
+        self.options = options
+        self.tree = Tree()
+        self.journal = Journal(os.path.join(folder, "journal"))
+        self.moves = Moves(ns, self.journal, self.tree, self._pause, self.moved)
+        self.uploader = Uploader()
+        self.workers = Workers(self._due)
+        first = max([0, *self.journal.live, *self.on_disk()]) + 1
+        self.numbers = itertools.count(first)
+        self._ended: deque[tuple[StagedFile, ObjectInfo | None]] = deque()
+        self._busy: set[int] = set()
+        self._hurry = False
+
+    def local(self, number: int) -> str:
+        """The local file of that number.
+
+        In one of 256 folders: a file system that looks for room near a file's folder (ext4) takes ten times as long
+        for a new file once the neighbourhood of a single one is full.
+        """
+        return f"{self.files}/{number % 256:02x}/{number}"
+
+    def on_disk(self) -> list[int]:
+        """The numbers of all local files. Raises OSError."""
+        folders = [f"{self.files}/{name}" for name in os.listdir(self.files)]
+        return [int(name) for folder in folders for name in os.listdir(folder) if name.isdigit()]
+
+    def writable(self, path: str) -> Location:
+        """Where `path` is stored.
+
+        Raises:
+            ReadOnlyError: it may not be written, before any request. NotFoundError: no store is attached there.
+        """
+        place = self.ns.resolve(path)
+        if place.read_only or self.options.read_only:
+            where = "the mount" if self.options.read_only else "what is attached there"
+            raise ReadOnlyError(f"{where} is read-only", path=path)
+        return place
+
+    # publishing
+
+    def publish(self, file: StagedFile, *, sync: bool) -> None:
+        """See `StagedFile.publish`. `sync` False: a publish nobody waits for."""
+        if file.gone or not file.dirty:
+            return
+        try:
+            while True:
+                path = file.path
+                with self.moves.steady(path):
+                    if file.path != path:
+                        continue
+                    with file.lock:
+                        self._publish(file)
+                    return
+        except HeadraceError as error:
+            self._failed(file, error, sync=sync)
+            raise
+
+    def _publish(self, file: StagedFile) -> None:
+        snapshot = None if file.gone else file.begin()
+        if snapshot is None:
+            return
+        try:
+            info = send(file, snapshot, self.writable(file.path), self.uploader)
+        except OSError as error:
+            file.undo(snapshot)
+            raise InternalError(f"the staged file cannot be read: {error.strerror}", path=file.path) from error
+        except BaseException:
+            file.undo(snapshot)
+            raise
+        file.finish(snapshot, info)
+        file.pending = False
+        self.journaled(file)
+        self.ns.remember(file.path, info)
+
+    def journaled(self, file: StagedFile, *, sync: bool = False) -> None:
+        """Write down how it stands with `file`. A full disk is only logged: what is in memory goes on."""
+        trouble = file.trouble
+        try:
+            if sync:
+                os.fsync(file.fd)
+            self.journal.set(file.number, file.record(trouble.error.reason if trouble else ""), sync=sync)
+        except (HeadraceError, OSError) as error:
+            _log.warning("%s: cannot be journaled: %s", file.path, error)
+
+    def _failed(self, file: StagedFile, error: HeadraceError, *, sync: bool) -> None:
+        with file.lock:
+            if file.gone:
+                return
+            before = file.trouble
+            now = time.monotonic()
+            tries = before.tries + 1 if before is not None else 1
+            file.trouble = Trouble(error, before.since if before else now, tries, now + self._pause(tries))
+            first = not file.pending
+            file.pending = True
+            if first or sync:
+                self.journaled(file, sync=True)
+        if first:
+            _log.warning("%s: not published, kept and tried again: %s", file.path, error)
+        self.workers.wake()
+
+    def _pause(self, tries: int) -> float:
+        longest = min(self.options.retry_most_s, self.options.retry_s * 2 ** min(tries - 1, 30))
+        return longest * random.uniform(0.5, 1.0)
+
+    # the end of a staged file
+
+    def released(self, file: StagedFile) -> None:
+        """See `StagedFile.release`."""
+        with self.tree.lock:
+            file.handles -= 1
+            if file.handles > 0:
+                return
+        self.retire(file)
+
+    def retire(self, file: StagedFile) -> None:
+        """Let a file that nobody has open go, once all of it is published."""
+        with suppress(HeadraceError):
+            self.publish(file, sync=False)
+        with file.lock, self.tree.lock:
+            if file.handles > 0 or file.fd < 0 or (not file.gone and (file.dirty or file.trouble is not None)):
+                return
+            info = None if file.gone else file.base
+            self.forget(file)
+        self.dispose(file, info)
+
+    def forget(self, file: StagedFile) -> None:
+        """It is no longer shown nor published: unlinked, replaced, or done. Its lock and the tree's are held."""
+        file.gone = True
+        file.trouble = None
+        self.tree.drop(file.path, file)
+        with suppress(HeadraceError, OSError):
+            self.journal.drop(file.number)
+
+    def dispose(self, file: StagedFile, info: ObjectInfo | None = None) -> None:
+        """Close the local file of a forgotten one, when nobody has it open, and make it the cache entry of `info`."""
+        if file.handles > 0:
+            return
+        if info is not None and info.size > _INLINE:
+            self._ended.append((file, info))
+            self.workers.wake()
+        else:
+            self._dispose(file, info)
+
+    def _dispose(self, file: StagedFile, info: ObjectInfo | None) -> None:
+        size = file.size
+        fd = file.let_go()
+        if fd < 0:
+            return
+        kept = False
+        try:
+            if info is not None and file.complete and info.size == size and info.etag is not None:
+                kept = self._cached(file, fd, info)
+        except (HeadraceError, OSError) as error:
+            _log.info("%s: not kept in the cache: %s", file.path, error)
+        finally:
+            os.close(fd)
+            if not kept:
+                with suppress(OSError):
+                    os.unlink(file.local)
+
+    def _cached(self, file: StagedFile, fd: int, info: ObjectInfo) -> bool:
+        """True when the cache has taken the local file itself."""
+        store, cache = self.ns.resolve(file.path).store, self.ns.fetcher.cache
+        if cache is None or store.local_root is not None or info.size == 0:
+            return False
+        name = cache.name(store.identity, info.key, info.version, info.size)
+        label = EntryLabel(store.identity, info.key, info.version, info.size)
+        if cache.adopt(name, file.local, label):
+            return True
+        if info.size <= SMALL:
+            cache.fill(name, read_at(fd, 0, info.size), label)
+        return False
+
+    def moved(self, old: str, new: str) -> None:
+        """What is staged at and below `old` belongs at `new`, in place of what was there. The tree's lock is held."""
+        displaced = self.tree.get(new)
+        if isinstance(displaced, StagedFile):
+            self.forget(displaced)
+            if displaced.handles == 0:
+                self._ended.append((displaced, None))
+                self.workers.wake()
+        elif displaced is not None:
+            self.tree.drop(new)
+            self.journal.drop(displaced.number)
+        for node in self.tree.move(old, new):
+            if isinstance(node, StagedFile):
+                node.unbase()
+                self.journaled(node)
+            elif node.number:
+                self.note_folder(node)
+
+    def note_folder(self, made: Made) -> None:
+        """Journal a folder that only this mount knows. Raises NoRoomError."""
+        record = {"kind": "made", "path": made.path, "attrs": [made.attrs.mode, made.attrs.uid, made.attrs.gid]}
+        self.journal.set(made.number, record)
+
+    # in the background
+
+    def _due(self) -> Task | float:
+        now = time.monotonic()
+        with suppress(IndexError):
+            return partial(self._dispose, *self._ended.popleft())
+        soonest = now + (min(60.0, self.options.period_s) or 60.0)
+        for move in self.moves.waiting():
+            when = self._hurried(move.retry_at, move.tries, now)
+            if when <= now:
+                return partial(self.moves.retry, move)
+            soonest = min(soonest, when)
+        with self.tree.lock:
+            for file in self.tree.files():
+                if file.number in self._busy:
+                    continue
+                when = self._when(file, now)
+                if when <= now:
+                    self._busy.add(file.number)
+                    return partial(self._work, file)
+                soonest = min(soonest, when)
+        return max(soonest - now, 0.001)
+
+    def _when(self, file: StagedFile, now: float) -> float:
+        """When `file` is to be published next; never before somebody has looked again, at the latest in a period."""
+        if file.trouble is not None:
+            return self._hurried(file.trouble.retry_at, file.trouble.tries, now)
+        period = self.options.period_s
+        if self._hurry and file.dirty:
+            return now
+        if not period or file.handles == 0:
+            return now + 60.0
+        return file.dirty_since + period if file.dirty and file.dirty_since is not None else now + period
+
+    def _hurried(self, retry_at: float, tries: int, now: float) -> float:
+        if not self._hurry:
+            return retry_at
+        return now if tries == 0 else min(retry_at, now + _HURRY_S) if retry_at > now else now
+
+    def _work(self, file: StagedFile) -> None:
+        try:
+            if file.handles == 0:
+                self.retire(file)
+            else:
+                with suppress(HeadraceError):
+                    self.publish(file, sync=False)
+        finally:
+            with self.tree.lock:
+                self._busy.discard(file.number)
+
+    # what is left to do
+
+    def backlog(self) -> list[Pending]:
+        """See `Staging.backlog`."""
+        now = time.monotonic()
+        found: list[Pending] = []
+        for file in self.tree.files():
+            trouble = file.trouble
+            if trouble is not None:
+                found.append(Pending(file.path, file.size, now - trouble.since, trouble.tries, str(trouble.error)))
+        for move in self.moves.waiting():
+            error = f"renaming to {move.new}: {move.error or 'not finished'}"
+            found.append(Pending(move.old, 0, now - move.since, move.tries, error))
+        return found
+
+    def unfinished(self) -> bool:
+        """Whether anything is not published, not moved, or not handed on."""
+        if self._ended or self._busy or self.moves.active:
+            return True
+        return any(file.dirty or file.trouble is not None for file in self.tree.files())
+
+    def drain(self, timeout_s: float) -> bool:
+        """See `Staging.drain`."""
+        deadline = time.monotonic() + timeout_s
+        self._hurry = True
+        try:
+            while self.unfinished():
+                if time.monotonic() >= deadline:
+                    return False
+                self.workers.wake()
+                time.sleep(0.01)
+            return True
+        finally:
+            self._hurry = False
+
+    def close(self) -> None:
+        """Journal what is not published, close everything. No request is made."""
+        self.workers.close(2.0)
+        for file in self.tree.files():
+            with file.lock:
+                if file.dirty:
+                    file.pending = True
+                    self.journaled(file, sync=True)
+                    _close(file.let_go())
+                else:
+                    file.handles = 0
+                    with self.tree.lock:
+                        self.forget(file)
+                    self._dispose(file, None)
+        while self._ended:
+            self._dispose(*self._ended.popleft())
+        self.uploader.close()
+        self.journal.close()
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)
+
+

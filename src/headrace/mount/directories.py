@@ -1,0 +1,183 @@
+"""Open folders: READDIR and READDIRPLUS from the listing, page by page as it comes."""
+
+from __future__ import annotations
+
+import itertools
+import stat
+import time
+from typing import TYPE_CHECKING
+
+from headrace.mount import wire
+from headrace.mount.folders import Folders
+from headrace.mount.inodes import Folder, Known, Node, at, known
+from headrace.mount.listing import Listing
+from headrace.mount.pages import FOLDER, HIDDEN, LINK, Page
+from headrace.mount.shown import Shown
+from headrace.mount.wire import Fopen
+
+if TYPE_CHECKING:
+    from headrace.mount.requests import Request
+
+_PAGE_SHIFT = 32
+_TYPES = {FOLDER: stat.S_IFDIR >> 12, LINK: stat.S_IFLNK >> 12}
+_REGULAR = stat.S_IFREG >> 12
+
+
+class _Open:
+    """One open folder: its listing and, apart from it, the names of our own as they were when it was opened."""
+
+    __slots__ = ("folder", "listing", "names", "own")
+
+    def __init__(self, folder: Folder, listing: Listing, own: list[tuple[bytes, Known]]) -> None:
+        self.folder = folder
+        self.listing = listing
+        self.own = own
+        self.names = frozenset(name for name, _ in own)
+
+
+class Directories:
+    """Any thread. `plus`: whether names come with their attributes."""
+
+    def __init__(self, folders: Folders, attributes: Shown, *, plus: bool) -> None:
+        self._folders = folders
+        self._table = folders.table
+        self._attributes = attributes
+        self._plus = plus
+        self._open: dict[int, _Open] = {}
+        self._numbers = itertools.count(1)
+        self._shown: dict[int, int] = {}
+
+    def open(self, request: Request) -> bytes:
+        """The answer to OPENDIR: begins the listing, where there is no fresh one."""
+        folder = self._table.folder(request.node)
+        before = folder.listing
+        listing = self._folders.listing(folder)
+        overlay = self._folders.overlay
+        if overlay is not None:
+            overlay.enter(folder)
+        with self._table.lock:
+            now = time.monotonic()
+            own = [(name, known(node)) for name, node in folder.own.items() if self._extra(node, listing, now)]
+        number = next(self._numbers)
+        self._open[number] = _Open(folder, listing, own)
+        # The kernel keeps the names it read last; good while the folder has not changed since.
+        same = listing is before and listing.complete and self._shown.get(folder.id) == folder.mtime_ns
+        self._shown[folder.id] = folder.mtime_ns
+        return wire.opened(request.unique, number, Fopen.CACHE_DIR | (Fopen.KEEP_CACHE if same else 0))
+
+    def release(self, request: Request) -> bytes:
+        """RELEASEDIR."""
+        self._open.pop(wire.RELEASE_IN.unpack_from(request.body)[0], None)
+        return wire.reply(request.unique)
+
+    def read(self, request: Request, *, plus: bool = False) -> bytes:
+        """READDIR, READDIRPLUS.
+
+        Raises:
+            WouldBlock: the page is not here yet. HeadraceError: the listing failed.
+        """
+        number, offset, size, _, _, _, _ = wire.READ_IN.unpack_from(request.body)
+        opened = self._open[number]
+        out = bytearray()
+        if offset >> _PAGE_SHIFT == 0:
+            offset = self._first(opened, offset, size, out, plus=plus)
+        while offset >> _PAGE_SHIFT and len(out) < size:
+            index = (offset >> _PAGE_SHIFT) - 1
+            if index >= len(opened.listing.pages) and (out or not opened.listing.wait(index, request)):
+                break
+            after = self._page(opened, index, offset & 0xFFFFFFFF, size, out, plus=plus)
+            if after < 0:
+                break
+            offset = (index + 2) << _PAGE_SHIFT
+        return wire.reply(request.unique, bytes(out))
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def _extra(self, node: Node, listing: Listing, now: float) -> bool:
+        """Names of our own that are shown whatever the listing says."""
+        if node.staged is not None:
+            return True
+        if node.until <= now:
+            return False
+        return node.told >= listing.started or not listing.complete or listing.find(node.name) is not None
+
+    def _first(self, opened: _Open, offset: int, size: int, out: bytearray, *, plus: bool) -> int:
+        """``.``, ``..`` and names of our own; the offset to go on from, 0 when `out` is full."""
+        folder = opened.folder
+        parent = folder.parent or folder
+        special = [(b".", folder.id, _TYPES[FOLDER]), (b"..", parent.id, _TYPES[FOLDER])]
+        for position in range(offset, 2 + len(opened.own)):
+            after = position + 1 if position + 1 < 2 + len(opened.own) else 1 << _PAGE_SHIFT
+            if position < 2:
+                name, number, kind = special[position]
+                item = (wire.no_entry() if plus else b"") + wire.dirent(number, after, kind, name)
+                if len(out) + len(item) > size:
+                    return 0
+            else:
+                name, found = opened.own[position - 2]
+                item = self._item(found, after, plus=plus)
+                if len(out) + len(item) > size:
+                    return 0
+                if plus and self._plus:
+                    with self._table.lock:
+                        if found.id not in self._table.nodes:
+                            continue
+                        self._table.looked_up(found.id)
+            out += item
+        return 1 << _PAGE_SHIFT
+
+    def _item(self, found: Known, after: int, *, plus: bool) -> bytes:
+        entry = wire.dirent(found.id, after, _TYPES.get(found.kind, _REGULAR), found.name)
+        if not plus:
+            return entry
+        if not self._plus:
+            return wire.no_entry() + entry
+        attributes = self._attributes
+        return wire.bare_entry(attributes.of(found), attributes.ttl, attributes.valid(found)) + entry
+
+    def _page(self, opened: _Open, number: int, start: int, size: int, out: bytearray, *, plus: bool) -> int:
+        """Names of one page from `start` on; -1 when `out` is full before the page's end."""
+        page = opened.listing.pages[number]
+        skip, gone = opened.names, opened.folder.gone
+        overlay = self._folders.overlay
+        hidden = overlay is not None and overlay.hides_any
+        path = opened.folder.path if hidden else ""
+        began = opened.listing.started
+        base = (number + 1) << _PAGE_SHIFT
+        count = len(page)
+        for index in range(start, count):
+            kind = page.kinds[index]
+            if kind == HIDDEN:
+                continue
+            name = page.name(index)
+            if (skip and name in skip) or (gone and gone.get(name, -1.0) >= began):
+                continue
+            if hidden and overlay is not None and overlay.hides(path, name):
+                continue
+            after = base | (index + 1) if index + 1 < count else (number + 2) << _PAGE_SHIFT
+            if not self._add(page, index, name, kind, after, size, out, plus=plus):
+                return -1
+        return 0
+
+    def _add(
+        self, page: Page, index: int, name: bytes, kind: int, after: int, size: int, out: bytearray, *, plus: bool
+    ) -> bool:
+        room = 24 + (len(name) + 7 & ~7) + (128 if plus else 0)
+        if len(out) + room > size:
+            return False
+        if not plus or not self._plus:
+            out += (wire.no_entry() if plus else b"") + wire.dirent(
+                page.node(index), after, _TYPES.get(kind, _REGULAR), name
+            )
+            return True
+        with self._table.lock:
+            shown = self._table.show(page, index)
+        node = self._table.nodes.get(shown)
+        found = known(node) if node is not None else at(page, index, shown)
+        attributes = self._attributes
+        left = max(page.folder.listing.until - time.monotonic(), 0.0) if page.folder.listing is not None else 0.0
+        out += wire.bare_entry(attributes.of(found), left, attributes.valid(found))
+        out += wire.dirent(shown, after, _TYPES.get(kind, _REGULAR), name)
+        return True
+

@@ -1,0 +1,229 @@
+"""The operations that only read: each a few lines over the parts that do the work. Writing is in `writing`."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import ChangedError, HeadraceError, NotFoundError
+from headrace.fetch import Read
+from headrace.mount import stats, wire
+from headrace.mount.directories import Directories
+from headrace.mount.folders import Folders
+from headrace.mount.inodes import Known, Table
+from headrace.mount.pages import FOLDER, LINK
+from headrace.mount.reading import Reading
+from headrace.mount.requests import Answer
+from headrace.mount.session import Handler
+from headrace.mount.shown import Shown
+from headrace.mount.waiting import fetch
+from headrace.mount.wire import Attr, Fopen, Op
+
+if TYPE_CHECKING:
+    from headrace.fetch import Fetcher
+    from headrace.mount.details import Details
+    from headrace.mount.requests import Request
+    from headrace.mount.stats import Stats
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
+_TRIES = 8
+_PETABYTE_BLOCKS = 1 << 38
+
+
+class FileSystem:
+    """The read-only operations. Any thread; raises what `session` makes an errno of."""
+
+    def __init__(
+        self,
+        table: Table,
+        folders: Folders,
+        attributes: Shown,
+        directories: Directories,
+        reading: Reading,
+        fetcher: Fetcher,
+        told: Stats,
+        details: Details | None,
+    ) -> None:
+        self.table = table
+        self.folders = folders
+        self.attributes = attributes
+        self.directories = directories
+        self.reading = reading
+        self._fetcher = fetcher
+        self._stats = told
+        self._details = details
+        self._virtual: dict[int, bytes] = {}
+        self._numbers = itertools.count(1 << 62)
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Operations by opcode."""
+        return {
+            Op.LOOKUP: self.lookup,
+            Op.FORGET: self.forget,
+            Op.BATCH_FORGET: self.forget_many,
+            Op.GETATTR: self.getattr,
+            Op.READLINK: self.readlink,
+            Op.OPEN: self.open,
+            Op.READ: self.read,
+            Op.RELEASE: self.release,
+            Op.OPENDIR: self.directories.open,
+            Op.READDIR: self.directories.read,
+            Op.READDIRPLUS: lambda request: self.directories.read(request, plus=True),
+            Op.RELEASEDIR: self.directories.release,
+            Op.FSYNCDIR: lambda request: wire.reply(request.unique),
+            Op.STATFS: self.statfs,
+            Op.GETXATTR: _no_attributes,
+            Op.SETXATTR: _no_attributes,
+            Op.LISTXATTR: _no_attributes,
+            Op.REMOVEXATTR: _no_attributes,
+        }
+
+    def lookup(self, request: Request) -> Answer:
+        """LOOKUP."""
+        name = wire.name_of(request.body)
+        if request.node <= stats.FOLDER_NODE and (request.node == stats.FOLDER_NODE or name == stats.FOLDER):
+            return self._lookup_virtual(request, name)
+        if len(name) > 255:
+            raise OSError(errno.ENAMETOOLONG, "name too long")
+        folder = self.table.folder(request.node)
+        for _ in range(_TRIES):
+            found, valid = self.folders.lookup(folder, name, request)
+            if found is None:
+                return wire.absent(request.unique, valid)
+            if self._details is not None:
+                found = self._details.added(found, request)
+            with self.table.lock:
+                if found.node is None and found.id >> 12 not in self.table.pages:
+                    continue  # its page went while we looked: a new listing is there
+                self.table.looked_up(found.id)
+            return wire.entry(request.unique, self.attributes.of(found), valid, self.attributes.valid(found))
+        raise OSError(errno.ESTALE, "the name keeps changing")
+
+    def forget(self, request: Request) -> Answer:
+        """FORGET, which has no answer."""
+        (times,) = wire.FORGET_IN.unpack_from(request.body)
+        self._forget(request.node, times)
+
+    def forget_many(self, request: Request) -> Answer:
+        """BATCH_FORGET, which has no answer."""
+        for node, times in wire.forgotten(request.body):
+            self._forget(node, times)
+
+    def getattr(self, request: Request) -> Answer:
+        """GETATTR."""
+        node = request.node
+        if node <= stats.FOLDER_NODE + len(stats.NODES):
+            if node == wire.ROOT:
+                return wire.attributes(request.unique, self.attributes.folder(self.table.root), self.attributes.ttl)
+            return wire.attributes(request.unique, self._virtual_attr(node), 1.0)
+        found = self.table.get(node)
+        return wire.attributes(request.unique, self.attributes.of(found), self.attributes.valid(found))
+
+    def readlink(self, request: Request) -> Answer:
+        """READLINK: the object's content is the target."""
+        found = self.table.get(request.node)
+        if found.kind != LINK or found.folder.place is None:
+            raise OSError(errno.EINVAL, "not a link")
+        request.must_wait()
+        info = found.info
+        blob = fetch(self._fetcher, Read(found.folder.place.store, info.key, info.size, info.version), request)
+        return wire.reply(request.unique, bytes(blob.data))
+
+    def open(self, request: Request) -> Answer:
+        """OPEN for reading."""
+        answer = self.reading.reopen(request.unique, request.node)
+        if answer is not None:
+            return answer
+        if request.node in stats.NODES:
+            number = next(self._numbers)
+            self._virtual[number] = self._stats.content(request.node)
+            return wire.opened(request.unique, number, Fopen.DIRECT_IO | Fopen.NOFLUSH)
+        found = self.table.get(request.node)
+        if found.kind == FOLDER:
+            raise OSError(errno.EISDIR, "a folder")
+        return self.open_to_read(found, request)
+
+    def open_to_read(self, found: Known, request: Request) -> Answer:
+        """Open one object version; where it is gone, the kernel looks the name up again and comes back."""
+
+        def failed(error: HeadraceError) -> Exception:
+            if not isinstance(error, (ChangedError, NotFoundError)):
+                return error
+            self.distrust(found)
+            return OSError(errno.ESTALE, str(error))
+
+        try:
+            return self.reading.open(found, request, failed)
+        except HeadraceError as error:
+            raise failed(error) from error
+
+    def distrust(self, found: Known) -> None:
+        """What was known of a name is no longer so."""
+        with self.table.lock:
+            if found.folder.listing is not None:
+                found.folder.listing.until = 0.0
+            own = found.folder.own.get(found.name)
+            if own is not None and own.staged is None:
+                own.until = 0.0
+
+    def read(self, request: Request) -> Answer:
+        """READ."""
+        try:
+            return self.reading.read(request)
+        except KeyError:
+            number, start, count, *_ = wire.READ_IN.unpack_from(request.body)
+            if number not in self._virtual:
+                raise OSError(errno.EBADF, "unknown handle") from None
+            return wire.reply(request.unique, self._virtual[number][start : start + count])
+        except ChangedError:
+            self.distrust(self.table.get(request.node))
+            raise
+
+    def release(self, request: Request) -> Answer:
+        """RELEASE."""
+        try:
+            self.reading.release(request)
+        except KeyError:
+            self._virtual.pop(wire.RELEASE_IN.unpack_from(request.body)[0], None)
+        return wire.reply(request.unique)
+
+    def statfs(self, request: Request) -> Answer:
+        """STATFS: a bucket has no size; a petabyte is shown."""
+        return wire.statfs(request.unique, blocks=_PETABYTE_BLOCKS, free=_PETABYTE_BLOCKS, files=_PETABYTE_BLOCKS)
+
+    @property
+    def open_count(self) -> int:
+        """Open files and folders."""
+        return self.reading.open_count + len(self.directories) + len(self._virtual)
+
+    def _forget(self, node: int, times: int) -> None:
+        with self.table.lock:
+            self.table.forget(node, times)
+            forgotten = node not in self.table.nodes and node >> 12 not in self.table.pages
+        if forgotten:
+            self.reading.backings.drop(node)
+
+    def _lookup_virtual(self, request: Request, name: bytes) -> Answer:
+        node = stats.FOLDER_NODE if request.node == wire.ROOT else stats.IDS.get(name)
+        if node is None:
+            return wire.absent(request.unique, 1.0)
+        return wire.entry(request.unique, self._virtual_attr(node), self.attributes.ttl, 1.0)
+
+    def _virtual_attr(self, node: int) -> Attr:
+        attributes = self.attributes
+        if node == stats.FOLDER_NODE:
+            return Attr(node, 4096, self.table.born_ns, stat.S_IFDIR | 0o555, 2, attributes.uid, attributes.gid)
+        return Attr(node, 0, self.table.born_ns, stat.S_IFREG | 0o444, 1, attributes.uid, attributes.gid)
+
+
+def wants_to_write(flags: int) -> bool:
+    """Whether an OPEN's flags ask for more than reading."""
+    return bool(flags & _WRITES)
+
+
+def _no_attributes(request: Request) -> Answer:
+    return wire.failure(request.unique, errno.ENOTSUP)

@@ -1,0 +1,246 @@
+"""Names: what is in a folder, by listing it once a `ttl`, and by asking for one name where that is quicker."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.base.errors import NotFoundError
+from headrace.base.metrics import Metrics
+from headrace.mount.inodes import Folder, Known, Node, Place, Table, at, known
+from headrace.mount.listing import Listing, release
+from headrace.mount.pages import FILE, FOLDER, LINK, LINK_SUFFIX, showable
+from headrace.mount.requests import Request, Waiters
+from headrace.namespace import Namespace
+from headrace.namespace.paths import as_prefix
+from headrace.store.protocol import ObjectInfo
+
+if TYPE_CHECKING:
+    from headrace.mount.options import MountOptions
+
+_log = logging.getLogger("headrace.mount")
+
+
+class Overlay(Protocol):
+    """What a mount shows beside the bucket: files being written, folders kept, names that are gone."""
+
+    @property
+    def hides_any(self) -> bool: ...
+    def hides(self, folder: str, name: bytes) -> bool: ...
+    def find(self, folder: Folder, name: bytes) -> Node | None: ...
+    def enter(self, folder: Folder) -> None: ...
+    def settle(self, node: Node) -> None: ...
+
+
+class Folders:
+    """Looks names up and lists folders. Any thread.
+
+    Args:
+        head: asks a store for one object: size and version.
+        deadline: seconds that a listing may let a reader wait.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        namespace: Namespace,
+        options: MountOptions,
+        waiters: Waiters,
+        metrics: Metrics,
+        *,
+        head: Callable[[Place, str], ObjectInfo],
+        deadline: float,
+    ) -> None:
+        self.table = table
+        self._namespace = namespace
+        self._ttl = options.ttl
+        self._most_keys = options.keys
+        self._waiters = waiters
+        self._metrics = metrics
+        self._head = head
+        self._deadline = deadline
+        self.overlay: Overlay | None = None
+        """What is being written, where the mount may write. Set before the first request."""
+
+    def lookup(self, folder: Folder, name: bytes, request: Request) -> tuple[Known | None, float]:
+        """What a name is, and for how many seconds that holds; None: there is no such name.
+
+        Raises:
+            WouldBlock. HeadraceError: the store cannot be asked.
+        """
+        found = self._at_hand(folder, name)
+        if found is None:
+            request.must_wait()
+            self._metrics.add("mount.lookups_asked")
+            listing = self.listing(folder)
+            listing.wait(0, request)
+            found = self._at_hand(folder, name) or self._ask(folder, name)
+        if self.overlay is None:
+            return found
+        if self.overlay.hides_any and self.overlay.hides(folder.path, name):
+            return None, 0.0
+        if found[0] is None:
+            node = self.overlay.find(folder, name)
+            if node is not None:
+                return known(node), self._ttl
+        return found
+
+    def listing(self, folder: Folder) -> Listing:
+        """The folder's listing, begun now unless there is a fresh one."""
+        place = self.place(folder)
+        with self.table.lock:
+            before = folder.listing
+            if before is not None and before.error is None and (before.fresh or not before.ended):
+                before.used = time.monotonic()
+                return before
+            listing = Listing(folder, self._ttl, self._deadline)
+            folder.listing = listing
+            self._trim(folder)
+        self._metrics.add("mount.listings")
+        self._waiters.add(lambda: listing.run(self.table, place, before))
+        return listing
+
+    def place(self, folder: Folder) -> Place | None:
+        """Where the folder's keys are; None: nowhere, it only leads to attachments.
+
+        Raises:
+            HeadraceError: its store cannot be opened.
+        """
+        if folder.attached is None:
+            folder.place, attached = self._locate(folder)
+            folder.attached = attached
+        return folder.place
+
+    def is_attached(self, folder: Folder, name: bytes) -> bool:
+        """Whether a name in `folder` is, or leads to, an attachment: it can be neither written nor removed."""
+        self.place(folder)
+        return name.decode("utf-8", "surrogateescape") in (folder.attached or ())
+
+    def refresh(self) -> list[Folder]:
+        """Trust nothing that was seen before now; the folders concerned."""
+        self._namespace.refresh()
+        with self.table.lock:
+            folders = list(self.table.folders.values())
+            for node in self.table.nodes.values():
+                node.until = 0.0
+            for folder in folders:
+                if folder.listing is not None:
+                    folder.listing.until = 0.0
+        return folders
+
+    def single(self, folder: Folder, name: bytes, kind: int, info: ObjectInfo | None) -> Known:
+        """Note what was just learned of one name, under the id it has if it is still the same version."""
+        with self.table.lock:
+            node = folder.own.get(name)
+            if node is not None and node.staged is not None:
+                return known(node)
+            if node is None or not _same(node, kind, info):
+                node = self.table.add(folder, name, kind)
+            if info is not None:
+                node.tells(info, self._ttl)
+            node.trust(self._ttl)
+            return known(node)
+
+    def _at_hand(self, folder: Folder, name: bytes) -> tuple[Known | None, float] | None:
+        """What is known without asking; None: too little."""
+        now = time.monotonic()
+        own = folder.own.get(name)
+        if own is not None and own.staged is not None and self.overlay is not None:
+            self.overlay.settle(own)
+        if own is not None and (own.staged is not None or own.until > now):
+            return known(own), min(max(own.until - now, 0.0), self._ttl) if own.staged is None else self._ttl
+        listing = folder.listing
+        if listing is None or listing.until <= now:
+            return None
+        gone = folder.gone.get(name)
+        if gone is not None and gone >= listing.started:
+            return None, listing.until - now
+        with self.table.lock:
+            found = listing.find(name)
+            if found is not None:
+                page, index = found
+                fresh = at(page, index, self.table.node_of(page, index))
+                if own is not None and _same(own, fresh.kind, fresh.info if fresh.kind != FOLDER else None):
+                    own.until = listing.until
+                    return known(own), listing.until - now
+                if own is not None:
+                    del folder.own[name]
+                return fresh, listing.until - now
+        if listing.complete:
+            if own is not None:
+                folder.own.pop(name, None)
+            return None, listing.until - now
+        return None
+
+    def _ask(self, folder: Folder, name: bytes) -> tuple[Known | None, float]:
+        text = name.decode("utf-8", "surrogateescape")
+        place = folder.place
+        if place is None or not showable(text):
+            return None, self._ttl
+        self._metrics.add("mount.heads")
+        key = place.prefix + text
+        if any(place.store.list(key + "/")):
+            return self.single(folder, name, FOLDER, None), self._ttl
+        for kind, suffix in ((FILE, ""), (LINK, LINK_SUFFIX)):
+            try:
+                return self.single(folder, name, kind, self._head(place, key + suffix)), self._ttl
+            except NotFoundError:
+                continue
+        folder.own.pop(name, None)
+        return None, self._ttl
+
+    def _locate(self, folder: Folder) -> tuple[Place | None, frozenset[str]]:
+        path = folder.path
+        if not path.startswith("/"):
+            return self._place_below(folder, path), frozenset()
+        below = path.rstrip("/") + "/"
+        points = [mount.path for mount in self._namespace.mounts()]
+        attached = frozenset(
+            point[len(below) :].partition("/")[0] for point in points if point.startswith(below) and point != below
+        )
+        if path in points or folder.parent is None:
+            return self._resolve(path), attached
+        return self._place_below(folder, path), attached
+
+    def _place_below(self, folder: Folder, path: str) -> Place | None:
+        if folder.parent is None:
+            return self._resolve(path)
+        above = self.place(folder.parent)
+        if above is None:
+            return self._resolve(path)
+        return above._replace(prefix=f"{above.prefix}{folder.name.decode('utf-8', 'surrogateescape')}/")
+
+    def _resolve(self, path: str) -> Place | None:
+        try:
+            location = self._namespace.resolve(path)
+        except NotFoundError:
+            return None
+        return Place(location.store, as_prefix(location.key), location.read_only)
+
+    def _trim(self, keep: Folder) -> None:
+        """Forget the listings longest unused while there are too many names. Under the lock."""
+        if self.table.size() <= self._most_keys:
+            return
+        held = [
+            (folder.listing.used, folder)
+            for folder in self.table.folders.values()
+            if folder is not keep and folder.listing is not None and folder.listing.ended
+        ]
+        for _, folder in sorted(held, key=lambda pair: pair[0]):
+            if folder.listing is not None:
+                release(self.table, folder.listing)
+                folder.listing = None
+            if self.table.size() <= self._most_keys * 3 // 4:
+                return
+
+
+def _same(node: Node, kind: int, info: ObjectInfo | None) -> bool:
+    if node.kind != kind:
+        return False
+    if info is None:
+        return True
+    if info.etag is not None and node.etag is not None:
+        return info.etag == node.etag and info.size == node.size
+    return info.size == node.size and info.mtime_us == node.mtime_us

@@ -1,0 +1,287 @@
+"""One mount, from its parts: put together, served until it is unmounted or told to end, taken apart in order."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import HeadraceError, InputError, NotFoundError
+from headrace.mount import kernel, live, wire
+from headrace.mount.backing import Backings
+from headrace.mount.details import Details
+from headrace.mount.directories import Directories
+from headrace.mount.filesystem import FileSystem
+from headrace.mount.folders import Folders
+from headrace.mount.inodes import Place, Table
+from headrace.mount.prefetch import Prefetcher
+from headrace.mount.reading import Reading
+from headrace.mount.session import Handler, Session
+from headrace.mount.shown import Shown
+from headrace.mount.staging import Staging, StagingOptions
+from headrace.mount.stats import Stats
+from headrace.mount.writing import Writing
+
+if TYPE_CHECKING:
+    from headrace.base.settings import Settings
+    from headrace.mount.options import MountOptions
+    from headrace.namespace import Namespace
+    from headrace.store.protocol import ObjectInfo
+
+_log = logging.getLogger("headrace.mount")
+_SWEEP_S = 10.0
+_TICK_S = 0.25
+_READAHEAD_KIB = 1024
+_SETTLE_S = 5.0
+
+
+class Mounted:
+    """A mount that serves. Make one with `Mounted.open`; then `wait`, and `close`.
+
+    Any thread may call `close` and `refresh`; the others belong to whoever opened it.
+    """
+
+    def __init__(self, settings: Settings, namespace: Namespace, path: str, point: str, options: MountOptions) -> None:
+        self.point = point
+        self.path = path.rstrip("/") or "/"
+        if not options.read_only and not _may_be_written(namespace, self.path):
+            options = dataclasses.replace(options, read_only=True)
+        self.options = options
+        self._settings = settings
+        self._namespace = namespace
+        self._fetcher = namespace.fetcher
+        self.metrics = self._fetcher.metrics
+        self._staging: Staging | None = None
+        self._writing: Writing | None = None
+        self.staging_folder = ""
+        self._ending = threading.Event()
+        self._closed = threading.Lock()
+        self._note = ""
+        self._prefetcher: Prefetcher | None = None
+
+    @staticmethod
+    def open(settings: Settings, namespace: Namespace, path: str, mountpoint: str, options: MountOptions) -> Mounted:
+        """Mount `path` of the namespace (or a URL) at `mountpoint`; returns once it answers.
+
+        Raises:
+            NotFoundError: no such folder in the namespace, or here. InputError: the mount point is taken or not empty.
+            UnsupportedError: no FUSE here. DeniedError: not allowed. TryAgainError: the store cannot be reached.
+        """
+        kernel.clear_leftover(os.path.realpath(mountpoint))
+        point = kernel.check_point(mountpoint)
+        _check_folder(namespace, path)
+        mounted = Mounted(settings, namespace, path, point, options)
+        try:
+            mounted._start()
+        except BaseException:
+            mounted._release()
+            raise
+        return mounted
+
+    @property
+    def passthrough(self) -> bool:
+        """Whether the kernel reads cached files by itself."""
+        return self.reading.backings.enabled
+
+    def wait(self) -> None:
+        """Until it is unmounted, or `end` is called."""
+        swept, moving = time.monotonic(), False
+        while not self._ending.wait(_TICK_S):
+            if self._session.ended.is_set():
+                return
+            if time.monotonic() - swept > _SWEEP_S:
+                swept = time.monotonic()
+                self.reading.backings.sweep()
+                self._session.expire(self._settings.fetch.deadline + _SWEEP_S)
+            # A rename that was finished in the background: what was listed meanwhile is of two minds.
+            before, moving = moving, self._staging is not None and self._staging.hides_any
+            if before and not moving:
+                self.refresh()
+
+    def end(self) -> None:
+        """Let `wait` return. Safe in a signal handler."""
+        self._ending.set()
+
+    def refresh(self) -> None:
+        """Look at the stores anew: every name, listing and attribute is asked for again when next used."""
+        folders = self.folders.refresh()
+        if self._session.agreed.epochs and self._session.notify(wire.inc_epoch()):
+            return
+        for folder in folders:
+            self._session.notify(wire.inval_inode(folder.id))
+            if folder.parent is not None:
+                self._session.notify(wire.inval_entry(folder.parent.id, folder.name))
+            if folder.listing is not None:
+                for page in folder.listing.pages:
+                    for index, count in enumerate(page.counts):
+                        if count:
+                            self._session.notify(wire.inval_entry(folder.id, page.name(index)))
+
+    def close(self) -> bool:
+        """Unmount, publish what is not published yet, stop. Idempotent. False when something is left for later."""
+        if not self._closed.acquire(blocking=False):
+            return True
+        self._ending.set()
+        if not self._session.ended.is_set():
+            with suppress(HeadraceError):
+                kernel.unmount(self.point, lazy=True)
+            self._session.ended.wait(1.0 if self.open_count == 0 else _SETTLE_S)
+        done = self._staging is None or self._staging.drain(self.options.drain)
+        if not done:
+            _log.warning("%s: not all is published; the next mount there goes on with it", self.point)
+        self._session.close()
+        self.reading.close()
+        self._release()
+        with suppress(OSError):
+            os.unlink(self._note)
+        return done
+
+    @property
+    def open_count(self) -> int:
+        """Open files and folders."""
+        return self.filesystem.open_count + (len(self._writing) if self._writing is not None else 0)
+
+    def _release(self) -> None:
+        if self._staging is not None:
+            self._staging.close()
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+        self._fetcher.close()
+        self._namespace.close()
+
+    def _start(self) -> None:
+        options = self.options
+        fetcher = self._fetcher
+        cache = fetcher.cache
+        if not options.read_only:
+            self._staging = self._open_staging()
+        fd = kernel.mount(
+            self.point, source=options.source, read_only=options.read_only, allow_other=options.allow_other
+        )
+        wanted = options.passthrough and os.geteuid() == 0
+        depth = kernel.stack_depth(self._settings.cache.dir) if wanted else 0
+        self._session = session = Session(fd, readers=options.threads, depth=depth, metrics=self.metrics)
+        try:
+            agreed = session.greet()
+            table = Table(self.path)
+            self.folders = Folders(
+                table, self._namespace, options, session.waiters, self.metrics,
+                head=self._head, deadline=self._settings.fetch.deadline,
+            )  # fmt: skip
+            backings = Backings(fd if agreed.passthrough else -1)
+            prefetcher = Prefetcher(fetcher, cache, self.folders) if cache is not None and options.prefetch else None
+            self._prefetcher = prefetcher
+            self.reading = Reading(fetcher, backings, prefetcher, self.metrics)
+            attributes = Shown(table, options)
+            directories = Directories(self.folders, attributes, plus=options.metadata == "listing")
+            self.filesystem = FileSystem(
+                table, self.folders, attributes, directories, self.reading, fetcher, self._stats(table),
+                Details(table, options.ttl) if options.metadata == "full" else None,
+            )  # fmt: skip
+            session.serve(self._handlers())
+            self._check_answers()
+            kernel.set_readahead(self.point, _READAHEAD_KIB)
+            self._note = live.note(self._settings, self._live())
+        except BaseException:
+            with suppress(HeadraceError):
+                kernel.unmount(self.point, lazy=True)
+            session.close()
+            raise
+
+    def _open_staging(self) -> Staging:
+        digest = hashlib.blake2b(self.point.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        beside = os.path.dirname(os.path.abspath(self._settings.cache.dir))
+        base = self.options.staging or os.path.join(beside, "staging")
+        self.staging_folder = os.path.join(base, digest)
+        staging = Staging(self.staging_folder, self._namespace, StagingOptions(period_s=self.options.publish))
+        try:
+            recovered = staging.recover()
+        except BaseException:
+            staging.close()
+            raise
+        if recovered.pending or recovered.renames or recovered.left:
+            _log.warning("%s: taken up from an earlier mount: %s", self.point, recovered)
+        return staging
+
+    def _handlers(self) -> Mapping[int, Handler]:
+        if self._staging is None:
+            return self.filesystem.handlers()
+        self._writing = Writing(
+            self.filesystem, self._staging, self.options.ttl,
+            lambda node: self._session.notify(wire.inval_inode(node, 0, 0)),
+        )  # fmt: skip
+        self.folders.overlay = self._writing
+        return self._writing.handlers()
+
+    def _head(self, place: Place, key: str) -> ObjectInfo:
+        return self._fetcher.head(place.store, key)
+
+    def _check_answers(self) -> None:
+        try:
+            os.stat(self.point)
+            os.statvfs(self.point)
+        except OSError as error:
+            raise HeadraceError(f"the mount does not answer: {error.strerror}", path=self.point) from error
+
+    def _live(self) -> live.Live:
+        return live.Live(
+            self.point, self.path, os.getpid(), time.time(), self.options.read_only, self.passthrough,
+            self.staging_folder,
+        )  # fmt: skip
+
+    def _stats(self, table: Table) -> Stats:
+        about = {
+            "mountpoint": self.point, "path": self.path, "pid": os.getpid(), "read_only": self.options.read_only,
+            "ttl_seconds": self.options.ttl,
+        }  # fmt: skip
+        gauges = {
+            "open_files": lambda: self.open_count,
+            "open_by_kernel": lambda: self.reading.backings.open_count,
+            "backing_ids": lambda: len(self.reading.backings),
+            "streams": lambda: len(self.reading.streams),
+            "stream_bytes": lambda: self.reading.streams.budget.used,
+            "prefetch_under_way": lambda: len(self._prefetcher) if self._prefetcher is not None else 0,
+            "waiting_requests": lambda: self._session.waiting,
+            "names": table.size,
+            "nodes": lambda: len(table.nodes),
+            "folders": lambda: len(table.folders),
+            "passthrough": lambda: self.passthrough,
+        }
+        return Stats(self.metrics, about, gauges, self._pending)
+
+    def _pending(self) -> list[dict[str, object]]:
+        if self._staging is None:
+            return []
+        return [
+            {"path": each.path, "bytes": each.bytes, "age": each.age_s, "tries": each.tries, "error": each.error}
+            for each in self._staging.backlog()
+        ]
+
+
+def _check_folder(namespace: Namespace, path: str) -> None:
+    """Raises NotFoundError, InputError: not a folder of the namespace; any store error."""
+    try:
+        entry = namespace.stat(path.rstrip("/") or "/")
+    except NotFoundError:
+        if path.rstrip("/") == "":
+            raise NotFoundError("nothing is attached", path="/", hint="headrace attach PATH URL") from None
+        raise
+    if entry.is_file:
+        raise InputError("is a file", path=path, hint="mount a folder")
+
+
+def _may_be_written(namespace: Namespace, path: str) -> bool:
+    """Whether anything at or below `path` is attached for writing."""
+    try:
+        if not namespace.resolve(path).read_only:
+            return True
+    except NotFoundError:
+        pass
+    below = path.rstrip("/") + "/"
+    return any(mount.path.startswith(below) and not mount.read_only for mount in namespace.mounts())

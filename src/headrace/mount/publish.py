@@ -1,0 +1,118 @@
+"""A staged file becomes an object: in one request while it is small, by parts when it is large, and where its start is
+that of the published object still, by copying that start inside the store and sending only the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+import time
+from typing import TYPE_CHECKING, Final
+
+from headrace.base.errors import ChangedError, NotFoundError
+from headrace.mount.staged import Snapshot, StagedFile
+from headrace.store.protocol import ObjectInfo
+
+if TYPE_CHECKING:
+    from headrace.namespace import Location
+    from headrace.upload import Uploader
+
+SMALL: Final = 16 << 20
+"""Bytes up to which a file goes in one request."""
+COPY_FROM: Final = 8 << 20
+"""Bytes the same as in the object from which on copying them there is cheaper than sending them."""
+
+
+def send(file: StagedFile, snapshot: Snapshot, place: Location, uploader: Uploader) -> ObjectInfo:
+    """Publish what `snapshot` names; `file.lock` is held. Returns what the object is now.
+
+    Raises:
+        HeadraceError: nothing was published, or, where the answer was lost, perhaps all of it. OSError: the disk fails.
+    """
+    store, key = place.store, place.key
+    metadata = _metadata(file, place)
+    if not snapshot.data and snapshot.base is not None:
+        if metadata is None:
+            return snapshot.base
+        store.copy(key, key, metadata=metadata)
+        return store.head(key)
+    if snapshot.size <= SMALL:
+        file.ensure(0, snapshot.size)
+        return _stamped(store.put(key, read_at(file.fd, 0, snapshot.size), metadata=metadata))
+    base = _copyable(snapshot, place, metadata)
+    if base is not None:
+        try:
+            return _stamped(_append(file, snapshot, place, base, metadata, uploader))
+        except (ChangedError, NotFoundError):
+            pass  # somebody else wrote the object: all of it, then
+    file.ensure(0, snapshot.size)
+    # Growing: what others write meanwhile makes the file dirty again, and must not keep this one from ending.
+    return _stamped(uploader.put_file(store, key, file.fd, snapshot.size, metadata, growing=True))
+
+
+def _copyable(snapshot: Snapshot, place: Location, metadata: dict[str, str] | None) -> ObjectInfo | None:
+    """What of the published object can be copied: its beginning, as far as it is the file's; None: too little."""
+    base, same = snapshot.base, snapshot.same
+    seen = place.store.capabilities
+    if base is None or same < COPY_FROM or seen.copied_parts is False or seen.parts is False:
+        return None
+    if same == base.size:
+        return base
+    return base._replace(size=same) if base.etag is not None and metadata is not None else None
+
+
+def _append(
+    file: StagedFile,
+    snapshot: Snapshot,
+    place: Location,
+    base: ObjectInfo,
+    metadata: dict[str, str] | None,
+    uploader: Uploader,
+) -> ObjectInfo:
+    store = place.store
+    known = store.capabilities.copied_parts is True
+    file.ensure(base.size if known else 0, snapshot.size)  # not known: perhaps everything is sent after all
+    info = uploader.append(store, place.key, base, file.fd, snapshot.size, metadata, growing=True)
+    if not known and store.capabilities.copied_parts is None:
+        store.record(dataclasses.replace(store.capabilities, copied_parts=True))
+    return info
+
+
+def read_at(fd: int, start: int, stop: int) -> bytes:
+    """Bytes [start, stop) of a file, zeros where it has become shorter. Not mapped: cut meanwhile, it would kill us."""
+    data = os.pread(fd, stop - start, start)
+    if len(data) == stop - start:
+        return data
+    pieces = [data]
+    done = len(data)
+    while done < stop - start:
+        data = os.pread(fd, stop - start - done, start + done)
+        pieces.append(data or bytes(stop - start - done))
+        done += len(pieces[-1])
+    return b"".join(pieces)
+
+
+def _metadata(file: StagedFile, place: Location) -> dict[str, str] | None:
+    """None where the store keeps none. An object that was there before keeps what others have put on it."""
+    if place.store.capabilities.metadata is False:
+        return None
+    if file.kept is None:
+        try:
+            file.kept = place.store.describe(place.key).metadata
+        except NotFoundError:
+            file.kept = {}
+    return file.metadata()
+
+
+def _stamped(info: ObjectInfo) -> ObjectInfo:
+    """Some stores do not tell the time of a write."""
+    return info if info.mtime_us else info._replace(mtime_us=time.time_ns() // 1000)
+
+
+def folder_metadata(file_metadata: dict[str, str]) -> dict[str, str]:
+    """The same, with the type of a folder where the mode has none."""
+    mode = file_metadata.get("mode")
+    if mode is not None and not stat.S_ISDIR(int(mode)):
+        file_metadata["mode"] = str(stat.S_IFDIR | stat.S_IMODE(int(mode)))
+    return file_metadata

@@ -1,0 +1,137 @@
+"""A request of the kernel's, and the threads for those that must wait."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+_log = logging.getLogger("headrace.mount")
+_IDLE_S = 30.0
+
+
+Answer = bytes | tuple[bytes | memoryview, ...] | None
+"""A complete answer; or its header and its bytes in pieces; or none: there is none (FORGET), or it comes later."""
+
+
+class Answers(Protocol):
+    """What a request needs of the session."""
+
+    def hold(self, request: Request) -> None: ...
+    def answer(self, request: Request, result: Answer | Exception) -> bool: ...
+
+
+class WouldBlock(Exception):  # noqa: N818
+    """Raised by an operation that may not wait and would have to: it is begun anew on a thread that may."""
+
+
+class Request:
+    """One request. `body` is good until the operation returns. `may_wait`: on a thread of its own.
+
+    `interrupted`: whoever asked has been told to stop waiting; an operation that waits looks at it now and then.
+    """
+
+    __slots__ = (
+        "_cancel", "_session", "began", "body", "gid", "interrupted", "may_wait", "node", "op", "pid", "uid", "unique",
+    )  # fmt: skip
+
+    def __init__(self, session: Answers) -> None:
+        self._session = session
+        self._cancel: Callable[[], None] | None = None
+        self.began = 0.0
+        self.op = self.unique = self.node = self.uid = self.gid = self.pid = 0
+        self.body = memoryview(b"")
+        self.may_wait = False
+        self.interrupted = False
+
+    def deferred(self, cancel: Callable[[], None]) -> Request:
+        """A copy to be answered later, by `finish` or `fail`; the operation returns None now.
+
+        `cancel`: called when who asked is told to stop waiting; then it is answered EINTR, and once only.
+        """
+        copy = self.waiting()
+        copy._cancel = cancel
+        self._session.hold(copy)
+        return copy
+
+    def finish(self, answer: Answer) -> bool:
+        """Answer a deferred request. Any thread. False: it has been answered already."""
+        return self._session.answer(self, answer)
+
+    def fail(self, error: Exception) -> bool:
+        """Answer a deferred request with an error. Any thread."""
+        return self._session.answer(self, error)
+
+    def interrupt(self) -> None:
+        """Who asked is told to stop waiting."""
+        self.interrupted = True
+        if self._cancel is not None and self.fail(InterruptedError()):
+            self._cancel()
+
+    def expire(self, error: Exception) -> None:
+        """It has taken too long; one that waits on a thread of its own sees to that itself."""
+        if self._cancel is not None and self.fail(error):
+            self._cancel()
+
+    def waiting(self) -> Request:
+        """A copy that outlives the buffer it was read into, and may wait."""
+        copy = Request(self._session)
+        copy.began = time.monotonic()
+        copy.op, copy.unique, copy.node = self.op, self.unique, self.node
+        copy.uid, copy.gid, copy.pid = self.uid, self.gid, self.pid
+        copy.body = memoryview(bytes(self.body))
+        copy.may_wait = True
+        return copy
+
+    def must_wait(self) -> None:
+        """To be called before anything that takes long.
+
+        Raises:
+            WouldBlock: not on this thread.
+        """
+        if not self.may_wait:
+            raise WouldBlock
+
+
+class Waiters:
+    """Daemon threads for work that waits: as many as wait at once, up to `most`; idle ones end after 30 s."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self.threads = 0
+
+    def add(self, task: Callable[[], None]) -> None:
+        """Run `task` soon. Any thread."""
+        self._tasks.put(task)
+        with self._lock:
+            if self._idle > self._tasks.qsize() - 1 or self.threads >= self._most:
+                return
+            self.threads += 1
+        threading.Thread(target=self._run, name="headrace-mount-wait", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            try:
+                task = self._tasks.get(timeout=_IDLE_S)
+            except queue.Empty:
+                task = None
+            with self._lock:
+                self._idle -= 1
+                if task is None and self._tasks.empty():
+                    self.threads -= 1
+                    return
+            if task is None:
+                continue
+            try:
+                task()
+            except Exception:
+                _log.exception("a task of the mount failed; this is a defect in headrace")
+            del task

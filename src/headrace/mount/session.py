@@ -1,0 +1,243 @@
+"""The conversation with the kernel: INIT, threads that read requests and write answers, notices, and the end.
+
+A few threads take turns at the descriptor. What can be answered at once is answered right there, since a second thread
+would mostly wait for the interpreter's lock; an operation that must wait for the store raises `WouldBlock` and is begun
+anew on a thread that may (`Waiters`).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headrace.base.errors import DeadlineError, HeadraceError, UnsupportedError
+from headrace.base.metrics import Metrics
+from headrace.mount import wire
+from headrace.mount.errno import errno_of
+from headrace.mount.requests import Answer, Request, Waiters, WouldBlock
+from headrace.mount.wire import Init, Op
+
+_log = logging.getLogger("headrace.mount")
+Handler = Callable[[Request], Answer]
+
+LARGEST = 1 << 20
+"""Bytes of the largest READ and WRITE."""
+_BUFFER = LARGEST + 4096 * 2
+_MOST_WAITING = 96
+_BACKGROUND = 128
+_WANTED = (
+    Init.ASYNC_READ
+    | Init.ATOMIC_O_TRUNC
+    | Init.BIG_WRITES
+    | Init.AUTO_INVAL_DATA
+    | Init.DO_READDIRPLUS
+    | Init.READDIRPLUS_AUTO
+    | Init.ASYNC_DIO
+    | Init.PARALLEL_DIROPS
+    | Init.HANDLE_KILLPRIV
+    | Init.MAX_PAGES
+    | Init.CACHE_SYMLINKS
+    | Init.INIT_EXT
+)
+_GONE = (errno.ENODEV, errno.EBADF, errno.ECONNABORTED)
+_AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What INIT came to. `passthrough`: the kernel reads backing files by itself; `minor`: of the protocol."""
+
+    minor: int
+    passthrough: bool
+    epochs: bool
+
+
+class Session:
+    """One mount's conversation. `serve` starts it; `ended` is set when the kernel has unmounted it.
+
+    Args:
+        fd: the descriptor of ``/dev/fuse``; closed by `close`.
+        readers: threads that read requests.
+        depth: stacking depth of backing files; 0: no passthrough.
+        metrics: counts ``mount.requests`` by kind.
+    """
+
+    def __init__(self, fd: int, *, readers: int, depth: int, metrics: Metrics) -> None:
+        self.fd = fd
+        self.ended = threading.Event()
+        self.agreed = Agreed(0, passthrough=False, epochs=False)
+        self.waiters = Waiters(_MOST_WAITING)
+        self._readers = readers
+        self._depth = depth
+        self._metrics = metrics
+        self._handlers: dict[int, Handler] = {}
+        self._pending: dict[int, Request] = {}
+        self.last_request = time.monotonic()
+
+    def greet(self) -> Agreed:
+        """Answer INIT, the first request. Blocks until the kernel sends it.
+
+        Raises:
+            UnsupportedError: the kernel's protocol is too old.
+        """
+        buffer = memoryview(bytearray(_BUFFER))
+        while True:
+            with suppress(InterruptedError):
+                os.readv(self.fd, [buffer])
+                _, op, unique, *_ = wire.IN.unpack_from(buffer)
+                told = wire.hello(buffer[wire.HEADER :])
+                if op != Op.INIT:
+                    raise UnsupportedError(f"the kernel began with request {op} instead of INIT")
+                break
+        if told.major != wire.MAJOR or told.minor < wire.OLDEST_MINOR:
+            os.write(self.fd, wire.failure(unique, errno.EPROTO))
+            reason = f"the kernel speaks FUSE {told.major}.{told.minor}"
+            raise UnsupportedError(reason, hint=f"{wire.MAJOR}.{wire.OLDEST_MINOR} or newer is needed (Linux 5.4)")
+        depth = self._depth if told.flags & Init.PASSTHROUGH else 0
+        flags = told.flags & _WANTED | (Init.PASSTHROUGH if depth else 0)
+        minor = min(told.minor, wire.MINOR)
+        os.write(
+            self.fd,
+            wire.init(
+                unique, minor, readahead=max(told.readahead, 4 * LARGEST), flags=flags, write=LARGEST,
+                background=_BACKGROUND, depth=depth,
+            ),
+        )  # fmt: skip
+        self.agreed = Agreed(minor, passthrough=depth > 0, epochs=told.minor >= 44)
+        return self.agreed
+
+    def serve(self, handlers: Mapping[int, Handler]) -> None:
+        """Start answering, on threads of its own. An opcode without handler is answered ENOSYS."""
+        self._handlers = dict(handlers)
+        self._handlers.setdefault(Op.INTERRUPT, self._interrupt)
+        for number in range(self._readers):
+            threading.Thread(target=self._run, name=f"headrace-mount-{number}", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a store now."""
+        return len(self._pending)
+
+    def notify(self, message: bytes) -> bool:
+        """Tell the kernel something unasked; never on a thread that answers. False when it does not know of it."""
+        try:
+            os.write(self.fd, message)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EINVAL, *_GONE):
+                _log.warning("a notice to the kernel failed: %s", error.strerror)
+            return False
+        return True
+
+    def hold(self, request: Request) -> None:
+        """See `Request.deferred`."""
+        self._pending[request.unique] = request
+
+    def answer(self, request: Request, result: Answer | Exception) -> bool:
+        """See `Request.finish`."""
+        if self._pending.pop(request.unique, None) is not request:
+            return False
+        answer = self._failed(request, result) if isinstance(result, Exception) else result
+        if answer is not None:
+            self._send(answer)
+        return True
+
+    def expire(self, after_s: float) -> None:
+        """Fail what was deferred that long ago: nothing waits for ever."""
+        before = time.monotonic() - after_s
+        for request in list(self._pending.values()):
+            if request.began < before:
+                request.expire(DeadlineError(f"no answer within {after_s:g} s"))
+
+    def close(self) -> None:
+        """Hang up: whatever is still open on the mount fails from now on."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.close(fd)
+
+    def _run(self) -> None:
+        fd, readv, unpack, handlers = self.fd, os.readv, wire.IN.unpack_from, self._handlers
+        view = memoryview(bytearray(_BUFFER))
+        vector = [view]
+        request = Request(self)
+        while True:
+            try:
+                got = readv(fd, vector)
+            except OSError as error:
+                if error.errno in _AGAIN:
+                    continue
+                if error.errno not in _GONE:
+                    _log.error("reading from the kernel failed: %s", error.strerror)
+                self.ended.set()
+                return
+            _, request.op, request.unique, request.node, request.uid, request.gid, request.pid, _, _ = unpack(view)
+            request.body = view[40:got]
+            handler = handlers.get(request.op)
+            if handler is None:
+                if request.op != Op.DESTROY:
+                    self._send(wire.failure(request.unique, errno.ENOSYS))
+                continue
+            try:
+                answer = handler(request)
+            except WouldBlock:
+                self._later(handler, request.waiting())
+                continue
+            except Exception as error:
+                answer = self._failed(request, error)
+            if answer is not None:
+                self._send(answer)
+
+    def _later(self, handler: Handler, request: Request) -> None:
+        self._pending[request.unique] = request
+
+        def run() -> None:
+            try:
+                answer = handler(request)
+            except Exception as error:
+                answer = self._failed(request, error)
+            finally:
+                self._pending.pop(request.unique, None)
+            if answer is not None:
+                self._send(answer)
+
+        self.waiters.add(run)
+
+    def _send(self, answer: bytes | tuple[bytes | memoryview, ...]) -> None:
+        try:
+            if isinstance(answer, bytes):
+                os.write(self.fd, answer)
+            else:
+                os.writev(self.fd, answer)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, *_GONE):  # who asked has gone: nothing to tell
+                _log.error("an answer to the kernel failed: %s", error.strerror)
+
+    def _failed(self, request: Request, error: Exception) -> bytes:
+        number = errno_of(error)
+        if isinstance(error, HeadraceError):
+            if number == errno.EIO:
+                _log.error("%s: %s", _name_of(request.op), error)
+                self._metrics.add("mount.errors")
+        elif not isinstance(error, OSError):
+            _log.exception("%s failed; this is a defect in headrace", _name_of(request.op), exc_info=error)
+            self._metrics.add("mount.errors")
+        return wire.failure(request.unique, number)
+
+    def _interrupt(self, request: Request) -> None:
+        (unique,) = wire.INTERRUPT_IN.unpack_from(request.body)
+        waiting = self._pending.get(unique)
+        if waiting is not None:
+            waiting.interrupt()
+
+
+def _name_of(op: int) -> str:
+    try:
+        return Op(op).name
+    except ValueError:
+        return f"request {op}"

@@ -1,0 +1,67 @@
+"""What `stat` shows of a name: modes, owners, times, sizes."""
+
+from __future__ import annotations
+
+import stat
+
+from headrace.mount import wire
+from headrace.mount.attributes import Attributes
+from headrace.mount.inodes import Folder, Known, Table
+from headrace.mount.options import MountOptions
+from headrace.mount.pages import FOLDER, LINK
+from headrace.mount.wire import Attr
+
+_IMMUTABLE_S = 3600.0
+
+
+class Shown:
+    """Modes, owners and times by the mount's options; a node's own `attrs` outrank them. Any thread."""
+
+    def __init__(self, table: Table, options: MountOptions) -> None:
+        self._table = table
+        self.ttl = options.ttl
+        self.uid = options.uid
+        self.gid = options.gid
+        self.file_mode = stat.S_IFREG | 0o666 & ~options.umask
+        self.folder_mode = stat.S_IFDIR | 0o777 & ~options.umask
+        self.link_mode = stat.S_IFLNK | 0o777
+        # A node is one version: where the listing tells all, its attributes never change.
+        self.lasting = max(_IMMUTABLE_S, options.ttl) if options.metadata == "listing" else options.ttl
+
+    def of(self, found: Known) -> Attr:
+        """Of any name."""
+        node = found.node
+        if found.kind == FOLDER:
+            folder = self._table.folders.get(found.id)
+            mtime = folder.mtime_ns if folder is not None else self._table.born_ns
+            own = node.attrs if node is not None else None
+            return self._with(Attr(found.id, 4096, mtime, self.folder_mode, 2, self.uid, self.gid), own)
+        mode = self.link_mode if found.kind == LINK else self.file_mode
+        if node is None:
+            return Attr(found.id, found.size, found.mtime_us * 1000, mode, 1, self.uid, self.gid)
+        staged = node.staged  # another thread may take it away
+        plain = Attr(found.id, node.size, node.mtime_us * 1000, mode, 1, self.uid, self.gid)
+        if staged is None:
+            return self._with(plain, node.attrs)
+        return self._with(plain._replace(size=staged.size), staged.attrs)
+
+    def folder(self, folder: Folder) -> Attr:
+        """Of a folder that something was looked up in."""
+        if folder.parent is None:
+            return Attr(wire.ROOT, 4096, folder.mtime_ns, self.folder_mode, 2, self.uid, self.gid)
+        return self.of(self._table.get(folder.id))
+
+    def valid(self, found: Known) -> float:
+        """For how many seconds the kernel may trust the attributes."""
+        return self.ttl if found.kind == FOLDER or found.node is not None else self.lasting
+
+    def _with(self, attr: Attr, own: Attributes | None) -> Attr:
+        """The same, where a file or folder has values of its own."""
+        if own is None:
+            return attr
+        return attr._replace(
+            mtime_ns=attr.mtime_ns if own.mtime_ns is None else own.mtime_ns,
+            mode=attr.mode if own.mode is None else stat.S_IFMT(attr.mode) | own.mode & 0o7777,
+            uid=attr.uid if own.uid is None else own.uid,
+            gid=attr.gid if own.gid is None else own.gid,
+        )

@@ -1,0 +1,364 @@
+"""One file that is being written: its local content, what of it is published, and who has it open."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.base.errors import HeadraceError, NoRoomError
+from headrace.mount.absent import Absent
+from headrace.mount.attributes import NAMES, Attributes, from_metadata
+from headrace.store.protocol import ObjectInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_NOWHERE = 1 << 62
+"""Above every offset: nothing has been touched."""
+_TICK_S = 0.011
+"""No kernel's clock for file times is coarser. From Linux 6.13 on, a time once looked at is of one state only."""
+_FINE = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in platform.release().split(".")[:2]) >= (6, 13)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Keeper(Protocol):
+    """What a staged file asks of the staging around it."""
+
+    def publish(self, file: StagedFile, *, sync: bool) -> None: ...
+    def released(self, file: StagedFile) -> None: ...
+    def journaled(self, file: StagedFile) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a publish sends. `same`: bytes at the start that are those of the object `base`. `data` False: only
+    attributes have changed.
+    """
+
+    generation: int
+    size: int
+    low: int
+    same: int
+    base: ObjectInfo | None
+    data: bool
+    attributes: bool
+
+
+@dataclass(slots=True)
+class Trouble:
+    """A publish that failed. `since`, `retry_at`: seconds on the monotonic clock."""
+
+    error: HeadraceError
+    since: float
+    tries: int = 1
+    retry_at: float = 0.0
+
+
+class StagedFile:
+    """Any thread. Made by `Staging.create` and `Staging.open`; each of these, and `hold`, is undone by one `release`.
+
+    `path`: where it will be published; a rename changes it. `fd`: the local file. `passthrough`: set by who hands `fd`
+    to the kernel; then every look at the file's times finds out whether it was written to.
+    """
+
+    def __init__(self, keeper: Keeper, number: int, path: str, fd: int, local: str, attrs: Attributes) -> None:
+        self.number = number
+        self.path = path
+        self.fd = fd
+        self.local = local
+        self.passthrough = False
+        self.lock = threading.RLock()
+        """Held by whoever publishes, renames, unlinks or retires it."""
+        self.handles = 1
+        """Guarded by the tree's lock."""
+        self.gone = False
+        """Unlinked, replaced or retired: it is never published again."""
+        self.fresh = True
+        """No object is known at `path`."""
+        self.base: ObjectInfo | None = None
+        self.absent: Absent | None = None
+        self.kept: Mapping[str, str] | None = {}
+        """Metadata of the object it was opened on; None: not asked for yet."""
+        self.trouble: Trouble | None = None
+        self.pending = False
+        """The journal says that this has to be published."""
+        self.dirty_since: float | None = None
+        self._keeper = keeper
+        self._given = attrs
+        self._changed = Attributes()
+        self._state = threading.Lock()
+        self._generation = self._clean = 0
+        self._low = _NOWHERE
+        self._new_attributes = False
+        self._stamp: tuple[int, int] | None = None
+        self._last = (0, 0)
+
+    # what it is
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._status()[0]
+
+    @property
+    def attrs(self) -> Attributes:
+        """Mode, owner, and the time of the last write."""
+        return self._changed.over(self._given).over(Attributes(mtime_ns=self._status()[1]))
+
+    @property
+    def complete(self) -> bool:
+        """Everything is in the local file: the kernel may have it."""
+        return self.absent is None
+
+    @property
+    def dirty(self) -> bool:
+        """It differs from what is published."""
+        with self._state:
+            self._look()
+            return self._generation != self._clean or self._new_attributes
+
+    # reading and writing
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes [offset, offset + size), fewer at the end. Raises as `ensure`, OSError."""
+        self.ensure(offset, offset + size)
+        return os.pread(self.fd, size, offset)
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> int:
+        """Write all of `data`; returns its length.
+
+        Raises:
+            NoRoomError: the staging disk is full. As `ensure`. OSError: it fails.
+        """
+        view = memoryview(data)
+        self.ensure(offset, offset + len(view))
+        done = 0
+        try:
+            with room(self.path):
+                while done < len(view):
+                    done += os.pwrite(self.fd, view[done:] if done else view, offset + done)
+        finally:
+            self.touched(offset)
+        return done
+
+    def truncate(self, size: int) -> None:
+        """Cut, or extend with zeros. Raises NoRoomError, OSError."""
+        with room(self.path):
+            if self.absent is not None:
+                self.absent.cut(size)
+                self._finish_absent(self.absent)
+            os.ftruncate(self.fd, size)
+        self.touched(size)
+
+    def touched(self, offset: int = 0) -> None:
+        """The local file was just written to, at `offset` or above."""
+        with self._state:
+            self._generation += 1
+            self._low = min(self._low, offset)
+            if self.dirty_since is None:
+                self.dirty_since = time.monotonic()
+
+    def ensure(self, start: int, stop: int) -> None:
+        """Bring bytes [start, stop) into the local file, if they still lie in the object it was opened on.
+
+        Raises:
+            ChangedError, NotFoundError: that object is another one by now, or gone. TryAgainError, DeniedError,
+            NoRoomError.
+        """
+        absent = self.absent
+        if absent is None:
+            return
+        with room(self.path):
+            before = os.fstat(self.fd).st_mtime_ns
+            fetched = absent.fetch(start, stop)
+            if fetched and self.dirty_since is None:  # the file is still as old as its object
+                os.utime(self.fd, ns=(before, before))
+        if fetched or not absent.blocks:
+            self._finish_absent(absent)
+
+    def set_attributes(self, attrs: Attributes) -> None:
+        """Change those that are not None; published with the next publish, which this makes needed. Raises OSError."""
+        with self._state:
+            self._look()
+            if attrs.mtime_ns is not None:
+                os.utime(self.fd, ns=(attrs.mtime_ns, attrs.mtime_ns))
+                self._stamp = self._stamped()
+            self._changed = Attributes(attrs.mode, attrs.uid, attrs.gid).over(self._changed)
+            self._new_attributes = True
+            if self.dirty_since is None:
+                self.dirty_since = time.monotonic()
+
+    # its life
+
+    def publish(self, *, sync: bool = True) -> None:
+        """Make what it holds the object, if that has changed.
+
+        Raises:
+            HeadraceError: it was not published; it stays here, in the journal, and is tried again in the background.
+        """
+        self._keeper.publish(self, sync=sync)
+
+    def release(self) -> None:
+        """A handle is closed. With the last one, what is not published yet is, and the local file becomes the cache's.
+
+        Never raises: a failure is kept, tried again, and listed.
+        """
+        self._keeper.released(self)
+
+    def __repr__(self) -> str:
+        return f"StagedFile({self.path!r}, {self.number})"
+
+    # for publishing
+
+    def begin(self) -> Snapshot | None:
+        """What is to be published; None when nothing is. `lock` is held; `finish` or `undo` must follow."""
+        with self._state:
+            if self.passthrough and not _FINE:
+                self._settle_clock()
+            self._look()
+            data = self._generation != self._clean
+            if not data and not self._new_attributes:
+                return None
+            size = os.fstat(self.fd).st_size
+            same = min(self._low, size, self.base.size) if self.base is not None else 0
+            found = Snapshot(self._generation, size, self._low, same, self.base, data, self._new_attributes)
+            self._low = _NOWHERE
+            self._new_attributes = False
+            return found
+
+    def finish(self, snapshot: Snapshot, info: ObjectInfo) -> None:
+        """It is published as `info`."""
+        with self._state:
+            self.base, self.fresh = info, False
+            self._clean = snapshot.generation
+            if self.absent is not None:
+                self.absent.follow(info)
+            later = self._generation != self._clean or self._new_attributes
+            self.dirty_since = time.monotonic() if later else None
+        self.trouble = None
+
+    def undo(self, snapshot: Snapshot) -> None:
+        """It could not be published."""
+        with self._state:
+            self._low = min(self._low, snapshot.low)
+            self._new_attributes |= snapshot.attributes
+
+    def unbase(self, *, dirty: bool = False) -> None:
+        """The object it was compared with is no longer known: the next publish sends everything."""
+        with self._state:
+            self.base = None
+            if dirty:
+                self._generation += 1
+                self.dirty_since = self.dirty_since or time.monotonic()
+
+    def metadata(self) -> dict[str, str]:
+        """What goes with the object: what it had, what was changed, and the time of the last write."""
+        kept = self.kept or {}
+        others = {name: value for name, value in kept.items() if name not in NAMES}
+        stored = from_metadata(kept)
+        own = Attributes(stored.mode, stored.uid, stored.gid)
+        written = Attributes(mtime_ns=self._status()[1])
+        return others | self._changed.over(own).over(self._given).over(written).metadata()
+
+    def clean_stamp(self) -> None:
+        """What is in the file now counts as unchanged."""
+        with self._state:
+            self._stamp = self._stamped()
+
+    def record(self, error: str = "") -> dict[str, Any]:
+        """As the journal keeps it."""
+        attrs, changed = self._given, self._changed
+        record: dict[str, Any] = {
+            "kind": "file",
+            "path": self.path,
+            "state": "pending" if self.pending else "open",
+            "attrs": [attrs.mode, attrs.uid, attrs.gid],
+            "changed": [changed.mode, changed.uid, changed.gid],
+            "fresh": self.kept is not None and not self.kept,
+        }
+        if error:
+            record["error"] = error
+        if self.absent is not None:
+            record["absent"] = self.absent.record()
+        with self._state:
+            if self.base is not None and self._generation == self._clean and self.fd >= 0:
+                status = os.fstat(self.fd)
+                record["published"] = [status.st_size, status.st_mtime_ns]
+        return record
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """What `record` gave, after a crash: all of it is to be published."""
+        self._given = Attributes(*record["attrs"])
+        self._changed = Attributes(*record["changed"])
+        self.kept = {} if record["fresh"] else None
+        self.fresh = False
+        self.pending = True
+        self.handles = 0
+        self.touched(0)
+
+    def let_go(self) -> int:
+        """Retired: the descriptor to close, -1 where it is closed already."""
+        with self._state:
+            if self.fd >= 0:
+                status = os.fstat(self.fd)
+                self._last = (status.st_size, status.st_mtime_ns)
+            fd, self.fd = self.fd, -1
+            return fd
+
+    # inside
+
+    def _status(self) -> tuple[int, int]:
+        with self._state:
+            if self.fd < 0:
+                return self._last
+            status = os.fstat(self.fd)
+            return status.st_size, status.st_mtime_ns
+
+    def _stamped(self) -> tuple[int, int]:
+        status = os.fstat(self.fd)
+        return status.st_ctime_ns, status.st_size
+
+    def _look(self) -> None:
+        """With passthrough the kernel writes without a word: the file's times tell."""
+        if not self.passthrough or self.fd < 0:
+            return
+        stamp = self._stamped()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._generation += 1
+            self._low = 0
+            if self.dirty_since is None:
+                self.dirty_since = time.monotonic()
+
+    def _settle_clock(self) -> None:
+        """Before Linux 6.13 two writes within a tick have one time: look only once the last one's tick is over."""
+        left = _TICK_S - (time.time_ns() - os.fstat(self.fd).st_ctime_ns) / 1e9
+        if 0 < left <= _TICK_S:
+            time.sleep(left)
+
+    def _finish_absent(self, absent: Absent) -> None:
+        if not absent.blocks:
+            self.absent = None
+        if self.pending:
+            self._keeper.journaled(self)
+
+
+@contextmanager
+def room(path: str) -> Generator[None]:
+    """A full disk inside is NoRoomError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        hint = "free some room, or mount with -o staging=FOLDER"
+        raise NoRoomError("the staging disk is full", path=path, hint=hint) from error
+
+

@@ -1,0 +1,536 @@
+"""The operations that change something: each finds its paths, calls `Staging`, and then says what the names stand for.
+
+While a file is being written its node has a staged file. Where the kernel may, it writes into that file by itself; not
+where it is opened for appending, so that what was appended is known and only that is sent.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import HeadraceError, NotFoundError
+from headrace.mount import stats, wire
+from headrace.mount.attributes import Attributes, link_path
+from headrace.mount.filesystem import FileSystem, wants_to_write
+from headrace.mount.inodes import Folder, Known, Node, known
+from headrace.mount.pages import FILE, FOLDER, LINK
+from headrace.mount.renaming import check_rename, move
+from headrace.mount.requests import Answer
+from headrace.mount.session import Handler
+from headrace.mount.wire import Fattr, Fopen, Op
+
+if TYPE_CHECKING:
+    from headrace.mount.requests import Request
+    from headrace.mount.staging import StagedFile, Staging
+
+_FIRST_HANDLE = 1 << 61
+_LONGEST_NAME = 255
+
+
+class _Handle:
+    """One open staged file. `by_kernel`: read and written by the kernel itself; `writes`: opened for writing."""
+
+    __slots__ = ("by_kernel", "file", "node", "writes")
+
+    def __init__(self, file: StagedFile, node: Node, *, writes: bool, by_kernel: bool) -> None:
+        self.file = file
+        self.node = node
+        self.writes = writes
+        self.by_kernel = by_kernel
+
+
+class Writing:
+    """Adds what writes to a `FileSystem`. Any thread. `invalidate`: drops the kernel's pages of a node."""
+
+    def __init__(
+        self, files: FileSystem, staging: Staging, ttl: float, invalidate: Callable[[int], object]
+    ) -> None:
+        self._files = files
+        self._table = files.table
+        self._folders = files.folders
+        self._reading = files.reading
+        self._staging = staging
+        self._ttl = ttl
+        self._invalidate = invalidate
+        self._handles: dict[int, _Handle] = {}
+        self._numbers = itertools.count(_FIRST_HANDLE)
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """All operations by opcode."""
+        return {
+            **self._files.handlers(),
+            Op.OPEN: self.open,
+            Op.CREATE: self.create,
+            Op.READ: self.read,
+            Op.WRITE: self.write,
+            Op.FLUSH: self.flush,
+            Op.FSYNC: self.flush,
+            Op.RELEASE: self.release,
+            Op.SETATTR: self.setattr,
+            Op.UNLINK: self.unlink,
+            Op.RMDIR: self.rmdir,
+            Op.MKDIR: self.mkdir,
+            Op.SYMLINK: self.symlink,
+            Op.RENAME: lambda request: self.rename(request, wire.RENAME_IN.size, 0),
+            Op.RENAME2: lambda request: self.rename(
+                request, wire.RENAME2_IN.size, wire.RENAME2_IN.unpack_from(request.body)[1]
+            ),
+            Op.FALLOCATE: self.fallocate,
+            Op.MKNOD: self.mknod,
+            Op.LINK: lambda request: wire.failure(request.unique, errno.EPERM),
+        }
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    # open files
+
+    def open(self, request: Request) -> Answer:
+        """OPEN, for reading or writing."""
+        flags, _ = wire.OPEN_IN.unpack_from(request.body)
+        node = self._table.nodes.get(request.node)
+        if not wants_to_write(flags):
+            if node is None or node.staged is None:
+                return self._files.open(request)
+            file = self._staging.hold(self._path(known(node)))
+            if file is None or file is not node.staged:
+                if file is not None:
+                    file.release()
+                self.settle(node)
+                return self._files.open(request)
+            return self._opened(request, file, node, flags)
+        if request.node in stats.NODES:
+            raise OSError(errno.EACCES, "cannot be written")
+        request.must_wait()
+        found = self._table.get(request.node)
+        file, node = self._to_write(found, truncate=bool(flags & os.O_TRUNC))
+        return self._opened(request, file, node, flags)
+
+    def create(self, request: Request) -> Answer:
+        """CREATE: a new file, opened."""
+        flags, mode, _, _ = wire.CREATE_IN.unpack_from(request.body)
+        name = _checked(wire.name_of(request.body, wire.CREATE_IN.size))
+        request.must_wait()
+        folder, path = self._target(request.node, name)
+        attrs = Attributes(stat.S_IFREG | mode & 0o7777, request.uid, request.gid)
+        file = self._staging.create(path, attrs)
+        with self._table.lock:
+            node = folder.own.get(name)
+            if node is None or node.staged is not file:
+                node = self._table.add(folder, name, FILE)
+                node.staged = file
+                folder.touched()
+            node.trust(self._ttl)
+            self._table.looked_up(node.id)
+        number, open_flags, backing = self._handle(file, node, flags)
+        attr = self._files.attributes.of(known(node))
+        return wire.created(request.unique, attr, self._ttl, number, open_flags, backing)
+
+    def read(self, request: Request) -> Answer:
+        """READ."""
+        number, start, count, *_ = wire.READ_IN.unpack_from(request.body)
+        handle = self._handles.get(number)
+        if handle is None:
+            return self._files.read(request)
+        if not handle.file.complete:
+            request.must_wait()
+        return wire.reply(request.unique, handle.file.read(start, count))
+
+    def write(self, request: Request) -> Answer:
+        """WRITE."""
+        number, start, count, *_ = wire.WRITE_IN.unpack_from(request.body)
+        handle = self._handle_of(number)
+        if not handle.file.complete:
+            request.must_wait()
+        data = request.body[wire.WRITE_IN.size : wire.WRITE_IN.size + count]
+        return wire.written(request.unique, handle.file.write(start, data))
+
+    def flush(self, request: Request) -> Answer:
+        """FLUSH, at every close, and FSYNC: all that was written is in the store when this is answered."""
+        handle = self._handles.get(wire.HANDLE_IN.unpack_from(request.body)[0])
+        if handle is not None and handle.writes and handle.file.dirty:
+            request.must_wait()
+            handle.file.publish(sync=True)
+        return wire.reply(request.unique)
+
+    def release(self, request: Request) -> Answer:
+        """RELEASE."""
+        number = wire.RELEASE_IN.unpack_from(request.body)[0]
+        if number not in self._handles:
+            return self._files.release(request)
+        request.must_wait()
+        handle = self._handles.pop(number)
+        if handle.by_kernel:
+            self._reading.backings.release(handle.node.id)
+        handle.file.release()
+        self.settle(handle.node)
+        return wire.reply(request.unique)
+
+    def fallocate(self, request: Request) -> Answer:
+        """FALLOCATE: room at the end; nothing else."""
+        number, start, length, mode, _ = wire.FALLOCATE_IN.unpack_from(request.body)
+        if mode:
+            raise OSError(errno.EOPNOTSUPP, "only plain allocation")
+        file = self._handle_of(number).file
+        request.must_wait()
+        if start + length > file.size:
+            file.truncate(start + length)
+        return wire.reply(request.unique)
+
+    # names
+
+    def mkdir(self, request: Request) -> Answer:
+        """MKDIR."""
+        mode, _ = wire.MKDIR_IN.unpack_from(request.body)
+        name = _checked(wire.name_of(request.body, wire.MKDIR_IN.size))
+        request.must_wait()
+        folder, path = self._target(request.node, name)
+        attrs = Attributes(stat.S_IFDIR | mode & 0o7777, request.uid, request.gid, time.time_ns())
+        self._staging.mkdir(path, attrs)
+        return self._made(request, folder, name, FOLDER, attrs)
+
+    def symlink(self, request: Request) -> Answer:
+        """SYMLINK."""
+        given, target = wire.names_of(request.body)
+        name = _checked(given)
+        request.must_wait()
+        folder, path = self._target(request.node, name)
+        attrs = Attributes(stat.S_IFLNK | 0o777, request.uid, request.gid, time.time_ns())
+        self._staging.symlink(path, os.fsdecode(target), attrs)
+        return self._made(request, folder, name, LINK, attrs)
+
+    def mknod(self, request: Request) -> Answer:
+        """MKNOD: only regular files."""
+        mode, *_ = wire.CREATE_IN.unpack_from(request.body)
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EPERM, "no device nodes, sockets or pipes")
+        name = _checked(wire.name_of(request.body, wire.CREATE_IN.size))
+        request.must_wait()
+        folder, path = self._target(request.node, name)
+        attrs = Attributes(stat.S_IFREG | mode & 0o7777, request.uid, request.gid)
+        file = self._staging.create(path, attrs)
+        try:
+            file.publish(sync=True)
+        finally:
+            file.release()
+        return self._made(request, folder, name, FILE, attrs)
+
+    def unlink(self, request: Request) -> Answer:
+        """UNLINK."""
+        name = wire.name_of(request.body)
+        request.must_wait()
+        folder, found = self._existing(request, name)
+        if found.kind == FOLDER:
+            raise OSError(errno.EISDIR, "a folder")
+        self._staging.unlink(self._path(found))
+        with self._table.lock:
+            self._table.remove(folder, name)
+        return wire.reply(request.unique)
+
+    def rmdir(self, request: Request) -> Answer:
+        """RMDIR."""
+        name = wire.name_of(request.body)
+        request.must_wait()
+        folder, found = self._existing(request, name)
+        if found.kind != FOLDER:
+            raise OSError(errno.ENOTDIR, "not a folder")
+        if self._folders.is_attached(folder, name):
+            raise OSError(errno.EBUSY, "something is attached there")
+        self._staging.rmdir(found.path)
+        with self._table.lock:
+            self._table.remove(folder, name)
+        return wire.reply(request.unique)
+
+    def rename(self, request: Request, size: int, flags: int) -> Answer:
+        """RENAME, RENAME2."""
+        target_folder = wire.RENAME_IN.unpack_from(request.body)[0]
+        old_name, given = wire.names_of(request.body, size)
+        new_name = _checked(given)
+        if flags & ~wire.RENAME_NOREPLACE:
+            raise OSError(errno.EINVAL, "names cannot be exchanged")
+        request.must_wait()
+        old_folder, found = self._existing(request, old_name)
+        new_folder, new_path = self._target(target_folder, new_name)
+        there, _ = self._folders.lookup(new_folder, new_name, request)
+        if self._folders.is_attached(old_folder, old_name):
+            raise OSError(errno.EBUSY, "something is attached there")
+        check_rename(found, there, replace=not flags)
+        displaced = None
+        if there is not None and there.kind != FOLDER and there.kind != found.kind:
+            displaced = self._path(there)
+        self._staging.rename(
+            self._path(found),
+            link_path(new_path) if found.kind == LINK else new_path,
+            folder=found.kind == FOLDER,
+            replace=not flags,
+            displaced=displaced,
+        )
+        node = move(self._table, self._folders, found, new_folder, new_name, self._ttl)
+        if node.kind != FOLDER and node.staged is None:
+            self._learn(node)
+        return wire.reply(request.unique)
+
+    def setattr(self, request: Request) -> Answer:
+        """SETATTR: truncation, mode, owner, times."""
+        change = wire.setattr_of(request.body)
+        if request.node == wire.ROOT or request.node in stats.NODES or request.node == stats.FOLDER_NODE:
+            raise OSError(errno.EPERM, "cannot be changed")
+        request.must_wait()
+        found = self._table.get(request.node)
+        if change.valid & Fattr.SIZE:
+            self._truncate(found, change)
+            found = self._table.get(request.node)
+        asked = _attributes(change)
+        if asked != Attributes():
+            self._set_attributes(found, asked)
+            found = self._table.get(request.node)
+        return wire.attributes(request.unique, self._files.attributes.of(found), self._ttl)
+
+    # what `Folders` shows beside the bucket (`Overlay`)
+
+    @property
+    def hides_any(self) -> bool:
+        """Whether any name is gone though its object may still be there."""
+        return self._staging.hides_any
+
+    def hides(self, folder: str, name: bytes) -> bool:
+        """Whether this one is."""
+        return self._staging.hides(f"{folder.rstrip('/')}/{name.decode('utf-8', 'surrogateescape')}")
+
+    def find(self, folder: Folder, name: bytes) -> Node | None:
+        """A staged file, or a folder kept here, under a name that the store does not show."""
+        path = folder.child(name)
+        file = self._staging.find(path)
+        made = self._staging.made(path) if file is None else None
+        if file is None and made is None:
+            return None
+        with self._table.lock:
+            node = folder.own.get(name)
+            kind = FILE if file is not None else FOLDER
+            if node is None or node.kind != kind or node.staged is not file:
+                node = self._table.add(folder, name, kind)
+                node.staged = file
+                node.attrs = made.attrs if made is not None and made.attrs != Attributes() else None
+            node.trust(self._ttl)
+            return node
+
+    def enter(self, folder: Folder) -> None:
+        """Make nodes for all that is staged in a folder, so that it is listed."""
+        for each in self._staging.below(folder.path):
+            name = each.path.rpartition("/")[2].encode("utf-8", "surrogateescape")
+            if name not in folder.own:
+                self.find(folder, name)
+
+    def settle(self, node: Node) -> None:
+        """A staged file that is retired has become an object: the node stands for that now."""
+        file = node.staged
+        if file is None or (file.fd >= 0 and not (file.gone and file.handles <= 0)):
+            return
+        by_kernel = file.passthrough
+        with self._table.lock:
+            if node.staged is not file:
+                return
+            if file.base is not None:
+                node.attrs = file.attrs
+                node.tells(file.base, self._ttl)
+            node.staged = None
+        self._reading.backings.drop(node.id)
+        if by_kernel:
+            self._invalidate(node.id)
+
+    # inside
+
+    def _to_write(self, found: Known, *, truncate: bool) -> tuple[StagedFile, Node]:
+        """The staged file to write a node's content to, with a handle on it.
+
+        Raises:
+            OSError: ESTALE, the name has got another node: whoever reads the old one keeps what it stands for.
+        """
+        if found.kind != FILE:
+            raise OSError(errno.EISDIR if found.kind == FOLDER else errno.EINVAL, "not a file")
+        if found.node is not None:
+            self.settle(found.node)
+            found = known(found.node)
+        staged = found.node.staged if found.node is not None else None
+        if staged is None and self._reading.is_open(found.id):
+            self._renew(found)
+        attrs = _shown(self._files.attributes.of(found))
+        info = found.info if found.folder.place is not None and staged is None else None
+        try:
+            file = self._staging.open(self._path(found), info, truncate=truncate, attrs=attrs)
+        except NotFoundError as error:
+            self._files.distrust(found)
+            raise OSError(errno.ESTALE, str(error)) from error
+        self._keep_time(found, file, truncate=truncate)
+        with self._table.lock:
+            other = file.base is not None and info is not None and file.base.version != info.version
+            if not other:
+                node = self._table.promote(found, self._ttl)
+                node.staged = file
+                found.folder.own[found.name] = node
+                self._reading.backings.drop(node.id)
+                return file, node
+        file.release()
+        self._renew(found)
+        raise AssertionError
+
+    def _keep_time(self, found: Known, file: StagedFile, *, truncate: bool) -> None:
+        """A time that was set outranks the object's own, until something is written."""
+        own = found.node.attrs if found.node is not None else None
+        if own is not None and own.mtime_ns is not None and file.handles == 1 and not truncate and not file.dirty:
+            os.utime(file.fd, ns=(own.mtime_ns, own.mtime_ns))
+            file.clean_stamp()
+
+    def _renew(self, found: Known) -> None:
+        """Give a name a new node; raises ESTALE, so that the kernel looks it up again and comes back."""
+        with self._table.lock:
+            node = self._table.add(found.folder, found.name, FILE)
+            node.tells(found.info, self._ttl)
+        raise OSError(errno.ESTALE, "the name has a new node")
+
+    def _opened(self, request: Request, file: StagedFile, node: Node, flags: int) -> bytes:
+        number, open_flags, backing = self._handle(file, node, flags)
+        return wire.opened(request.unique, number, open_flags, backing)
+
+    def _handle(self, file: StagedFile, node: Node, flags: int) -> tuple[int, int, int]:
+        """A handle on a staged file: its number, flags for the kernel, and the id of the backing file."""
+        writes = wants_to_write(flags)
+        number = next(self._numbers)
+        backings = self._reading.backings
+        noflush = 0 if writes else Fopen.NOFLUSH
+        backing = None
+        if backings.enabled and file.complete:
+            with self._reading.lock:
+                ours = any(each.node is node and not each.by_kernel for each in list(self._handles.values()))
+                backing = backings.reuse(node.id, writable=True)
+                if backing is None and not ours and not flags & os.O_APPEND and not self._reading.is_open(node.id):
+                    file.passthrough = True
+                    backing = backings.open(node.id, file.fd, writable=True)
+                self._handles[number] = _Handle(file, node, writes=writes, by_kernel=backing is not None)
+        else:
+            self._handles[number] = _Handle(file, node, writes=writes, by_kernel=False)
+        if backing is not None:
+            return number, Fopen.PASSTHROUGH | noflush, backing.id
+        return number, Fopen.KEEP_CACHE | noflush, 0
+
+    def _handle_of(self, number: int) -> _Handle:
+        handle = self._handles.get(number)
+        if handle is None:
+            raise OSError(errno.EBADF, "not open for writing")
+        return handle
+
+    def _target(self, number: int, name: bytes) -> tuple[Folder, str]:
+        """A folder and the path of a name to be made in it."""
+        folder = self._table.folder(number)
+        if number == wire.ROOT and name == stats.FOLDER:
+            raise OSError(errno.EACCES, "the mount's own")
+        self._folders.place(folder)
+        return folder, folder.child(name)
+
+    def _existing(self, request: Request, name: bytes) -> tuple[Folder, Known]:
+        folder = self._table.folder(request.node)
+        self._folders.place(folder)
+        found, _ = self._folders.lookup(folder, name, request)
+        if found is None:
+            raise OSError(errno.ENOENT, "no such name")
+        return folder, found
+
+    def _path(self, found: Known) -> str:
+        """Where a name is stored."""
+        return link_path(found.path) if found.kind == LINK else found.path
+
+    def _made(self, request: Request, folder: Folder, name: bytes, kind: int, attrs: Attributes) -> bytes:
+        """A name of our own making, and the answer that tells of it."""
+        with self._table.lock:
+            node = self._table.add(folder, name, kind)
+            node.attrs = attrs
+            node.trust(self._ttl)
+            self._table.looked_up(node.id)
+            folder.touched()
+        if kind != FOLDER:
+            self._learn(node)
+        found = known(node)
+        return wire.entry(request.unique, self._files.attributes.of(found), self._ttl, self._ttl)
+
+    def _learn(self, node: Node) -> None:
+        """Ask the store which version a name stands for now."""
+        found = known(node)
+        place = self._folders.place(found.folder)
+        if place is None:
+            return
+        try:
+            info = place.store.head(found.key)
+        except HeadraceError:
+            node.until = 0.0  # asked again at the next lookup
+            return
+        with self._table.lock:
+            node.tells(info, self._ttl)
+
+    def _truncate(self, found: Known, change: wire.Change) -> None:
+        handle = self._handles.get(change.handle) if change.valid & Fattr.FH else None
+        if handle is not None:
+            handle.file.truncate(change.size)
+            return
+        file, node = self._to_write(found, truncate=change.size == 0)
+        try:
+            file.truncate(change.size)
+            if not any(each.node is node and each.writes for each in list(self._handles.values())):
+                file.publish(sync=True)
+        finally:
+            file.release()
+            self.settle(node)
+            if node.staged is not None:
+                self._invalidate_if_kernels(node)
+
+    def _invalidate_if_kernels(self, node: Node) -> None:
+        if node.staged is not None and node.staged.passthrough:
+            self._invalidate(node.id)
+
+    def _set_attributes(self, found: Known, asked: Attributes) -> None:
+        self._staging.set_attributes(self._path(found), asked, folder=found.kind == FOLDER)
+        with self._table.lock:
+            node = self._table.promote(found, self._ttl)
+            self.settle(node)  # before its release does, which knows of no attributes but the file's
+            node.attrs = asked.over(node.attrs or Attributes())
+            node.trust(self._ttl)
+        if node.kind != FOLDER and node.staged is None:
+            self._learn(node)
+
+
+def _checked(name: bytes) -> bytes:
+    """A name that can be stored, and shown again.
+
+    Raises:
+        OSError: ENAMETOOLONG; EILSEQ, it is not UTF-8; EINVAL, it would be taken for a symbolic link.
+    """
+    if len(name) > _LONGEST_NAME:
+        raise OSError(errno.ENAMETOOLONG, "name too long")
+    try:
+        text = name.decode("utf-8")
+    except UnicodeDecodeError:
+        raise OSError(errno.EILSEQ, "a key is Unicode text") from None
+    if text != link_path("") and text.endswith(link_path("")):
+        raise OSError(errno.EINVAL, "the ending of symbolic links")
+    return name
+
+
+def _attributes(change: wire.Change) -> Attributes:
+    """What a SETATTR asks for, apart from the size; reading times are not kept."""
+    valid = change.valid
+    mtime = time.time_ns() if valid & Fattr.MTIME_NOW else change.mtime_ns if valid & Fattr.MTIME else None
+    return Attributes(
+        change.mode if valid & Fattr.MODE else None,
+        change.uid if valid & Fattr.UID else None,
+        change.gid if valid & Fattr.GID else None,
+        mtime,
+    )
+
+
+def _shown(attr: wire.Attr) -> Attributes:
+    return Attributes(attr.mode, attr.uid, attr.gid)

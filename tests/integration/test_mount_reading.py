@@ -1,0 +1,276 @@
+"""Reading through a real mount of a real bucket: contents, freshness, what it costs, and what is left afterwards."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.testing.servers import EmbeddedS3
+from tests.mount_rig import COMMAND, PLAIN, Rig, rigged, wait_for
+
+pytestmark = [pytest.mark.server, pytest.mark.skipif(PLAIN, reason="a plain folder has no store behind it")]
+
+MIB = 1 << 20
+FILES = {
+    "small/one.bin": random.Random(1).randbytes(110_000),
+    "small/two.bin": random.Random(2).randbytes(110_001),
+    "empty": b"",
+    "deep/er/and/é ü.txt": "ça".encode(),
+    "middle.bin": random.Random(3).randbytes(3 * MIB + 7),
+    "large.bin": random.Random(4).randbytes(MIB) * 41 + b"the end",
+}
+
+
+def _fill(rig: Rig) -> None:
+    store = rig.store()
+    for key, data in FILES.items():
+        store.put(key, data)
+    store.put("points.rclonelink", b"small/one.bin")
+    store.put("both", b"a file under a folder's name")
+    store.put("both/inside", b"seen")
+
+
+@pytest.fixture(scope="module", params=["", "no_passthrough"])
+def mount(request: pytest.FixtureRequest, seaweedfs: EmbeddedS3) -> Iterator[Rig]:
+    with rigged(seaweedfs, options=request.param, before=_fill, HEADRACE_CACHE_TTL="1h") as rig:
+        yield rig
+
+
+def _stat(rig: Rig, name: str) -> float:
+    return float(rig.stats().get(name, 0))
+
+
+def _refresh(rig: Rig) -> None:
+    assert rig.process is not None
+    os.kill(rig.process.pid, signal.SIGHUP)
+
+
+def test_files_read_as_they_are_cold_and_warm(mount: Rig) -> None:
+    for _ in range(3):
+        for name, data in FILES.items():
+            assert Path(mount.folder, name).read_bytes() == data, name
+    assert os.readlink(Path(mount.folder, "points")) == "small/one.bin"
+    assert Path(mount.folder, "points").read_bytes() == FILES["small/one.bin"]
+    assert wait_for(lambda: _stat(mount, "mount.open_files") <= 1, 5), "the statistics file itself is open"
+
+
+def test_listings_show_what_is_there(mount: Rig) -> None:
+    assert sorted(os.listdir(mount.folder)) == sorted(
+        ["both", "deep", "empty", "large.bin", "middle.bin", "points", "small"]
+    )
+    assert os.listdir(Path(mount.folder, "both")) == ["inside"], "a folder hides the file of its name"
+    status = os.stat(Path(mount.folder, "middle.bin"))
+    assert (status.st_size, stat.S_ISREG(status.st_mode), status.st_nlink) == (len(FILES["middle.bin"]), True, 1)
+    assert abs(status.st_mtime - mount.store().head("middle.bin").mtime_us / 1e6) < 1
+    assert stat.S_ISDIR(os.stat(Path(mount.folder, "deep/er")).st_mode)
+    assert stat.S_ISLNK(os.lstat(Path(mount.folder, "points")).st_mode)
+    with pytest.raises(FileNotFoundError):
+        os.stat(Path(mount.folder, "absent"))
+
+
+def test_no_head_for_what_a_listing_told(mount: Rig) -> None:
+    for name in FILES:
+        os.stat(Path(mount.folder, name))
+        Path(mount.folder, name).read_bytes()
+    assert _stat(mount, "fetch.heads") == 0
+
+
+def test_passthrough_where_it_is_allowed(mount: Rig) -> None:
+    path = Path(mount.folder, "middle.bin")
+    path.read_bytes()
+    allowed = bool(_stat(mount, "mount.passthrough"))
+    assert allowed == (os.geteuid() == 0 and not mount.options), "said at start"
+    with path.open("rb") as file:
+        if allowed and wait_for(lambda: _stat(mount, "mount.backing_ids") > 0 or file.closed, 0):
+            assert _stat(mount, "mount.open_by_kernel") >= 1
+        assert file.read() == FILES["middle.bin"]
+
+
+def test_an_open_file_stays_what_it_was(mount: Rig) -> None:
+    """And the next open, once the mount looks anew, sees what is there."""
+    store = mount.store()
+    path = Path(mount.folder, "changing")
+    store.put("changing", b"a" * 300_000)
+    _refresh(mount)
+    assert wait_for(path.exists, 5)
+    with path.open("rb", buffering=0) as before:
+        assert before.read(1000) == b"a" * 1000
+        store.put("changing", b"b" * 200_000)
+        _refresh(mount)
+        assert wait_for(lambda: os.stat(path).st_size == 200_000, 5)
+        with path.open("rb") as after:
+            assert after.read() == b"b" * 200_000
+        assert before.read(400_000) == b"a" * 299_000
+    store.delete(["changing"])
+    _refresh(mount)
+    assert wait_for(lambda: not path.exists(), 5)
+
+
+def test_an_object_that_changed_unseen_is_read_whole_in_its_new_version(mount: Rig) -> None:
+    """The listing is still trusted, so the open meets another version than it told of: never a mixture, no error."""
+    store = mount.store()
+    path = Path(mount.folder, "unseen")
+    store.put("unseen", b"old" * 1000)
+    _refresh(mount)
+    assert wait_for(path.exists, 5)
+    store.put("unseen", b"new!" * 1000)
+    assert path.read_bytes() == b"new!" * 1000
+    store.delete(["unseen"])
+    _refresh(mount)
+
+
+def test_random_reads_of_a_large_object_fetch_little(mount: Rig) -> None:
+    data = random.Random(9).randbytes(MIB) * 48
+    mount.store().put("random.bin", data)
+    _refresh(mount)
+    path = Path(mount.folder, "random.bin")
+    assert wait_for(path.exists, 5)
+    before = _stat(mount, "fetch.bytes")
+    with path.open("rb", buffering=0) as file:
+        for offset in (40 * MIB + 5, 3 * MIB, 22 * MIB + 4095, 33 * MIB):
+            file.seek(offset)
+            assert file.read(4096) == data[offset : offset + 4096]
+    assert _stat(mount, "fetch.bytes") - before < 3 * MIB
+    assert wait_for(lambda: _stat(mount, "mount.stream_bytes") == 0, 5)
+
+
+def test_what_does_not_exist_is_asked_for_once(mount: Rig) -> None:
+    folder = Path(mount.folder, "small")
+    os.listdir(folder)
+    before = _stat(mount, "mount.lookups_asked")
+    for _ in range(50):
+        assert not (folder / "nothing").exists()
+    assert _stat(mount, "mount.lookups_asked") == before
+
+
+def test_a_large_folder_takes_no_objects(seaweedfs: EmbeddedS3) -> None:
+    names = [f"k{number:05d}" for number in range(2500)]
+
+    def fill(rig: Rig) -> None:
+        store = rig.store()
+        for name in names:
+            store.put(f"many/{name}", b"1")
+
+    with rigged(seaweedfs, before=fill) as rig:
+        folder = Path(rig.folder, "many")
+        assert sorted(os.listdir(folder)) == names
+        assert {entry.name: entry.stat().st_size for entry in os.scandir(folder)} == dict.fromkeys(names, 1)
+        assert rig.stats()["mount.nodes"] < 10
+        assert rig.stats()["fetch.heads" if "fetch.heads" in rig.stats() else "mount.nodes"] < 10
+        began = rig.stats()["mount.listings"]
+        for name in names[::7]:
+            assert (folder / name).read_bytes() == b"1"
+        assert rig.stats()["mount.listings"] == began
+
+
+def test_refused(mount: Rig) -> None:
+    path = Path(mount.folder, "middle.bin")
+    for call in (lambda: os.listxattr(path), lambda: os.getxattr(path, "user.x")):
+        with pytest.raises(OSError, match="not supported") as caught:
+            call()
+        assert caught.value.errno == errno.ENOTSUP
+
+
+def test_metrics_for_prometheus(mount: Rig) -> None:
+    text = Path(mount.folder, ".headrace", "metrics").read_text()
+    assert "# TYPE headrace_mount_open_files gauge" in text
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    assert all(name.startswith("headrace_") and float(value) >= 0 for name, value in lines)
+    assert ".headrace" not in os.listdir(mount.folder), "found by name only: a walk does not meet it"
+
+
+# the command line
+
+
+def _run(rig: Rig, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        env={**os.environ, **rig.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _live(rig: Rig) -> list[dict[str, Any]]:
+    return json.loads(_run(rig, "mounts", "--live", "--json").stdout)
+
+
+def test_background_mount_is_told_of_and_taken_away(mount: Rig, tmp_path: Path) -> None:
+    point = str(tmp_path / "headrace-test-second")
+    os.mkdir(point)
+    made = _run(mount, "mount", f"s3://{mount.bucket}/small", point, "-o", "ro")
+    assert made.returncode == 0, made.stderr
+    try:
+        assert sorted(os.listdir(point)) == ["one.bin", "two.bin"], "it answers as soon as the command returns"
+        assert point in [each["mountpoint"] for each in _live(mount)]
+        again = _run(mount, "mount", f"s3://{mount.bucket}/", point)
+        assert (again.returncode, "mounted here already" in again.stderr) == (2, True)
+        with open(f"{point}/one.bin", "rb") as file:
+            busy = _run(mount, "umount", point)
+            assert (busy.returncode, "busy" in busy.stderr.lower()) == (2, True), busy.stderr
+            assert file.read(3) == FILES["small/one.bin"][:3]
+    finally:
+        ended = _run(mount, "umount", point)
+    assert ended.returncode == 0, ended.stderr
+    assert not os.path.ismount(point)
+    assert point not in [each["mountpoint"] for each in _live(mount)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["s3://{bucket}/nowhere", "{point}"], 3, "no such file or folder"),
+        (["s3://{bucket}/middle.bin", "{point}"], 2, "is a file"),
+        (["s3://{bucket}/", "{point}/absent"], 3, "no such folder"),
+        (["s3://{bucket}/", "{full}"], 2, "not empty"),
+        (["s3://{bucket}/", "{point}", "-o", "umsak=022"], 2, "umask"),
+    ],
+)
+def test_mistakes_are_told(mount: Rig, tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
+    point, full = tmp_path / "headrace-test-point", tmp_path / "full"
+    point.mkdir()
+    full.mkdir()
+    (full / "file").touch()
+    filled = [each.format(bucket=mount.bucket, point=point, full=full) for each in arguments]
+    ended = _run(mount, "mount", *filled)
+    assert (ended.returncode, says in ended.stderr) == (code, True), ended.stderr
+    assert not os.path.ismount(point)
+
+
+def test_the_fstab_helper_mounts(mount: Rig, tmp_path: Path) -> None:
+    point = str(tmp_path / "headrace-test-fstab")
+    os.mkdir(point)
+    (tmp_path / "variables").write_text("".join(f"{key}={value}\n" for key, value in mount.environment.items()))
+    program = tmp_path / "headrace"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
+    program.chmod(0o755)
+    helper = Path(__file__).parents[2] / "scripts" / "mount.headrace"
+    options = f"rw,ro,_netdev,nofail,x-env={tmp_path}/variables"
+    made = subprocess.run(
+        [helper, f"s3://{mount.bucket}/small", point, "-v", "-o", options],
+        env={"HEADRACE_PROGRAM": str(program), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    try:
+        assert made.returncode == 0, made.stderr
+        assert Path(point, "one.bin").read_bytes() == FILES["small/one.bin"]
+        with pytest.raises(OSError, match="Read-only") as caught:
+            Path(point, "new").write_bytes(b"")
+        assert caught.value.errno == errno.EROFS
+    finally:
+        assert _run(mount, "umount", point).returncode == 0

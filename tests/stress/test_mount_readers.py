@@ -1,0 +1,183 @@
+"""Readers that are killed, many at once, and two mounts with loaders on one cache: nothing leaks, no byte is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.testing.servers import EmbeddedS3
+from tests.mount_rig import Rig, only_a_mount, rigged, wait_for
+
+pytestmark = pytest.mark.server
+
+SECONDS, MOST_SECONDS = 6.0, 40.0
+BUDGET = 64_000_000
+BIG = 24 << 20
+READER = """
+import hashlib, os, random, sys
+folder, seed = sys.argv[1], int(sys.argv[2])
+rng = random.Random(seed)
+known = dict(one.rsplit(" ", 1) for one in sys.stdin.read().splitlines())
+names = sorted(known)
+buffer = bytearray(1 << 20)
+print("ready", flush=True)
+while True:
+    name = rng.choice(names)
+    with open(os.path.join(folder, name), "rb", buffering=0) as file:
+        if rng.random() < 0.5:  # whole
+            digest = hashlib.sha256()
+            while got := file.readinto(buffer):
+                digest.update(memoryview(buffer)[:got])
+            assert digest.hexdigest() == known[name], name
+        else:  # some places of it; each file repeats 256 bytes that begin with its number
+            size = os.fstat(file.fileno()).st_size
+            first = int(name[:-4].split("-")[1])
+            for _ in range(20):
+                at = rng.randrange(size - 100)
+                want = bytes((at + n + first) % 256 for n in range(100))
+                assert os.pread(file.fileno(), 100, at) == want, (name, at)
+    print("read", flush=True)
+"""
+LOADER = """
+import sys, hashlib
+import headrace as hr
+url = sys.argv[1]
+known = dict(one.rsplit(" ", 1) for one in sys.stdin.read().splitlines())
+print("ready", flush=True)
+while True:
+    for batch in hr.Dataset.open(url).batch(4).loader(prefetch="32MB"):
+        for key, data in zip(batch["__key__"], batch["bin"]):
+            assert hashlib.sha256(data).hexdigest() == known[f"{key}.bin"], key
+        print("read", flush=True)
+"""
+
+
+def _body(number: int, size: int) -> bytes:
+    return (bytes((n + number) % 256 for n in range(256)) * (size // 256 + 1))[:size]
+
+
+def _fill(known: dict[str, str]) -> Callable[[Rig], None]:
+    """Puts small files and big ones into the bucket, and their names and SHA-256 into `known`."""
+
+    def fill(rig: Rig) -> None:
+        store = rig.store()
+        for number in range(44):
+            size = BIG + number if number < 4 else 20_000 + number
+            name = f"{'big' if number < 4 else 'small'}-{number}.bin"
+            body = _body(number, size)
+            store.put(f"data/{name}", body)
+            known[name] = hashlib.sha256(body).hexdigest()
+
+    return fill
+
+
+@pytest.fixture
+def crowd() -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that end with the test."""
+    running: list[subprocess.Popen[str]] = []
+    yield running
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def _start(
+    script: str, known: dict[str, str], *arguments: Any, env: dict[str, str] | None = None, out: Path | None = None
+) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    with open(out or os.devnull, "w") as stdout:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, *map(str, arguments)],
+            stdin=pipe, stdout=stdout, stderr=pipe, text=True, env={**os.environ, **(env or {})},
+        )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write("".join(f"{name} {digest}\n" for name, digest in known.items()))
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def test_killed_readers_leave_nothing_and_memory_stays_in_its_budget(
+    seaweedfs: EmbeddedS3, crowd: list[subprocess.Popen[str]]
+) -> None:
+    only_a_mount()
+    chance = random.Random(4)
+    known: dict[str, str] = {}
+    with rigged(seaweedfs, before=_fill(known), HEADRACE_FETCH_MEMORY=str(BUDGET)) as rig:
+        folder = Path(rig.folder, "data")
+        deadline = time.monotonic() + SECONDS
+        killed = born = 0
+        while time.monotonic() < deadline:
+            while len(crowd) < 6:
+                crowd.append(_start(READER, known, folder, born))
+                born += 1
+            time.sleep(chance.random() * 0.5)
+            victim = crowd.pop(chance.randrange(len(crowd)))
+            ended = victim.poll()
+            victim.kill()
+            _, errors = victim.communicate()
+            assert ended is None, errors
+            killed += 1
+        assert killed > 8
+        assert any(rig.under_way().values()), "nothing was under way: this proves nothing"
+        assert rig.peak_bytes() < BUDGET + 150_000_000
+        for process in crowd:
+            process.kill()
+            process.communicate()
+        crowd.clear()
+        assert wait_for(lambda: not any(rig.under_way().values()), 20), rig.under_way()
+        assert hashlib.sha256((folder / "big-0.bin").read_bytes()).hexdigest() == known["big-0.bin"]
+        rig.stop()
+
+
+def test_two_mounts_and_a_loader_share_one_cache(
+    seaweedfs: EmbeddedS3, crowd: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    only_a_mount()
+    known: dict[str, str] = {}
+    with rigged(seaweedfs, before=_fill(known)) as first:
+        shared = {"HEADRACE_CACHE_DIR": str(first.cache)}
+        with rigged(seaweedfs, bucket=first.bucket, **shared) as second:
+            outs = [tmp_path / str(number) for number in range(5)]
+            for number, rig in enumerate((first, second, first, second)):
+                crowd.append(_start(READER, known, Path(rig.folder, "data"), number, out=outs[number]))
+            url = f"s3://{first.bucket}/data/"
+            crowd.append(_start(LOADER, known, url, env=first.environment, out=outs[4]))
+            written: dict[str, bytes] = {}
+            began = time.monotonic()
+            while time.monotonic() < began + (SECONDS if min(map(_reads, outs)) > 2 else MOST_SECONDS):
+                rig = (first, second)[len(written) % 2]  # a writer beside them, on both mounts in turn
+                path, data = Path(rig.folder, f"out-{len(written)}"), os.urandom(200_000)
+                path.with_suffix(".part").write_bytes(data)
+                path.with_suffix(".part").rename(path)
+                written[path.name] = data
+                assert all(process.poll() is None for process in crowd), [_end(process) for process in crowd]
+            for process in crowd:
+                _end(process)
+            crowd.clear()
+            assert min(map(_reads, outs)) > 2, f"not everyone got to read: {[_reads(out) for out in outs]}"
+            assert len(written) > 5
+            second.stop()
+        first.restart(wipe=True)
+        for name, data in written.items():
+            assert Path(first.folder, name).read_bytes() == data
+        first.stop()
+
+
+def _reads(out: Path) -> int:
+    return out.read_text().count("read\n")
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    """Kill it; what it complained of."""
+    process.kill()
+    return process.communicate()[1]
