@@ -49,6 +49,7 @@ class Bench:
     warm_s: float
     window_s: float
     timeout_s: float
+    caches: Path = CACHE
 
     def job(self, contender: Contender, row: Row, cache: Path) -> Job:
         env = {
@@ -79,7 +80,7 @@ class Bench:
     def measure(self, contender: Contender, row: Row) -> Result:
         # A folder of its own, deleted when all is over: on some file systems whoever creates files pays for those just
         # deleted (ext4 without a journal looks at each inode freed within minutes), and that is not what is measured.
-        cache = CACHE / uuid.uuid4().hex
+        cache = self.caches / uuid.uuid4().hex
         job = self.job(contender, row, cache)
         if contender.prime:
             brief: dict[str, Any] = {"mode": "epoch", "options": {**job.options, "insist": True}}
@@ -102,6 +103,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         "--quick", action="store_true", help="one repetition of a second; writes below benchmarks/data/"
     )
     parser.add_argument("--strict", action="store_true", help="exit 1 unless every requirement is met")
+    parser.add_argument("--caches", type=Path, default=CACHE, help="where to make the caches (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="folder for the results (default: benchmarks/results)")
     return parser.parse_args(given)
 
@@ -150,10 +152,10 @@ def main(given: Sequence[str]) -> int:
     scratch = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        stack.callback(shutil.rmtree, CACHE, ignore_errors=True)
+        stack.callback(shutil.rmtree, options.caches, ignore_errors=True)
         static = stack.enter_context(StaticServer(root, scratch / "nginx"))
         times, window = (1, 1.0) if options.quick else (options.repeat, options.window)
-        bench = Bench(root, static, None, 0.3 if options.quick else 1.0, window, 120.0)
+        bench = Bench(root, static, None, 0.3 if options.quick else 1.0, window, 120.0, options.caches)
         done: list[report.RowResult] = []
         for row in chosen:
             print(f"{row.number}. {row.title}", flush=True)

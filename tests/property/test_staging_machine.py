@@ -150,6 +150,18 @@ class Machine(RuleBasedStateMachine):
                 node.staged.publish()
             node.pending = True
 
+    @precondition(lambda self: self.up)
+    @rule(key=st.sampled_from(FILES), data=st.binary(max_size=20), release=st.booleans())
+    def write_in_an_outage(self, key: str, data: bytes, release: bool) -> None:
+        """What random steps rarely come to: a close that fails, and a store that is back right after."""
+        self.create(key, data)
+        self.append(key, data + b"!")
+        self.world.store.down = True
+        self.publish(key)
+        if release:
+            self.close(key)
+        self.world.store.down = False
+
     @rule(key=st.sampled_from(FILES))
     def close(self, key: str) -> None:
         node = self.model.nodes.get(key)

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
+from headrace.cache.absence import Absence
 from headrace.cache.boot import boot_time
 from headrace.cache.entry import Seals, checksum_of_file, read_into
 from headrace.cache.health import Health
@@ -35,6 +36,7 @@ class Reader:
         self._metrics = metrics
         self._remove = remove
         self._boot = boot_time()
+        self._absence = Absence()
 
     def read(self, name: str) -> memoryview | None:
         """As `Cache.read`. Written out in one piece, since this is what a warm sample costs."""
@@ -64,6 +66,10 @@ class Reader:
         self._metrics.add("cache.hit")
         self._metrics.add("cache.bytes_read", size)
         return data
+
+    def absent(self, name: str) -> bool:
+        """As `Cache.absent`."""
+        return self._absence.sure(f"{self._objects}{name[:2]}/{name[2:]}")
 
     def open(self, name: str) -> int | None:
         """A complete entry, opened and marked as used; None when it is not there. Raises OSError."""

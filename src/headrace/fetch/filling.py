@@ -18,7 +18,8 @@ _WRITERS = 1  # two would mostly fight for the interpreter's lock
 _MOST_CLAIMS = 384
 _MOST_CLAIMS_WAITING = 128
 """Objects claimed, and of those the ones that wait to be written. The kernel walks all locks of a file to find one."""
-_MOST_WAITING = 2048
+_MOST_WAITING, _MOST_WAITING_BYTES = 2048, 24 << 20
+"""Objects nobody claimed that may wait, and their bytes: memory that is held here is fresh memory for the reads."""
 _CLAIM_WAIT_S = 5.0
 _INSIST_S = 60.0
 
@@ -88,7 +89,7 @@ class Filling:
 
     def offer(self, size: int, fill: Callable[[], object]) -> bool:
         """An object that nobody claimed is here: `fill` keeps it, if the writer finds the time. False: it does not."""
-        if self._backlog >= self._most or self._arrived >= _MOST_WAITING:
+        if self._backlog >= min(self._most, _MOST_WAITING_BYTES) or self._arrived >= _MOST_WAITING:
             return False
         self.begin()
         self.end(size, fill)

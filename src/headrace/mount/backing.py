@@ -1,7 +1,8 @@
 """Passthrough: files that the kernel reads by itself, registered once and kept for the next open.
 
 A file is registered by an ioctl that gives an id; while any open of a node uses one, all opens of that node must.
-Ids of nodes that nobody has open are kept, least recently used first out, so that opening again costs nothing but the reply.
+Ids of nodes that nobody has open are kept, least recently used first out, so that opening again costs nothing but the
+reply.
 A kept id keeps its file: once the cache has evicted the entry, `sweep` lets it go.
 """
 

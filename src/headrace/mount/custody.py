@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import HeadraceError, InternalError, ReadOnlyError
 from headrace.cache.entry import EntryLabel
 from headrace.mount.journal import Journal
-from headrace.mount.moves import Moves
+from headrace.mount.moves import Move, Moves
 from headrace.mount.publish import SMALL, read_at, send
 from headrace.mount.staged import StagedFile, Trouble
 from headrace.mount.tree import Made, Tree
@@ -161,7 +161,7 @@ class Custody:
             before = file.trouble
             now = time.monotonic()
             tries = before.tries + 1 if before is not None else 1
-            file.trouble = Trouble(error, before.since if before else now, tries, now + self._pause(tries))
+            file.trouble = Trouble(error, before.since if before else now, tries, now, now + self._pause(tries))
             first = not file.pending
             file.pending = True
             if first or sync:
@@ -274,7 +274,7 @@ class Custody:
             return partial(self._dispose, *self._ended.popleft())
         soonest = now + (min(60.0, self.options.period_s) or 60.0)
         for move in self.moves.waiting():
-            when = self._hurried(move.retry_at, move.tries, now)
+            when = self._hurried(move)
             if when <= now:
                 return partial(self.moves.retry, move)
             soonest = min(soonest, when)
@@ -292,7 +292,7 @@ class Custody:
     def _when(self, file: StagedFile, now: float) -> float:
         """When `file` is to be published next; never before somebody has looked again, at the latest in a period."""
         if file.trouble is not None:
-            return self._hurried(file.trouble.retry_at, file.trouble.tries, now)
+            return self._hurried(file.trouble)
         period = self.options.period_s
         if self._hurry and file.dirty:
             return now
@@ -300,10 +300,8 @@ class Custody:
             return now + 60.0
         return file.dirty_since + period if file.dirty and file.dirty_since is not None else now + period
 
-    def _hurried(self, retry_at: float, tries: int, now: float) -> float:
-        if not self._hurry:
-            return retry_at
-        return now if tries == 0 else min(retry_at, now + _HURRY_S) if retry_at > now else now
+    def _hurried(self, failed: Trouble | Move) -> float:
+        return min(failed.retry_at, failed.tried_at + _HURRY_S) if self._hurry else failed.retry_at
 
     def _work(self, file: StagedFile) -> None:
         try:

@@ -1,8 +1,9 @@
 """What the kernel's node ids stand for: one version of one name in one folder.
 
 Ids of names that a listing gave are arithmetic (see `pages`); a `Node` object exists only for what a listing does
-not tell: names asked for singly, files of our own that are being written, what was renamed. A name whose object changes gets
-a new id, so pages that the kernel keeps under an id are always of one version, and an open handle never mixes two.
+not tell: names asked for singly, files of our own that are being written, what was renamed. A name whose object
+changes gets a new id, so pages that the kernel keeps under an id are always of one version, and an open handle never
+mixes two.
 """
 
 from __future__ import annotations

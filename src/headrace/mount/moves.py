@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """A rename under way, or waiting to be tried again. `since`, `retry_at`: seconds on the monotonic clock."""
+    """A rename under way, or waiting to be tried again. Times are seconds on the monotonic clock."""
 
     number: int
     old: str
@@ -45,6 +45,7 @@ class Move:
     error: HeadraceError | None = None
     since: float = field(default_factory=time.monotonic)
     tries: int = 0
+    tried_at: float = 0.0
     retry_at: float = 0.0
 
     def record(self) -> dict[str, Any]:
@@ -242,7 +243,8 @@ class Moves:
         with self._changed:
             move.error = error
             move.tries += 1
-            move.retry_at = time.monotonic() + self._backoff(move.tries)
+            move.tried_at = time.monotonic()
+            move.retry_at = move.tried_at + self._backoff(move.tries)
             move.running = False
             self._changed.notify_all()
 

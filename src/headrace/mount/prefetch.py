@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher
     from headrace.mount.folders import Folders
     from headrace.mount.inodes import Folder, Known
+    from headrace.mount.listing import Listing
     from headrace.store.protocol import Blob
 
 _EVIDENCE = 3
@@ -28,13 +29,18 @@ _GENEROSITY = 12
 _FIRST = 4 << 20
 _AT_ONCE = 96
 _BATCH = 512
+_LOW = 64
+_STEP = 4 << 20
 _MOST_FOLDERS = 1024
 
 
 class _Run:
-    """What is known of the reading of one folder. `asked`: by page, which names were fetched or need not be."""
+    """What is known of the reading of one folder.
 
-    __slots__ = ("asked", "demanded", "missed", "planning", "spent")
+    `asked`: by page, which names were fetched or need not be; `complete`: the listing of which all were.
+    """
+
+    __slots__ = ("asked", "complete", "demanded", "missed", "planning", "spent")
 
     def __init__(self) -> None:
         self.missed = 0
@@ -42,6 +48,7 @@ class _Run:
         self.spent = 0
         self.asked: dict[int, bytearray] = {}
         self.planning = False
+        self.complete: Listing | None = None
 
 
 class Prefetcher:
@@ -80,8 +87,12 @@ class Prefetcher:
                     self._runs.popitem(last=False)
         run.missed += missed
         run.demanded += known.size
-        wanted = run.missed >= _EVIDENCE and run.spent < _FIRST + _GENEROSITY * run.demanded
-        if wanted and not run.planning and len(self._queue) < _BATCH // 2:
+        if run.missed < _EVIDENCE or run.planning or len(self._queue) > _LOW:
+            return
+        if run.complete is folder.listing and folder.listing is not None:
+            return
+        # In steps worth waking a thread for.
+        if run.spent == 0 or run.spent + _STEP < _FIRST + _GENEROSITY * run.demanded:
             run.planning = True
             self._planner.add(lambda: self._go_on(folder, run, known))
 
@@ -120,6 +131,8 @@ class Prefetcher:
                 start = index + 1 if step == 0 else 0
                 if not self._plan_page(folder, run, page, start, allowed):
                     return
+            if listing.complete:
+                run.complete = listing
 
     def _plan_page(self, folder: Folder, run: _Run, page: Page, start: int, allowed: int) -> bool:
         """Queue what is not yet asked for on one page; False when enough is queued."""

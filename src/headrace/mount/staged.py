@@ -53,11 +53,12 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Trouble:
-    """A publish that failed. `since`, `retry_at`: seconds on the monotonic clock."""
+    """A publish that failed. `since`, `tried_at`, `retry_at`: seconds on the monotonic clock."""
 
     error: HeadraceError
     since: float
     tries: int = 1
+    tried_at: float = 0.0
     retry_at: float = 0.0
 
 

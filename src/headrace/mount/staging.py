@@ -296,6 +296,8 @@ class Staging:
                 return False
             with self._tree.lock:
                 self._custody.moved(old, new)
+        if file.handles == 0:
+            self._custody.retire(file)
         with suppress(HeadraceError):  # pending, then: what was at the new name is still in the bucket
             self._custody.publish(file, sync=False)
         return True
