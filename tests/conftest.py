@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -22,6 +23,9 @@ pytest.register_assert_rewrite("headrace.testing.conformance")
 
 from headrace.base.errors import UnsupportedError  # noqa: E402
 from headrace.testing.servers import Azurite, CephRGW, EmbeddedS3, FakeGCS, Sftp  # noqa: E402
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job's inheritance: our children would ignore Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent
 CI = os.environ.get("CI", "").lower() in ("1", "true")
