@@ -24,7 +24,7 @@ pytest.register_assert_rewrite("headrace.testing.conformance")
 from headrace.base.errors import UnsupportedError  # noqa: E402
 from headrace.testing.servers import Azurite, CephRGW, EmbeddedS3, FakeGCS, Sftp  # noqa: E402
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job's inheritance: our children would ignore Ctrl-C
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job: our children would ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent

@@ -36,6 +36,8 @@ _GROUP = 64
 _GROUP_DECODED = 16
 _GROUP_BYTES = 1 << 20
 _GROUP_BYTES_RAW = 8 << 20
+_OVERHEAD = 1024
+"""Bytes of this process that a sample takes beside its own, roughly: tiny samples must not fill the memory either."""
 _BUNDLE = 32
 _WAKE = 16
 _JOIN_S = 1.8
@@ -188,14 +190,14 @@ class Pipeline:
                 reads += more
                 size += bytes_more
                 if len(slots) >= limit:
-                    groups.append(Group(number, slots, size))
+                    groups.append(_group(number, slots, size))
                     slots, size, number = [], 0, number + 1
                     if len(groups) >= bundle:
                         if not self._send(groups, reads):
                             return
                         groups, reads = [], []
             if slots:
-                groups.append(Group(number, slots, size))
+                groups.append(_group(number, slots, size))
                 number += 1
             if groups and not self._send(groups, reads):
                 return
@@ -288,7 +290,7 @@ class Pipeline:
     def _decode(self, number: int) -> None:
         while (group := self._raw.get()) is not None and not self._closed:
             began = time.perf_counter()
-            grown = -group.size
+            grown = _OVERHEAD * len(group.slots) - group.size
             for slot in group.slots:
                 self._run(slot)
                 grown += size_of(slot.sample)
@@ -349,3 +351,9 @@ class Pipeline:
             self.meter.skipped += 1
         else:
             self.meter.filtered += 1
+
+
+def _group(number: int, slots: list[Slot], size: int) -> Group:
+    group = Group(number, slots, size)
+    group.size += _OVERHEAD * len(slots)
+    return group

@@ -321,8 +321,11 @@ class Staging:
             target = os.path.join(root, new.key)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             with self._tree.lock:
-                with suppress(FileNotFoundError):  # a folder of this mount alone
+                try:
                     os.rename(os.path.join(root, old.key), target)
+                except FileNotFoundError:  # a folder of this mount alone
+                    if _holds_anything(target):
+                        raise _refusal(errno.ENOTEMPTY, new.path) from None
                 self._custody.moved(old.path, new.path)
         self._ns.refresh()
 
@@ -525,6 +528,13 @@ class Staging:
 
 def _number(file: StagedFile) -> int:
     return file.number
+
+
+def _holds_anything(folder: str) -> bool:
+    try:
+        return bool(os.listdir(folder))
+    except OSError:
+        return False
 
 
 def _refusal(code: int, path: str) -> OSError:
