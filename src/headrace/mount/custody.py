@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import HeadraceError, InternalError, ReadOnlyError
+from headrace.base.errors import HeadraceError, InputError, InternalError, ReadOnlyError
 from headrace.cache.entry import EntryLabel
 from headrace.mount.journal import Journal
 from headrace.mount.moves import Move, Moves
@@ -337,17 +337,27 @@ class Custody:
 
     def drain(self, timeout_s: float) -> bool:
         """See `Staging.drain`."""
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
         self._hurry = True
         try:
             while self.unfinished():
-                if time.monotonic() >= deadline:
+                if time.monotonic() >= began + timeout_s or self._refused(began):
                     return False
                 self.workers.wake()
                 time.sleep(0.01)
             return True
         finally:
             self._hurry = False
+
+    def _refused(self, since: float) -> bool:
+        """Whether all that is left was tried `since` then, and refused for what it is: waiting longer helps nobody."""
+        if self._ended or self._busy or self.moves.active or any(self.moves.waiting()):
+            return False
+        troubles = [file.trouble for file in self.tree.files() if file.dirty or file.trouble is not None]
+        return all(
+            trouble is not None and isinstance(trouble.error, InputError) and trouble.tried_at >= since
+            for trouble in troubles
+        )
 
     def close(self) -> None:
         """Journal what is not published, close everything. No request is made."""

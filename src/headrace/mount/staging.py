@@ -356,7 +356,9 @@ class Staging:
     # the end
 
     def drain(self, timeout_s: float) -> bool:
-        """Publish everything now, open files too, and finish renames. False where something is left after that long."""
+        """Publish everything now, open files too, and finish renames. False where something is left after that long, or
+        where all that is left is what the store refuses for good (a key it cannot keep): it stays journaled and listed.
+        """
         return self._custody.drain(timeout_s)
 
     def close(self) -> None:

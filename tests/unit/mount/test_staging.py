@@ -642,6 +642,27 @@ def test_a_publish_that_fails_is_kept_listed_and_sent_later(any_world: World):
     assert any_world.staging.find("/d/f") is None
 
 
+def test_what_the_store_refuses_for_good_is_kept_and_not_waited_for(memory: World):
+    put = memory.store.inner.put
+
+    def picky(key: str, data: object, **kw: object) -> object:
+        if key == "bad":
+            raise InputError("no such keys here", path=key)
+        return put(key, data, **kw)  # type: ignore[arg-type]
+
+    memory.store.inner.put = picky  # type: ignore[method-assign]
+    with pytest.raises(InputError):
+        memory.write("/d/bad", b"content")
+    began = time.monotonic()
+    assert not memory.staging.drain(60)
+    assert time.monotonic() - began < 20
+    assert [one.path for one in memory.staging.backlog()] == ["/d/bad"]
+    memory.write("/d/good", b"content")
+    assert memory.objects() == {"good": b"content"}
+    memory.staging.unlink("/d/bad")
+    assert memory.staging.drain(20)
+
+
 def test_what_failed_can_still_be_edited_renamed_and_unlinked(memory: World):
     memory.store.down = True
     for name in ("a", "b"):
