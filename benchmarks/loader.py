@@ -24,6 +24,7 @@ from typing import Any
 
 import data
 import flat
+import memory
 import report
 from job import Job, Result
 from real_store import RealStore, real_store
@@ -82,6 +83,7 @@ class Bench:
         # deleted (ext4 without a journal looks at each inode freed within minutes), and that is not what is measured.
         cache = self.caches / uuid.uuid4().hex
         job = self.job(contender, row, cache)
+        memory.warm(self.root, memory.spare())
         if contender.prime:
             brief: dict[str, Any] = {"mode": "epoch", "options": {**job.options, "insist": True}}
             run(dataclasses.replace(job, **({"window_s": 0.1} if contender.kept else brief)), timeout_s=self.timeout_s)

@@ -25,6 +25,7 @@ from typing import Any
 
 import obstore
 
+import memory
 import mount_report as report
 from mount_data import FULL, QUICK, Server, Shape, prepare, serving
 from mount_peers import CONTENDERS, Mounted, MountError, Native, scratch_folder
@@ -62,6 +63,7 @@ class Bench:
         try:
             if phase == "out":
                 self.server.s3.create_bucket(bucket)
+            memory.warm(scratch, memory.spare())
             with contender(self.server, bucket, scratch) as mounted:
                 for row, counted in todo:
                     result = self._one(row, mounted)

@@ -9,6 +9,7 @@ A kept id keeps its file: once the cache has evicted the entry, `sweep` lets it 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import logging
 import os
 import threading
@@ -19,6 +20,9 @@ from contextlib import suppress
 from headrace.mount import wire
 
 _log = logging.getLogger("headrace.mount")
+_MOST = 16_384
+"""Files kept registered: an epoch over more small files than this registers each again. The kernel holds about 2 kB each."""
+_SWEPT = 4096
 
 
 class Backing:
@@ -42,11 +46,12 @@ class Backings:
         most: ids kept while not open.
     """
 
-    def __init__(self, fd: int, most: int = 4096) -> None:
+    def __init__(self, fd: int, most: int = _MOST) -> None:
         self._fd = fd
         self._most = most
         self._lock = threading.Lock()
         self._by_node: OrderedDict[int, Backing] = OrderedDict()
+        self._swept = 0
         self.enabled = fd >= 0
 
     def reuse(self, node: int, *, writable: bool = False) -> Backing | None:
@@ -107,10 +112,16 @@ class Backings:
             del self._by_node[node]
         self._close(backing)
 
-    def sweep(self, fresh_s: float = 300.0) -> int:
-        """Let go of files that have left the cache, and tell the cache of those in use. Returns how many went."""
+    def sweep(self, fresh_s: float = 300.0, most: int = _SWEPT) -> int:
+        """Let go of files that have left the cache, and tell the cache of those in use. Returns how many went.
+
+        Looks at the next `most` of them: all in turn, a few at a time, since each look holds up who opens files.
+        """
         with self._lock:
-            held = [(node, backing) for node, backing in self._by_node.items() if backing.path]
+            start, self._swept = self._swept, self._swept + most
+            if self._swept >= len(self._by_node):
+                self._swept = 0
+            held = [pair for pair in itertools.islice(self._by_node.items(), start, start + most) if pair[1].path]
         gone = 0
         for node, backing in held:
             try:
@@ -145,7 +156,8 @@ class Backings:
         gone: list[Backing] = []
         if len(self._by_node) <= self._most:
             return gone
-        for node, backing in list(self._by_node.items())[: len(self._by_node) - self._most + self._most // 16]:
+        count = len(self._by_node) - self._most + self._most // 16
+        for node, backing in list(itertools.islice(self._by_node.items(), count)):
             if backing.opens <= 0:
                 del self._by_node[node]
                 gone.append(backing)

@@ -112,7 +112,7 @@ class Custody:
 
     def publish(self, file: StagedFile, *, sync: bool) -> None:
         """See `StagedFile.publish`. `sync` False: a publish nobody waits for."""
-        if file.gone or not file.dirty:
+        if file.gone:
             return
         try:
             while True:
@@ -186,8 +186,9 @@ class Custody:
 
     def retire(self, file: StagedFile) -> None:
         """Let a file that nobody has open go, once all of it is published."""
-        with suppress(HeadraceError):
-            self.publish(file, sync=False)
+        if file.dirty:
+            with suppress(HeadraceError):
+                self.publish(file, sync=False)
         with file.lock, self.tree.lock:
             if file.handles > 0 or file.fd < 0 or (not file.gone and (file.dirty or file.trouble is not None)):
                 return
@@ -214,10 +215,10 @@ class Custody:
             self._dispose(file, info)
 
     def _dispose(self, file: StagedFile, info: ObjectInfo | None) -> None:
-        size = file.size
         fd = file.let_go()
         if fd < 0:
             return
+        size = file.size
         kept = False
         try:
             if info is not None and file.complete and info.size == size and info.etag is not None:

@@ -76,10 +76,6 @@ class FileSystem:
             Op.RELEASEDIR: self.directories.release,
             Op.FSYNCDIR: lambda request: wire.reply(request.unique),
             Op.STATFS: self.statfs,
-            Op.GETXATTR: _no_attributes,
-            Op.SETXATTR: _no_attributes,
-            Op.LISTXATTR: _no_attributes,
-            Op.REMOVEXATTR: _no_attributes,
         }
 
     def lookup(self, request: Request) -> Answer:
@@ -223,7 +219,3 @@ class FileSystem:
 def wants_to_write(flags: int) -> bool:
     """Whether an OPEN's flags ask for more than reading."""
     return bool(flags & _WRITES)
-
-
-def _no_attributes(request: Request) -> Answer:
-    return wire.failure(request.unique, errno.ENOTSUP)

@@ -43,7 +43,8 @@ class Shown:
         plain = Attr(found.id, node.size, node.mtime_us * 1000, mode, 1, self.uid, self.gid)
         if staged is None:
             return self._with(plain, node.attrs)
-        return self._with(plain._replace(size=staged.size), staged.attrs)
+        size, attrs = staged.shown()
+        return self._with(plain._replace(size=size), attrs)
 
     def folder(self, folder: Folder) -> Attr:
         """Of a folder that something was looked up in."""

@@ -111,7 +111,12 @@ class StagedFile:
     @property
     def attrs(self) -> Attributes:
         """Mode, owner, and the time of the last write."""
-        return self._changed.over(self._given).over(Attributes(mtime_ns=self._status()[1]))
+        return self.shown()[1]
+
+    def shown(self) -> tuple[int, Attributes]:
+        """`size` and `attrs`, of one moment."""
+        size, mtime_ns = self._status()
+        return size, self._changed.over(self._given).over(Attributes(mtime_ns=mtime_ns))
 
     @property
     def complete(self) -> bool:
@@ -223,11 +228,12 @@ class StagedFile:
         with self._state:
             if self.passthrough and not _FINE:
                 self._settle_clock()
-            self._look()
+            size = self._look()
             data = self._generation != self._clean
             if not data and not self._new_attributes:
                 return None
-            size = os.fstat(self.fd).st_size
+            if size < 0:
+                size = os.fstat(self.fd).st_size
             same = min(self._low, size, self.base.size) if self.base is not None else 0
             found = Snapshot(self._generation, size, self._low, same, self.base, data, self._new_attributes)
             self._low = _NOWHERE
@@ -326,10 +332,10 @@ class StagedFile:
         status = os.fstat(self.fd)
         return status.st_ctime_ns, status.st_size
 
-    def _look(self) -> None:
-        """With passthrough the kernel writes without a word: the file's times tell."""
+    def _look(self) -> int:
+        """With passthrough the kernel writes without a word: the file's times tell. Its size, where looked at, or -1."""
         if not self.passthrough or self.fd < 0:
-            return
+            return -1
         stamp = self._stamped()
         if stamp != self._stamp:
             self._stamp = stamp
@@ -337,6 +343,7 @@ class StagedFile:
             self._low = 0
             if self.dirty_since is None:
                 self.dirty_since = time.monotonic()
+        return stamp[1]
 
     def _settle_clock(self) -> None:
         """Before Linux 6.13 two writes within a tick have one time: look only once the last one's tick is over."""

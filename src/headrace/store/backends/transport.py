@@ -11,14 +11,13 @@ import os
 import socket
 import time
 from collections import deque
+from contextlib import closing
 from dataclasses import dataclass
-from email.message import Message
 from email.utils import parsedate_to_datetime
-
-import numpy as np
 
 from headrace.base.errors import TryAgainError
 from headrace.store.backends.errors import from_network
+from headrace.store.backends.reply import Headers, Reply
 from headrace.store.protocol import Buffer, Endpoint
 
 _CHUNK = 1 << 20
@@ -35,13 +34,12 @@ class Answer:
     """An HTTP answer, read to its end."""
 
     status: int
-    headers: Message
+    headers: Headers
     body: memoryview
 
     def header(self, name: str) -> str | None:
         """A header's value; None if absent."""
-        value = self.headers.get(name)
-        return None if value is None else str(value)
+        return self.headers.get(name)
 
 
 class Transport:
@@ -89,12 +87,10 @@ class Transport:
                 broken = self._send(link, head, body, deadline)
                 if slow:
                     link.settimeout(_left(deadline))
-                response = http.client.HTTPResponse(link, method=method)
-                with response:
-                    response.begin()
+                with closing(Reply(link, method)) as reply:
                     started = True
-                    answer = Answer(response.status, response.headers, _read(response, deadline))
-                    keep = not response.will_close and broken is None
+                    answer = Answer(reply.status, reply.headers, reply.body(lambda: _left(deadline)))
+                    keep = not reply.closing and broken is None
                 if broken is not None and answer.status < 400:
                     raise broken
             except (OSError, http.client.HTTPException) as error:
@@ -180,19 +176,3 @@ def _left(deadline: float) -> float:
     if left <= 0:
         raise TimeoutError
     return left
-
-
-def _read(response: http.client.HTTPResponse, deadline: float) -> memoryview:
-    """The whole body, into memory that was never zeroed."""
-    size = response.length
-    if size is None:
-        return memoryview(response.read())
-    data = np.empty(size, np.uint8).data
-    done = 0
-    while done < size:
-        _left(deadline)
-        count = response.readinto(data[done : done + _CHUNK])
-        if not count:
-            raise http.client.IncompleteRead(b"", size - done)
-        done += count
-    return data
