@@ -1,0 +1,1 @@
+"""Shards: large objects that hold many samples, read like single objects. See README.md."""

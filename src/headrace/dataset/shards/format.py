@@ -1,0 +1,75 @@
+"""What a shard format must tell: where in the shard each part of each sample lies, and how its bytes are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+
+class Member(NamedTuple):
+    """One part of one sample: bytes [start, stop) of the shard.
+
+    `key`: the sample's ``__key__`` within the shard; consecutive members of one key are one sample. `name`: the part's
+    name in the sample (``image``, ``data``).
+    """
+
+    key: str
+    name: str
+    start: int
+    stop: int
+
+
+class ShardBytes(Protocol):
+    """A shard's bytes, read by whoever indexes it. One thread."""
+
+    @property
+    def path(self) -> str:
+        """The shard's URL, for errors."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Bytes [start, stop), cut off at the end of the shard. Going forward is cheap, skipping is too.
+
+        Raises:
+            HeadraceError: the store fails, or the shard has changed.
+        """
+        ...
+
+
+class Format(Protocol):
+    """One way to put samples into an object. Immutable; any thread."""
+
+    @property
+    def name(self) -> str:
+        """As in ``Dataset.open(…, format="tar")``."""
+        ...
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """File name endings that announce it, with the dot, lower case."""
+        ...
+
+    def recognise(self, head: memoryview) -> bool:
+        """Whether the first bytes of an object (up to 4096) are this format."""
+        ...
+
+    def scan(self, shard: ShardBytes) -> Iterator[Member]:
+        """All members, in the order in which they lie there. Reads as little as it can; memory stays bounded.
+
+        Raises:
+            CorruptError: with the shard's path, the byte offset and the reason.
+        """
+        ...
+
+    def decode(self, data: memoryview) -> Any:
+        """A part's value from its bytes; the bytes themselves where the format has no types of its own.
+
+        Raises:
+            CorruptError: they are not what they should be (a checksum, say).
+        """
+        ...
