@@ -1,8 +1,8 @@
 """Memory that the machine really has, before each measurement.
 
-In a virtual machine whose host takes back free memory, a page used for the first time costs several microseconds instead
-of a fraction of one, and which contender pays is chance: whoever comes after a large deletion runs on memory that is
-there. So each contender starts on memory just used and released.
+In a virtual machine whose host takes back free memory, a page used for the first time costs several microseconds
+instead of a fraction of one, and which contender pays is chance: whoever comes after a large deletion runs on memory
+that is there. So each contender starts on memory just used and released.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ def warm(folder: Path, size: int) -> None:
     block = bytes(_BLOCK)
     try:
         with open(path, "wb", buffering=0) as file:
-            for _ in range(size // _BLOCK):
-                file.write(block)
+            file.writelines(block for _ in range(size // _BLOCK))
     finally:
         path.unlink(missing_ok=True)
 

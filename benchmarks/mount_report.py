@@ -165,8 +165,12 @@ def markdown(measured: Sequence[RowResult], here: Mapping[str, Any], contenders:
     out.append(
         "\n## How each was tuned\n\n"
         "Cold: a fresh mount over an empty cache of its own (unmounting drops its pages); the server's page cache is "
-        "warm. Warm: read once through the same mount before. Written files count until the store lists them whole, so "
-        "a mount that uploads after `close` gains nothing by it; *closed* is when the writer was done.\n"
+        "warm. Warm: read through the same mount before; where whole files are read, twice, and four times measured. "
+        "Each phase starts on memory just used and released: in a virtual machine fresh memory may cost more than the "
+        "work. fio's random reads: with its own default, `--invalidate=1`, the kernel's pages of the mounted files are "
+        "dropped first, so it is the mount that answers; without, all pages lie in the kernel's memory and no mount is "
+        "asked. Written files count until the store lists them whole, so a mount "
+        "that uploads after `close` gains nothing by it; *closed* is when the writer was done.\n"
     )
     out += [f"- `{one.name}`: {' '.join((one.__doc__ or '').split())}" for one in contenders]
     return "\n".join(out) + "\n"

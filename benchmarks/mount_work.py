@@ -55,12 +55,21 @@ def _threads(count: int, body: Callable[[Callable[[], str | None]], None], paths
 
 
 def read(
-    folder: str, paths: Sequence[str], *, threads: int, buffer: int, unit: str, check: Mapping[str, str]
+    folder: str,
+    paths: Sequence[str],
+    *,
+    threads: int,
+    buffer: int,
+    unit: str,
+    check: Mapping[str, str],
+    before: int = 0,
+    rounds: int = 1,
 ) -> Result:
-    """Read whole files in random order. `check`: path to SHA-256, compared after the clock has stopped."""
+    """Read all files `rounds` times, each time in another random order, after doing so `before` times unmeasured.
+
+    `check`: path to SHA-256, compared after the clock has stopped.
+    """
     os.chdir(folder)
-    order = list(paths)
-    random.Random(7).shuffle(order)
     sizes: list[int] = []
 
     def body(take: Callable[[], str | None]) -> None:
@@ -75,6 +84,14 @@ def read(
             os.close(descriptor)
         sizes.append(total)
 
+    def times(count: int, seed: int) -> list[str]:
+        each = random.Random(seed)
+        return [path for _ in range(count) for path in each.sample(list(paths), len(paths))]
+
+    if before:
+        _threads(threads, body, times(before, 5))
+        sizes.clear()
+    order = times(rounds, 7)
     began, ended = _threads(threads, body, order)
     for path, digest in check.items():
         with open(path, "rb") as file:
@@ -155,14 +172,18 @@ def write(folder: str, root: str, *, count: int, each: int, threads: int) -> Res
     return {"count": count, "seconds": ended - began, "bytes": count * each, "began": began}
 
 
-def fio(folder: str, paths: Sequence[str], *, jobs: int, window_s: float, size: int) -> Result:
-    """fio: random reads of 4 kB over warm files, `jobs` threads, synchronous; the page cache is left as it is."""
+def fio(folder: str, paths: Sequence[str], *, jobs: int, window_s: float, size: int, invalidate: bool) -> Result:
+    """fio: random reads of 4 kB over warm files, `jobs` threads, synchronous.
+
+    `invalidate`: fio's own default: the kernel drops what pages it has of these files before. They are warm in the
+    mount's cache all the same.
+    """
     names = ":".join(os.path.join(folder, path) for path in paths)
     command = [
-        "fio", "--name=r", "--rw=randread", "--bs=4k", "--ioengine=psync", "--invalidate=0", "--thread",
-        "--group_reporting", f"--numjobs={jobs}", f"--filename={names}", f"--size={size * len(paths)}", "--time_based",
-        f"--runtime={window_s}",
-        "--ramp_time=0.5", "--output-format=json", "--randrepeat=0", "--norandommap", "--readonly",
+        "fio", "--name=r", "--rw=randread", "--bs=4k", "--ioengine=psync", f"--invalidate={int(invalidate)}",
+        "--thread", "--group_reporting", f"--numjobs={jobs}", f"--filename={names}", f"--size={size * len(paths)}",
+        "--time_based", f"--runtime={window_s}", "--ramp_time=0.5", "--output-format=json",
+        "--randrepeat=0", "--norandommap", "--readonly",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -181,12 +181,35 @@ def test_refused(mount: Rig) -> None:
         assert caught.value.errno == errno.ENOTSUP
 
 
+def test_a_walk_lists_the_next_small_folders_ahead_and_each_once(seaweedfs: EmbeddedS3) -> None:
+    def fill(rig: Rig) -> None:
+        store = rig.store()
+        for folder in range(20):
+            for file in range(3):
+                store.put(f"walk/{folder:02d}/{file}", b"x")
+
+    with rigged(seaweedfs, before=fill, HEADRACE_CACHE_TTL="1h") as rig:
+        root = Path(rig.folder, "walk")
+        names = sorted(os.listdir(root))
+        before = _stat(rig, "mount.listings")
+        os.listdir(root / names[5])
+        assert _stat(rig, "mount.listings") == before + 1, "one folder is no walk"
+        for name in names[6:9]:
+            os.listdir(root / name)
+        assert wait_for(lambda: _stat(rig, "mount.listings") >= before + 8, 5), "4 asked for, and at least 4 ahead"
+        seen = [sorted(os.listdir(root / name)) for name in names]
+        assert seen == [["0", "1", "2"]] * 20
+        assert _stat(rig, "mount.listings") == before + 20
+
+
 def test_metrics_for_prometheus(mount: Rig) -> None:
     text = Path(mount.folder, ".headrace", "metrics").read_text()
     assert "# TYPE headrace_mount_open_files gauge" in text
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
     assert all(name.startswith("headrace_") and float(value) >= 0 for name, value in lines)
     assert ".headrace" not in os.listdir(mount.folder), "found by name only: a walk does not meet it"
+    assert sorted(os.listdir(Path(mount.folder, ".headrace"))) == ["metrics", "pending.json", "stats", "stats.json"]
+    assert all(entry.is_file() for entry in os.scandir(Path(mount.folder, ".headrace")))
 
 
 # the command line

@@ -21,7 +21,7 @@ from headrace.mount import wire
 
 _log = logging.getLogger("headrace.mount")
 _MOST = 16_384
-"""Files kept registered: an epoch over more small files than this registers each again. The kernel holds about 2 kB each."""
+"""Files kept registered, 2 kB of the kernel each: an epoch over more small files than this registers each anew."""
 _SWEPT = 4096
 
 

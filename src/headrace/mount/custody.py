@@ -383,5 +383,3 @@ class Custody:
 def _close(fd: int) -> None:
     if fd >= 0:
         os.close(fd)
-
-

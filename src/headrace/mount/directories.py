@@ -7,7 +7,8 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
-from headrace.mount import wire
+from headrace.mount import stats, wire
+from headrace.mount.ahead import Ahead
 from headrace.mount.folders import Folders
 from headrace.mount.inodes import Folder, Known, Node, at, known
 from headrace.mount.listing import Listing
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from headrace.mount.requests import Request
 
 _PAGE_SHIFT = 32
+_STATS = 0
+"""The handle of every opening of ``.headrace``; others count from 1."""
 _TYPES = {FOLDER: stat.S_IFDIR >> 12, LINK: stat.S_IFLNK >> 12}
 _REGULAR = stat.S_IFREG >> 12
 
@@ -46,12 +49,16 @@ class Directories:
         self._open: dict[int, _Open] = {}
         self._numbers = itertools.count(1)
         self._shown: dict[int, int] = {}
+        self._ahead = Ahead(folders)
 
     def open(self, request: Request) -> bytes:
         """The answer to OPENDIR: begins the listing, where there is no fresh one."""
+        if request.node == stats.FOLDER_NODE:
+            return wire.opened(request.unique, _STATS, Fopen.CACHE_DIR)
         folder = self._table.folder(request.node)
         before = folder.listing
         listing = self._folders.listing(folder)
+        self._ahead.opened(folder)
         overlay = self._folders.overlay
         if overlay is not None:
             overlay.enter(folder)
@@ -77,8 +84,11 @@ class Directories:
             WouldBlock: the page is not here yet. HeadraceError: the listing failed.
         """
         number, offset, size, _, _, _, _ = wire.READ_IN.unpack_from(request.body)
-        opened = self._open[number]
         out = bytearray()
+        if number == _STATS:
+            _list_stats(offset, size, out, plus=plus)
+            return wire.reply(request.unique, bytes(out))
+        opened = self._open[number]
         if offset >> _PAGE_SHIFT == 0:
             offset = self._first(opened, offset, size, out, plus=plus)
         while offset >> _PAGE_SHIFT and len(out) < size:
@@ -181,3 +191,14 @@ class Directories:
         out += wire.dirent(shown, after, _TYPES.get(kind, _REGULAR), name)
         return True
 
+
+def _list_stats(offset: int, size: int, out: bytearray, *, plus: bool) -> None:
+    """The names in ``.headrace``, from the one numbered `offset` on. The kernel looks each up by itself."""
+    folder = _TYPES[FOLDER]
+    names = [(b".", stats.FOLDER_NODE, folder), (b"..", wire.ROOT, folder)]
+    names += [(name, node, _REGULAR) for node, name in stats.NODES.items()]
+    for position, (name, node, kind) in enumerate(names[offset:], offset + 1):
+        item = (wire.no_entry() if plus else b"") + wire.dirent(node, position, kind, name)
+        if len(out) + len(item) > size:
+            return
+        out += item

@@ -238,8 +238,10 @@ class Table:
 
     def retire(self, page: Page) -> None:
         """Let go of a page that neither a listing nor the kernel knows. Under the lock."""
-        if not page.live and page.known <= 0:
-            self.pages.pop(page.serial, None)
+        if not page.live and page.known <= 0 and self.pages.pop(page.serial, None) is not None:
+            for index, kind in enumerate(page.kinds):
+                if kind == FOLDER:  # listed ahead, and never asked for
+                    self._drop_folder(page.node(index))
 
     def add(self, folder: Folder, name: bytes, kind: int, number: int | None = None) -> Node:
         """A node of its own for a name, in place of what was known of it. Under the lock."""

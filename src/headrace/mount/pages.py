@@ -138,9 +138,7 @@ def showable(name: str) -> bool:
     return len(name) * 4 <= _LONGEST or len(name.encode("utf-8", "surrogateescape")) <= _LONGEST
 
 
-def _linked(
-    name: str, kind: int, size: int, mtime: int, etag: str | None
-) -> tuple[str, int, int, int, str | None]:
+def _linked(name: str, kind: int, size: int, mtime: int, etag: str | None) -> tuple[str, int, int, int, str | None]:
     bare = name.removesuffix(LINK_SUFFIX)
     return (bare, LINK, size, mtime, etag) if kind == FILE and bare else (name, kind, size, mtime, etag)
 

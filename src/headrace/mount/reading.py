@@ -65,9 +65,7 @@ class Reading:
         metrics: counts ``mount.open.*``.
     """
 
-    def __init__(
-        self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, metrics: Metrics
-    ) -> None:
+    def __init__(self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, metrics: Metrics) -> None:
         self._fetcher = fetcher
         self._cache = fetcher.cache
         self.backings = backings

@@ -333,7 +333,7 @@ class StagedFile:
         return status.st_ctime_ns, status.st_size
 
     def _look(self) -> int:
-        """With passthrough the kernel writes without a word: the file's times tell. Its size, where looked at, or -1."""
+        """With passthrough the kernel writes without a word: the file's times tell. Its size if looked at, else -1."""
         if not self.passthrough or self.fd < 0:
             return -1
         stamp = self._stamped()
@@ -368,5 +368,3 @@ def room(path: str) -> Generator[None]:
             raise
         hint = "free some room, or mount with -o staging=FOLDER"
         raise NoRoomError("the staging disk is full", path=path, hint=hint) from error
-
-

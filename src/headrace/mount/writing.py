@@ -48,9 +48,7 @@ class _Handle:
 class Writing:
     """Adds what writes to a `FileSystem`. Any thread. `invalidate`: drops the kernel's pages of a node."""
 
-    def __init__(
-        self, files: FileSystem, staging: Staging, ttl: float, invalidate: Callable[[int], object]
-    ) -> None:
+    def __init__(self, files: FileSystem, staging: Staging, ttl: float, invalidate: Callable[[int], object]) -> None:
         self._files = files
         self._table = files.table
         self._folders = files.folders

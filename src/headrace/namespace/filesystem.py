@@ -156,7 +156,12 @@ class HeadraceFileSystem(AbstractFileSystem):
         return file if "b" in mode else TextWriter(file, text["encoding"], text["newline"], text["errors"])
 
     def _open(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, path: Any, mode: str = "rb", *, autocommit: bool = True, **kwargs: Any  # noqa: ARG002
+        self,
+        path: Any,
+        mode: str = "rb",
+        *,
+        autocommit: bool = True,
+        **kwargs: Any,  # noqa: ARG002
     ) -> Any:
         with _os_errors():
             if "r" not in mode and not autocommit:

@@ -121,9 +121,7 @@ class Namespace:
             raise InputError(f"bytes [{start}, {stop}) are no range", path=str(path))
         return self._objects.read(self._place(path), start, stop)
 
-    def open(
-        self, path: PathLike, mode: str = "rb", *, encoding: str | None = None, newline: str | None = None
-    ) -> Any:
+    def open(self, path: PathLike, mode: str = "rb", *, encoding: str | None = None, newline: str | None = None) -> Any:
         """A file. Reading (``r``): seekable, of one version, reading ahead. Writing (``w``, ``x`` for create only):
         published whole when closed; not at all when left by an exception.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from headrace.base.errors import InputError, UnsupportedError
@@ -118,9 +119,14 @@ def trim_url(url: str) -> str:
 
 def _canonical(url: str) -> str:
     place = _authority(url)
+    return _canonical_place(place) + url[len(place) :]
+
+
+@lru_cache(maxsize=256)
+def _canonical_place(place: str) -> str:
     scheme = parse_url(place + "/").scheme
     host = place.partition("://")[2]
-    return f"{scheme}://{'' if scheme == 'file' and host == 'localhost' else host}{url[len(place) :]}"
+    return f"{scheme}://{'' if scheme == 'file' and host == 'localhost' else host}"
 
 
 def folders_of(keys: Iterable[str], prefix: str) -> set[str]:

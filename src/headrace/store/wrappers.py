@@ -190,9 +190,7 @@ class _Metered(ForwardingStore):
 class _MeteredAssembly(Assembly):
     """Each part counts as a put, a copied one as a copy."""
 
-    def __init__(
-        self, inner: Assembly, metrics: Metrics, count: Callable[[str], AbstractContextManager[None]]
-    ) -> None:
+    def __init__(self, inner: Assembly, metrics: Metrics, count: Callable[[str], AbstractContextManager[None]]) -> None:
         self.key, self.smallest, self.largest, self.most = inner.key, inner.smallest, inner.largest, inner.most
         self._inner = inner
         self._metrics = metrics

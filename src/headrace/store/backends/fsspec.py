@@ -167,9 +167,7 @@ class FsspecStore(Store):
             lambda file, _: self._publish(key, lambda fs, name: _upload(fs, name, file)),
         )
 
-    def _check_promises(
-        self, key: str, if_match: str | None, create: bool, metadata: Mapping[str, str] | None
-    ) -> None:
+    def _check_promises(self, key: str, if_match: str | None, create: bool, metadata: Mapping[str, str] | None) -> None:
         if create or if_match is not None or metadata:
             raise UnsupportedError("this kind of store promises no conditional writes", path=self._path(key))
 

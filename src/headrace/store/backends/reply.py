@@ -1,7 +1,7 @@
 """An HTTP/1.1 answer read from a blocking socket (RFC 9112).
 
-The standard library's reader puts every head through the parser for mails: a third of a millisecond of the interpreter's
-lock for each request. Errors are the standard library's, so callers see one kind.
+The standard library's reader puts every head through the parser for mails: a third of a millisecond of the
+interpreter's lock for each request. Errors are the standard library's, so callers see one kind.
 """
 
 from __future__ import annotations

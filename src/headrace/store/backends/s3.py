@@ -294,9 +294,7 @@ class S3Store(Store):
         condition = {"if-none-match": "*"} if create else {"if-match": quoted(if_match)} if if_match is not None else {}
         return self._assemble(key, full, headers, condition)
 
-    def _assemble(
-        self, key: str, full: str, headers: Mapping[str, str], condition: Mapping[str, str]
-    ) -> S3Assembly:
+    def _assemble(self, key: str, full: str, headers: Mapping[str, str], condition: Mapping[str, str]) -> S3Assembly:
         return S3Assembly(
             self._api,
             full,

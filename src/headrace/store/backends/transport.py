@@ -14,6 +14,7 @@ from collections import deque
 from contextlib import closing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 from headrace.base.errors import TryAgainError
 from headrace.store.backends.errors import from_network
@@ -63,9 +64,7 @@ class Transport:
         """``host:port``, for messages."""
         return f"{self.endpoint.host}:{self.endpoint.port}"
 
-    def exchange(
-        self, path: str, head: bytes, body: Buffer = b"", *, deadline: float, slow: bool = False
-    ) -> Answer:
+    def exchange(self, path: str, head: bytes, body: Buffer = b"", *, deadline: float, slow: bool = False) -> Answer:
         """Send one request and read its answer, whatever its status.
 
         Args:
@@ -163,6 +162,7 @@ class Transport:
             raise from_network(path, error, self.name) from error
 
 
+@lru_cache(maxsize=128)
 def http_time(text: str | None) -> int:
     """Microseconds since the epoch of an HTTP date; 0 where there is none."""
     try:
