@@ -78,3 +78,24 @@ def test_readers_go_on_from_the_store(mount: Rig) -> None:
     os.unlink(filler)
     for key, body in BODIES.items():
         assert Path(mount.folder, key).read_bytes() == body
+
+
+def test_the_cache_gives_way_to_what_is_being_written(small_disk: Path, seaweedfs: EmbeddedS3) -> None:
+    def fill(rig: Rig) -> None:
+        rig.home = small_disk
+        for key, body in BODIES.items():
+            rig.store().put(key, body)
+
+    def free() -> int:
+        return shutil.disk_usage(small_disk).free
+
+    reserve = 8 << 20
+    with rigged(seaweedfs, before=fill, HEADRACE_CACHE_MIN_FREE=str(reserve)) as rig:
+        for key, body in BODIES.items():
+            assert Path(rig.folder, key).read_bytes() == body
+        assert wait_for(lambda: free() < reserve + (6 << 20), 20), "the cache was not filled: this proves nothing"
+        with open(Path(rig.folder, "big"), "wb", buffering=0) as file:
+            for _ in range(2):
+                assert wait_for(lambda: free() >= reserve, 20)
+                file.write(bytes(7 << 20))
+        assert rig.store().head("big").size == 14 << 20

@@ -302,12 +302,20 @@ def test_what_is_not_possible_is_refused_with_the_right_errno(mount: Rig) -> Non
         "extended attribute": (lambda: os.setxattr(file, "user.x", b"y"), {errno.ENOTSUP}),
         "statistics": (lambda: stats.write_text("x"), {errno.EPERM, errno.EACCES, errno.EROFS}),
         "name": (lambda: Path(mount.folder, "n" * 300).write_text("x"), {errno.ENAMETOOLONG}),
+        "key": (lambda: _deep(mount.folder, 5), {errno.ENAMETOOLONG}),
     }  # fmt: skip
     for what, (attempt, codes) in refused.items():
         with pytest.raises(OSError) as caught:
             attempt()
         assert caught.value.errno in codes, (what, caught.value)
     assert not os.path.exists(other)
+
+
+def _deep(folder: str, levels: int) -> None:
+    """A file whose key is longer than an object store takes, though each of its names is short enough."""
+    path = Path(folder, *("f" * 250 for _ in range(levels - 1)))
+    path.mkdir(parents=True, exist_ok=True)
+    (path / ("n" * 250)).write_text("x")
 
 
 def test_a_read_only_mount_refuses_every_change(mount: Rig, seaweedfs: EmbeddedS3) -> None:

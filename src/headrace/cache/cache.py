@@ -267,6 +267,15 @@ class Cache:
             raise translated(error, self._layout.folder) from error
         return Evicted(int(self._metrics.get("cache.evicted") - before), freed)
 
+    def relieve(self) -> None:
+        """Evict until the disk has `min_free` again, where something else has filled it. To be called now and then."""
+        if self._writing is None or not self._health.filling:
+            return
+        try:
+            self._writing.room.relieve()
+        except OSError as error:
+            self._writing.blocks.write_failed(error)
+
     def verify(self, progress: Progress = SILENT) -> VerifyReport:
         """Compare every entry with its checksum; remove what does not match, and what dead writers left; count anew.
 

@@ -146,6 +146,12 @@ class Room:
             self._barren_until = time.monotonic() + _PATIENCE_S
         return freed > 0
 
+    def relieve(self) -> None:
+        """Evict what the disk lacks of `min_free`. Raises OSError: the disk fails."""
+        lacking = self.min_free - self.free()
+        if lacking > 0:
+            self.make(lacking)
+
     def recount(self) -> Count | None:
         """Count what is there, a few seconds a million entries. None when another process is evicting or counting.
 

@@ -99,6 +99,8 @@ class Mounted:
                 swept = time.monotonic()
                 self.reading.backings.sweep()
                 self._session.expire(self._settings.fetch.deadline + _SWEEP_S)
+            if self._staging is not None and self._fetcher.cache is not None:
+                self._fetcher.cache.relieve()  # what is being written may fill the disk that both share
             # A rename that was finished in the background: what was listed meanwhile is of two minds.
             before, moving = moving, self._staging is not None and self._staging.hides_any
             if before and not moving:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _FIRST_HANDLE = 1 << 61
 _LONGEST_NAME = 255
+_LONGEST_KEY = 1024
+"""Bytes of a key that every object store takes."""
 
 
 class _Handle:
@@ -428,7 +430,9 @@ class Writing:
         folder = self._table.folder(number)
         if number == wire.ROOT and name == stats.FOLDER:
             raise OSError(errno.EACCES, "the mount's own")
-        self._folders.place(folder)
+        place = self._folders.place(folder)
+        if place is not None and place.store.local_root is None and _key_size(place.prefix, name) > _LONGEST_KEY:
+            raise OSError(errno.ENAMETOOLONG, "key too long")
         return folder, folder.child(name)
 
     def _existing(self, request: Request, name: bytes) -> tuple[Folder, Known]:
@@ -516,6 +520,10 @@ def _checked(name: bytes) -> bytes:
     if text != link_path("") and text.endswith(link_path("")):
         raise OSError(errno.EINVAL, "the ending of symbolic links")
     return name
+
+
+def _key_size(prefix: str, name: bytes) -> int:
+    return len(prefix.encode("utf-8", "surrogateescape")) + len(name)
 
 
 def _attributes(change: wire.Change) -> Attributes:
