@@ -12,16 +12,18 @@ if TYPE_CHECKING:
     from headrace.base import errors as errors
     from headrace.dataset import Dataset as Dataset
     from headrace.dataset import Skip as Skip
+    from headrace.dataset import decode as decode
     from headrace.dataset import torch as torch
     from headrace.namespace import Namespace as Namespace
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "Namespace", "Skip", "__version__", "errors", "torch"]
+__all__ = ["Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "torch"]
 
 _FACE = {
     "Dataset": ("headrace.dataset", "Dataset"),
     "Namespace": ("headrace.namespace", "Namespace"),
     "Skip": ("headrace.dataset", "Skip"),
+    "decode": ("headrace.dataset.decode", None),
     "errors": ("headrace.base.errors", None),
     "torch": ("headrace.dataset.torch", None),
 }

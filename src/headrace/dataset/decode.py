@@ -1,0 +1,216 @@
+"""Decoders for `Dataset.map`: images, arrays, text. Each is optional: any function of a sample does as well.
+
+    ds.map(hr.decode.image(size=224), threads=8)
+
+A decoder replaces parts of the sample by what their bytes say. It is immutable, pickles, and works on any thread; the
+decoding itself lets go of the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.base.errors import CorruptError, InputError, UnsupportedError
+
+__all__ = ["Image", "Npy", "Text", "image", "npy", "text"]
+
+Mode: TypeAlias = Literal["RGB", "RGBA", "L"]
+_Pixels: TypeAlias = "npt.NDArray[np.uint8]"
+_IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "img", "image"})
+_COLOURS = {"RGB": "RGB", "RGBA": "RGBA", "L": "GRAY"}
+_MOST_PIXELS = 178_956_970
+"""Twice Pillow's own bound against decompression bombs; Pillow refuses above it, too."""
+
+
+def image(*names: str, size: int | tuple[int, int] | None = None, mode: Mode = "RGB") -> Image:
+    """Images as uint8 arrays of shape (height, width, channels), or (height, width) for mode "L".
+
+    Args:
+        names: the parts to decode; default: all whose name ends in a suffix of images (``jpg``, ``0.png``, ``image``).
+        size: (height, width) in pixels of the result, or one number for both: the image is scaled to cover it, its
+            shape kept, and cut around its centre. None: as it is.
+        mode: "RGB", "RGBA" or "L" (grey).
+
+    JPEG goes through simplejpeg where that is installed, already scaled down while it is decoded; all else through
+    Pillow. The orientation that cameras note (EXIF) is not applied.
+
+    Raises:
+        InputError: a size that is not positive, an unknown mode. UnsupportedError: Pillow is not installed.
+    """
+    try:
+        import PIL.Image  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        raise UnsupportedError("images need Pillow", hint="pip install 'headrace[images]'") from error
+    height, width = (size, size) if isinstance(size, int) else size or (0, 0)
+    if size is not None and (height < 1 or width < 1):
+        raise InputError(f"size={size!r}", hint="pixels: one number, or (height, width)")
+    if mode not in _COLOURS:
+        raise InputError(f"mode={mode!r} is not known", hint=f"one of {', '.join(_COLOURS)}")
+    return Image(names, height, width, mode)
+
+
+def npy(*names: str) -> Npy:
+    """``.npy`` files (NumPy's format, versions 1 to 3) as arrays that share the memory of what was read.
+
+    `names`: the parts to decode; default: all whose name ends in ``npy``. Pickled objects are refused.
+    """
+    return Npy(names)
+
+
+def text(*names: str, encoding: str = "utf-8") -> Text:
+    """Text as `str`. `names`: the parts to decode; default: all whose name ends in ``txt`` or ``text``.
+
+    Raises:
+        InputError: an unknown encoding.
+    """
+    try:
+        "".encode(encoding)
+    except LookupError as error:
+        raise InputError(f"encoding={encoding!r} is not known") from error
+    return Text(names, encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """See `image`. `height`, `width`: 0 where the size is left as it is."""
+
+    names: tuple[str, ...]
+    height: int
+    width: int
+    mode: Mode
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """The sample with arrays for images.
+
+        Raises:
+            CorruptError: bytes that are no image. KeyError: a name that the sample has not.
+        """
+        found = dict(sample)
+        for name in _wanted(sample, self.names, _IMAGES):
+            found[name] = self.decode(sample[name], path=f"{sample.get('__key__', '')}.{name}")
+        return found
+
+    def decode(self, data: Any, path: str = "") -> _Pixels:
+        """One image's bytes as pixels. Raises CorruptError."""
+        view = memoryview(data)
+        try:
+            pixels = self._jpeg(view) if bytes(view[:2]) == b"\xff\xd8" else None
+            return self._pillow(view) if pixels is None else pixels
+        except UnsupportedError:
+            raise
+        except Exception as error:  # Pillow's plug-ins raise what they like
+            raise CorruptError(f"no image that can be decoded: {error}", path=path) from error
+
+    def _jpeg(self, data: memoryview) -> _Pixels | None:
+        """None: not by simplejpeg."""
+        try:
+            import simplejpeg
+        except ImportError:
+            return None
+        height, width = map(int, simplejpeg.decode_jpeg_header(data)[:2])
+        if height * width > _MOST_PIXELS:
+            raise ValueError(f"{width} x {height} pixels are too many")
+        low = _covering(height, width, self.height, self.width)
+        pixels: _Pixels = simplejpeg.decode_jpeg(
+            data, _COLOURS[self.mode], min_height=low[0], min_width=low[1], min_factor=1
+        )
+        if self.mode == "L":
+            pixels = pixels[:, :, 0]
+        if not self.height or pixels.shape[:2] == (self.height, self.width):
+            return pixels
+        import PIL.Image
+
+        return self._fitted(PIL.Image.fromarray(pixels))
+
+    def _pillow(self, data: memoryview) -> _Pixels:
+        import PIL.Image
+
+        with PIL.Image.open(io.BytesIO(data)) as opened:
+            if self.height:
+                low = _covering(opened.height, opened.width, self.height, self.width)
+                opened.draft(self.mode if self.mode != "RGBA" else "RGB", (low[1], low[0]))
+            return self._fitted(opened.convert(self.mode))
+
+    def _fitted(self, picture: Any) -> _Pixels:
+        """Scaled to cover the size and cut to it, in one go."""
+        if self.height and (picture.height, picture.width) != (self.height, self.width):
+            import PIL.Image
+
+            scale = min(picture.width / self.width, picture.height / self.height)
+            width, height = self.width * scale, self.height * scale
+            left, top = (picture.width - width) / 2, (picture.height - height) / 2
+            box = (left, top, min(left + width, picture.width), min(top + height, picture.height))
+            how = PIL.Image.Resampling.BILINEAR
+            picture = picture.resize((self.width, self.height), how, box=box, reducing_gap=2.0)
+        return np.array(picture)
+
+
+@dataclass(frozen=True, slots=True)
+class Npy:
+    """See `npy`."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """The sample with arrays. Raises CorruptError; KeyError: a name that the sample has not."""
+        found = dict(sample)
+        for name in _wanted(sample, self.names, frozenset({"npy"})):
+            found[name] = self.decode(sample[name], path=f"{sample.get('__key__', '')}.{name}")
+        return found
+
+    def decode(self, data: Any, path: str = "") -> npt.NDArray[Any]:
+        """One array from its bytes. Raises CorruptError."""
+        view = memoryview(data).cast("B")
+        try:
+            head = io.BytesIO(view[: 1 << 16])
+            version = np.lib.format.read_magic(head)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, kind = read(head)
+            if version == (3, 0) and kind.names:  # as version 2, but names of fields are UTF-8
+                kind.names = tuple(name.encode("latin-1").decode() for name in kind.names)
+            if kind.hasobject:
+                raise ValueError("pickled objects are not read")
+            count = 1
+            for length in shape:
+                count *= length
+            flat = np.frombuffer(view, kind, count, head.tell())
+            return flat.reshape(shape, order="F" if fortran else "C")
+        except Exception as error:  # NumPy reads the header as Python, whose own errors come through
+            raise CorruptError(f"not a .npy file: {error}", path=path) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """See `text`."""
+
+    names: tuple[str, ...]
+    encoding: str
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """The sample with strings. Raises CorruptError; KeyError: a name that the sample has not."""
+        found = dict(sample)
+        for name in _wanted(sample, self.names, frozenset({"txt", "text"})):
+            try:
+                found[name] = str(sample[name], self.encoding)
+            except UnicodeDecodeError as error:
+                path = f"{sample.get('__key__', '')}.{name}"
+                raise CorruptError(f"not {self.encoding} at byte {error.start}", path=path) from error
+        return found
+
+
+def _wanted(sample: Mapping[str, Any], names: tuple[str, ...], suffixes: frozenset[str]) -> tuple[str, ...] | list[str]:
+    return names or [name for name in sample if name.rpartition(".")[2].lower() in suffixes]
+
+
+def _covering(height: int, width: int, least_height: int, least_width: int) -> tuple[int, int]:
+    """The smallest (height, width) of that shape that covers the size; (0, 0) where there is none to cover."""
+    if not least_height or not height or not width:
+        return 0, 0
+    scale = max(least_height / height, least_width / width)
+    return min(height, int(np.ceil(height * scale))), min(width, int(np.ceil(width * scale)))
