@@ -74,7 +74,9 @@ def test_a_large_file_arrives_through_faults(
     store: Store, straight: Store, faults: FaultServer, uploader: Uploader, file: Path, kind: Kind
 ) -> None:
     """Also where an answer is lost after the work was done: a part sent twice, an upload completed twice."""
-    faults.plan = Plan([Fault(kind, operations=WRITES, rate=0.3, count=6)], seed=11)
+    # The first one for certain: which requests chance picks depends on the order in which the threads come.
+    strikes = [Fault(kind, operations=WRITES, count=1), Fault(kind, operations=WRITES, rate=0.3, count=5)]
+    faults.plan = Plan(strikes, seed=11)
     info = uploader.put_file(store, "big", file, 11 * MIB)
     info = uploader.append(store, "big", info, file)
     assert faults.plan.struck(kind)
