@@ -1,8 +1,6 @@
 """``python -m headrace``: the command, for where its script is not on the path."""
 
-import sys
-
-from headrace.cli import main
+from headrace.cli import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -16,6 +16,9 @@ def test_the_demo_trains_is_killed_resumes_and_proves_it(shell: Shell) -> None: 
     accuracy = re.search(r"held-out accuracy ([0-9.]+)%", out)
     assert accuracy
     assert float(accuracy[1]) >= 97
+    rates = re.findall(r"one epoch from (.*): ([\d,]+) samples, .* held-out accuracy ([\d.]+)%", out)
+    assert [name for name, _, _ in rates] == ["single objects", "shards"]
+    assert len({result[1:] for result in rates}) == 1, "the same samples in the same order train the same model"
     assert not (shell.folder / "headrace.toml").exists()
 
 

@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from headrace.base.errors import HeadraceError
 
@@ -24,6 +28,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     arguments = None if argv is None else list(argv)
     return run_guarded(lambda: app.main(arguments, prog_name="headrace", standalone_mode=False))
+
+
+def run() -> NoReturn:
+    """The program ``headrace``: `main`, and the end of the process.
+
+    After Ctrl-C the process ends without taking the interpreter down: threads may still be inside native code, which
+    does not survive that. What is to be tidied up at exit is.
+    """
+    code = main()
+    if code == INTERRUPTED:
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run_guarded(command: Callable[[], object]) -> int:

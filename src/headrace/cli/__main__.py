@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
+from headrace.cli import run
 
-from headrace.cli import main
-
-sys.exit(main())
+run()

@@ -14,6 +14,7 @@ def command(*, data: str | None, folder: str, epochs: int) -> None:
 
     Starts an S3 server, uploads every image as an object, attaches the bucket, takes a snapshot, trains, kills the
     training in mid-epoch, resumes it from a checkpoint in the bucket, and checks that no sample was lost or repeated.
+    Then trains from the bucket mounted as a folder, and from the same samples packed into shards.
     """
     from headrace.cli.demo_job.story import tell
 

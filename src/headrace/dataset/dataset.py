@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher
 
 
+_DECODING = 2
+"""Threads for what a format's own decoding takes: microseconds a record."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """Stripe `rank` of `world_size`: positions p with p mod world_size == rank."""
@@ -58,24 +62,35 @@ class Dataset:
 
     @staticmethod
     def open(
-        target: str, by: str = "stem", namespace: Namespace | None = None, *, on_change: str = "refuse"
+        target: str,
+        by: str = "stem",
+        namespace: Namespace | None = None,
+        *,
+        on_change: str = "refuse",
+        format: str | None = None,  # noqa: A002
     ) -> Dataset:
         """The samples of a namespace path, a URL, a snapshot (``imagenet@v3``) or a table with a ``path`` column.
+
+        What is opened may hold single objects or shards, and shards are indexed when a node opens them first.
 
         Args:
             target: what to open.
             by: what makes a sample: ``"stem"`` (``17.image`` + ``17.label``), ``"object"`` or ``"class"`` (folders).
             namespace: where paths are looked up; default: the one the settings describe.
             on_change: objects that changed after their snapshot: ``"refuse"`` them (`ChangedError`), or ``"report"``:
-                read them as they are now and name them, in `Loader.changed` and by a warning.
+                read them as they are now and name them, in `Loader.changed` and by a warning. Changed shards are always
+                refused.
+            format: ``"tar"``: shards in WebDataset's convention; ``"tfrecord"``, ``"jsonl"``, ``"csv"``, ``"npy"``:
+                records of such files; ``"objects"``: every object as it is; None: tar and TFRecord are found by names,
+                and refused where they are ambiguous.
 
         Raises:
-            InputError, NotFoundError, CorruptError, DeniedError, TryAgainError.
+            InputError, NotFoundError, CorruptError, ChangedError, DeniedError, TryAgainError.
         """
         settings = Settings.load()
         space = namespace if namespace is not None else Namespace.load(settings)
-        index = open_source(target, by=by, namespace=space, on_change=on_change, settings=settings)
-        return Dataset.of(Reopened(index, target, by, space, on_change), name=target)
+        index = open_source(target, by=by, namespace=space, on_change=on_change, format=format, settings=settings)
+        return Dataset.of(Reopened(index, target, by, space, on_change, format), name=target)
 
     @staticmethod
     def of(index: SampleIndex, name: str = "samples") -> Dataset:
@@ -86,7 +101,9 @@ class Dataset:
         """
         if not len(index):
             raise InputError("holds no samples", path=name, hint="check the path, and `by`")
-        return Dataset(Rows(len(index), name), (Leaf(index),))
+        decode = getattr(index, "decode", None)  # records of shards that are more than bytes
+        stages = () if decode is None else (Stage("map", decode, threads=_DECODING),)
+        return Dataset(Rows(len(index), name), (Leaf(index, stages=stages),))
 
     @staticmethod
     def mix(datasets: Sequence[Dataset], weights: Sequence[float] | None = None, *, seed: int = 0) -> Dataset:

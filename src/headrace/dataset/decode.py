@@ -9,7 +9,7 @@ decoding itself lets go of the interpreter's lock.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, InputError, UnsupportedError
 
-__all__ = ["Image", "Npy", "Text", "image", "npy", "text"]
+__all__ = ["Example", "Image", "Npy", "Text", "example", "image", "npy", "text"]
 
 Mode: TypeAlias = Literal["RGB", "RGBA", "L"]
 _Pixels: TypeAlias = "npt.NDArray[np.uint8]"
@@ -74,6 +74,15 @@ def text(*names: str, encoding: str = "utf-8") -> Text:
     except LookupError as error:
         raise InputError(f"encoding={encoding!r} is not known") from error
     return Text(names, encoding)
+
+
+def example(name: str = "data", *, single: Sequence[str] = ()) -> Example:
+    """A serialised ``tf.train.Example`` as its features, without TensorFlow: what most TFRecords hold.
+
+    The part `name` gives way to one part a feature: int64 [n], float32 [n], or a list of n bytes. Features named in
+    `single` must hold one value, which then stands for itself: a number, or bytes (for `image`, say).
+    """
+    return Example(name, tuple(single))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +192,33 @@ class Npy:
             return flat.reshape(shape, order="F" if fortran else "C")
         except Exception as error:  # NumPy reads the header as Python, whose own errors come through
             raise CorruptError(f"not a .npy file: {error}", path=path) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """See `example`."""
+
+    name: str
+    single: tuple[str, ...]
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """The sample with features.
+
+        Raises:
+            CorruptError: no Example, or one that lacks a value it should hold. KeyError: a name the sample has not.
+        """
+        from headrace.dataset.shards.example import example as parse
+
+        others = {name: value for name, value in sample.items() if name != self.name}
+        try:
+            features: dict[str, Any] = dict(parse(sample[self.name]))
+            for name in self.single:
+                if len(features.get(name, ())) != 1:
+                    raise CorruptError(f"feature {name!r} holds {len(features.get(name, ()))} values instead of one")
+                features[name] = features[name][0]
+        except CorruptError as error:
+            raise error.at(f"{sample.get('__key__', '')}.{self.name}") from None
+        return {**features, **others}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from headrace.base.errors import ChangedError, HeadraceError
+from headrace.base.errors import ChangedError, HeadraceError, InputError, TryAgainError
 from headrace.dataset.ledger import Changed, Changes
 from headrace.dataset.order import Ints, Stream
 from headrace.dataset.slots import Frame, Group, Slot, join_frames
@@ -23,6 +23,8 @@ from headrace.store.protocol import Blob
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _FIRST_CHUNK = 64
 _CHUNK = 512
+_GAP = 32 << 10
+"""Bytes between two parts of a sample in one shard (headers, say) that are rather read along than asked around."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,11 +146,47 @@ def _reads(leaf: Leaf, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Rea
     store = leaf.index.store
     reads: list[Read] = []
     total = 0
-    for name, key, size, version in spec[1]:
+    for name, key, size, version, _, stop in spec[1]:
+        if stop is not None:
+            return _ranges(leaf, spec, target)
         known = size if size >= 0 else None
         total += known or 0
         reads.append(_tuple(Read, (store, key, known, version, 0, None, (target, name, leaf, None))))
     return reads, total
+
+
+def _ranges(leaf: Leaf, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Read], int]:
+    """As `_reads`, for parts that are ranges: neighbours come in one read and are cut out of it when it is here."""
+    reads: list[Read] = []
+    total = 0
+    for (key, size, version), low, high, cuts in _runs(spec):
+        if low == high:  # nothing but empty parts, and no server knows an empty range: the byte before them
+            low, high = (low - 1, high) if low else (0, 1)
+        total += high - low
+        tag = (target, [(name, start - low, stop - low) for name, start, stop in cuts], leaf, None)
+        reads.append(Read(leaf.index.store, key, size, version, low, high, tag))
+    target.tokens = list(range(len(reads)))
+    return reads, total
+
+
+_Run: TypeAlias = "tuple[tuple[str, int | None, str | None], int, int, list[tuple[str, int, int]]]"
+
+
+def _runs(spec: SampleSpec) -> Iterator[_Run]:
+    """Parts in reach of each other: their object, from where to where, and (name, start, stop) of each."""
+    of: tuple[str, int | None, str | None] | None = None
+    low = high = 0
+    cuts: list[tuple[str, int, int]] = []
+    for name, key, size, version, start, stop in spec[1]:
+        assert stop is not None
+        if of is None or of[0] != key or not high <= start <= high + _GAP:
+            if of is not None:
+                yield of, low, high, cuts
+            of, low, cuts = (key, size if size >= 0 else None, version), start, []
+        cuts.append((name, start, stop))
+        high = stop
+    if of is not None:
+        yield of, low, high, cuts
 
 
 def settle(read: Read, result: Blob | HeadraceError) -> Read | list[Slot]:
@@ -160,18 +198,37 @@ def settle(read: Read, result: Blob | HeadraceError) -> Read | list[Slot]:
     """
     target, name, leaf, listed = read.tag
     if isinstance(result, Blob):
-        target.sample[name] = result.data
+        if isinstance(name, str):
+            target.sample[name] = result.data
+        elif len(result.data) == read.length():
+            for part, start, stop in name:
+                target.sample[part] = result.data[start:stop]
+        else:  # cut to pieces, nothing would tell that some are too short
+            target.error = ("fetch", _short(read, len(result.data)))
         if listed is not None and leaf.changes is not None:
             leaf.changes.note([Changed(read.path, listed, result.info.version)])
     elif read.version is not None and isinstance(result, ChangedError) and not leaf.index.pinned:
         return Read(read.store, read.key, None, None, 0, None, (target, name, leaf, read.version))
     else:
-        target.error = ("fetch", result.at(read.path))
+        target.error = ("fetch", (result if isinstance(name, str) else _range_error(read, result)).at(read.path))
     if target.tokens.pop():
         return []
     if isinstance(target, Slot):
         return [target]
     return [slot for slot in target.complete() if count_down(slot)]
+
+
+def _range_error(read: Read, error: HeadraceError) -> HeadraceError:
+    """A range that begins behind the object's end was asked of another object than the one that was indexed."""
+    if type(error) is not InputError:
+        return error
+    return ChangedError(f"has changed: {error.reason}", path=read.path, hint="open the dataset again")
+
+
+def _short(read: Read, size: int) -> TryAgainError:
+    """What is wrong with an answer of `size` bytes to that read of a range."""
+    reason = f"bytes {read.start:,} to {read.stop:,} were asked for, {size:,} bytes came"
+    return TryAgainError(reason, path=read.path, hint="the store, or a proxy before it, cuts answers short")
 
 
 def count_down(slot: Slot) -> bool:

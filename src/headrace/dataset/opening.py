@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.base.errors import InputError, NotFoundError
+import dataclasses
+
+from headrace.base.errors import ChangedError, InputError, NotFoundError
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.dataset import table
@@ -10,22 +12,43 @@ from headrace.dataset.group import check_kind, open_groups
 from headrace.dataset.inventory import Place, find_place, recent_objects
 from headrace.dataset.objects import Objects
 from headrace.dataset.samples import ObjectSamples
+from headrace.dataset.shards.choice import choose, shards_of
+from headrace.dataset.shards.format import Format
+from headrace.dataset.shards.formats import OBJECTS, format_named
+from headrace.dataset.shards.index import Job, open_set
+from headrace.dataset.shards.samples import ShardSamples
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.snapshot import is_snapshot_name, open_snapshot, snapshot_objects, snapshot_place
 from headrace.namespace import Namespace
 
 
 def open_samples(
-    target: str, *, by: str, namespace: Namespace, pinned: bool, settings: Settings, progress: Progress
-) -> ObjectSamples:
+    target: str,
+    *,
+    by: str,
+    namespace: Namespace,
+    pinned: bool,
+    format: str | None = None,  # noqa: A002
+    settings: Settings,
+    progress: Progress,
+) -> ObjectSamples | ShardSamples:
     """See `headrace.dataset.source.open_source`."""
     check_kind(by)
+    if format is not None:
+        format_named(format)
     if target.startswith("/") or "://" in target:
-        if table.is_table(target):
+        if table.is_table(target) and format in (None, OBJECTS):
             return table.open_table(target, by=by, namespace=namespace, settings=settings)
         place = find_place(target, namespace)
         objects = recent_objects(place, settings, progress)
-        return _samples(place, objects, by, settings, pinned=False, reports=not pinned)
+        opening = _Opening(place, by, format, settings, progress, target)
+        try:
+            return opening.samples(objects, pinned=False, reports=not pinned)
+        except (ChangedError, NotFoundError):
+            fresh = _listed_anew(place, settings, progress)
+            if fresh.digest == objects.digest:
+                raise
+            return opening.samples(fresh, pinned=False, reports=not pinned)
     if not is_snapshot_name(target):
         raise InputError(
             f"{target!r} is neither a path, a URL nor a snapshot",
@@ -33,18 +56,46 @@ def open_samples(
         )
     snapshot = open_snapshot(target, namespace=namespace, settings=settings)
     objects = snapshot_objects(snapshot, settings, progress)
-    return _samples(snapshot_place(snapshot, namespace), objects, by, settings, pinned=pinned, reports=not pinned)
+    opening = _Opening(snapshot_place(snapshot, namespace), by, format, settings, progress, target)
+    return opening.samples(objects, pinned=pinned, reports=not pinned)
 
 
-def _samples(
-    place: Place, objects: Objects, by: str, settings: Settings, *, pinned: bool, reports: bool
-) -> ObjectSamples:
-    groups = open_groups(Shelf.of(settings), objects, by)
-    if not len(groups):
-        raise NotFoundError(
-            "none of its objects make a sample", path=place.path or place.url, hint=f"by={by!r}: is that meant?"
-        )
-    fingerprint = f"{by}-{objects.digest[:32]}"
-    return ObjectSamples(
-        place.store, place.prefix, objects, groups, fingerprint=fingerprint, pinned=pinned, reports=reports
+def _listed_anew(place: Place, settings: Settings, progress: Progress) -> Objects:
+    """A listing is trusted for a while; shards replaced meanwhile are seen only by looking again."""
+    return recent_objects(
+        place, dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0)), progress
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Opening:
+    """What is opened, and how."""
+
+    place: Place
+    by: str
+    format: str | None
+    settings: Settings
+    progress: Progress
+    target: str
+
+    def samples(self, objects: Objects, *, pinned: bool, reports: bool) -> ObjectSamples | ShardSamples:
+        shelf = Shelf.of(self.settings)
+        fmt = choose(self.format, self.by, shelf, objects, self.target)
+        if fmt is not None:
+            return self._shards(shelf, fmt, objects)
+        place, by = self.place, self.by
+        groups = open_groups(shelf, objects, by)
+        if not len(groups):
+            raise NotFoundError(
+                "none of its objects make a sample", path=place.path or place.url, hint=f"by={by!r}: is that meant?"
+            )
+        fingerprint = f"{by}-{objects.digest[:32]}"
+        return ObjectSamples(
+            place.store, place.prefix, objects, groups, fingerprint=fingerprint, pinned=pinned, reports=reports
+        )
+
+    def _shards(self, shelf: Shelf, fmt: Format, objects: Objects) -> ShardSamples:
+        store, prefix = self.place.store, self.place.prefix
+        shards = shards_of(fmt, objects, prefix, self.target)
+        index = open_set(shelf, Job(store, fmt, shards, self.settings, self.progress))
+        return ShardSamples(store, prefix, fmt, shards, index)

@@ -13,9 +13,17 @@ from headrace.namespace import Namespace
 class Reopened:
     """A `SampleIndex` opened by name. Pickles as the name; opening it again must find the same samples."""
 
-    def __init__(self, index: SampleIndex, target: str, by: str, namespace: Namespace, on_change: str) -> None:
+    def __init__(
+        self,
+        index: SampleIndex,
+        target: str,
+        by: str,
+        namespace: Namespace,
+        on_change: str,
+        format: str | None = None,  # noqa: A002
+    ) -> None:
         self._index = index
-        self._recipe = (target, by, namespace, on_change)
+        self._recipe = (target, by, namespace, on_change, format)
         self.store = index.store
         self.fingerprint = index.fingerprint
         self.pinned = index.pinned
@@ -44,12 +52,21 @@ class Reopened:
         return self._index.sizes(rows)
 
 
-def _reopen(fingerprint: str, target: str, by: str, namespace: Namespace, on_change: str) -> Reopened:
-    index = open_source(target, by=by, namespace=namespace, on_change=on_change, settings=Settings.load())
+def _reopen(
+    fingerprint: str,
+    target: str,
+    by: str,
+    namespace: Namespace,
+    on_change: str,
+    format: str | None,  # noqa: A002
+) -> Reopened:
+    index = open_source(
+        target, by=by, namespace=namespace, on_change=on_change, format=format, settings=Settings.load()
+    )
     if index.fingerprint != fingerprint:
         raise ChangedError(
             "holds other samples than when the dataset was opened",
             path=target,
             hint="train on a snapshot: name@version",
         )
-    return Reopened(index, target, by, namespace, on_change)
+    return Reopened(index, target, by, namespace, on_change, format)

@@ -69,7 +69,7 @@ class ObjectSamples:
             key, stem = "", 0
             for _ in range(count):
                 key, stem, size, version = next(found)
-                parts.append(_tuple(Part, (key[stem + 1 :] or "data", prefix + key, size, version)))
+                parts.append(_tuple(Part, (key[stem + 1 :] or "data", prefix + key, size, version, 0, None)))
             specs.append((key if whole else key[:stem], tuple(parts), extra))
         return specs
 

@@ -22,12 +22,16 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 
 class Part(NamedTuple):
-    """One object of a sample. `key` is the store's; `size` -1 and `version` None where nobody listed the object."""
+    """One object of a sample, or bytes [start, stop) of one. `key` is the store's; `size` (the object's, in bytes) -1
+    and `version` None where nobody listed the object. All parts of a sample give `stop`, or none does.
+    """
 
     name: str
     key: str
     size: int
     version: str | None
+    start: int = 0
+    stop: int | None = None
 
 
 SampleSpec: TypeAlias = tuple[str, tuple[Part, ...], Mapping[str, Any]]
@@ -75,10 +79,11 @@ def open_source(
     by: str = "stem",
     namespace: Namespace,
     on_change: str = "refuse",
+    format: str | None = None,  # noqa: A002
     settings: Settings,
     progress: Progress = SILENT,
 ) -> SampleIndex:
-    """The samples of a snapshot, a folder or a table.
+    """The samples of a snapshot, a folder, shards or a table.
 
     Args:
         namespace: where paths and URLs, and the snapshot's own source, are resolved.
@@ -90,16 +95,26 @@ def open_source(
         on_change: what happens to an object that changed after its snapshot: ``"refuse"`` it, or ``"report"``:
             read the new bytes, and name it (see `headrace.dataset.loader.Loader.changed`). Of a folder it says whether
             objects that changed since they were listed are named; they are never refused. `SampleIndex.pinned` and
-            an attribute ``reports`` carry the answer to the loader.
+            an attribute ``reports`` carry the answer to the loader. A shard that changed is always refused.
+        format: ``"tar"``: the objects with that suffix are shards; ``"objects"``: every object is taken as it is; None:
+            found by names, where `by` is ``"stem"`` (see `headrace.dataset.shards.choice`).
 
     Raises:
-        InputError: bad name, grouping or table. NotFoundError: no such snapshot, or no objects.
-        CorruptError: a manifest that cannot be trusted. Any store error.
+        InputError: bad name, grouping, format or table; shards among other objects.
+        UnsupportedError: compressed shards.
+        NotFoundError: no such snapshot, or no objects. ChangedError: a shard changed while it was indexed.
+        CorruptError: a manifest that cannot be trusted, a damaged shard. Any store error.
     """
     from headrace.dataset import opening
 
     if on_change not in ("refuse", "report"):
         raise InputError(f"on_change={on_change!r} is not known", hint='"refuse" or "report"')
     return opening.open_samples(
-        target, by=by, namespace=namespace, pinned=on_change == "refuse", settings=settings, progress=progress
+        target,
+        by=by,
+        namespace=namespace,
+        pinned=on_change == "refuse",
+        format=format,
+        settings=settings,
+        progress=progress,
     )

@@ -56,15 +56,16 @@ def list_and_train(plan: Plan, path: str, folder: Path, environment: Mapping[str
 @contextmanager
 def _mounted(path: str, mountpoint: Path, folder: Path, environment: Mapping[str, str]) -> Generator[Path]:
     mountpoint.mkdir(exist_ok=True)
-    _headrace(["mount", path, str(mountpoint), "-o", "ro"], folder, environment)
+    headrace(["mount", path, str(mountpoint), "-o", "ro"], folder, environment)
     try:
         yield mountpoint
     finally:
-        _headrace(["umount", str(mountpoint)], folder, environment)
+        headrace(["umount", str(mountpoint)], folder, environment)
         mountpoint.rmdir()
 
 
-def _headrace(arguments: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+def headrace(arguments: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+    """Run a command as the user would, and show it. Raises InternalError: it failed."""
     click.echo(f"   $ headrace {' '.join(arguments)}")
     done = subprocess.run([*_HEADRACE, *arguments], cwd=folder, env=dict(environment), check=False, timeout=120)
     if done.returncode != 0:

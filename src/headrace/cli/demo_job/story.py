@@ -16,7 +16,7 @@ import click
 from headrace.base.errors import InternalError, UnsupportedError
 from headrace.base.settings import FILE_NAME, CacheSettings, Settings
 from headrace.base.units import format_seconds
-from headrace.cli.demo_job import mounted
+from headrace.cli.demo_job import mounted, packed
 from headrace.cli.demo_job.data import DataSet, Raw, class_folders, digits
 from headrace.cli.demo_job.plan import Plan
 from headrace.cli.progress import progress
@@ -130,6 +130,10 @@ def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int) -
     _step(6, f"mount {MOUNT} as a folder, for code that knows only files" + (f": left out, {reason}" if reason else ""))
     if reason is None:
         mounted.list_and_train(plan, MOUNT, stage.folder, stage.environment)
+
+    _step(7, f"pack {pinned} into tar shards, and train from them")
+    shards = f"s3://{BUCKET}/shards/{pinned.replace('@', '-')}"
+    packed.pack_and_train(plan, pinned, shards, stage.folder, stage.environment)
     return accuracy
 
 

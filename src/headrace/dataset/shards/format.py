@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 class Member(NamedTuple):
     """One part of one sample: bytes [start, stop) of the shard.
 
-    `key`: the sample's ``__key__`` within the shard; consecutive members of one key are one sample. `name`: the part's
-    name in the sample (``image``, ``data``).
+    `key`: the sample's ``__key__`` within the shard; members of one key are one sample, also where others lie between
+    them (which costs the index a second pass over the shard's keys). `name`: the part's name in the sample (``image``,
+    ``data``).
     """
 
     key: str
@@ -50,6 +51,11 @@ class Format(Protocol):
         ...
 
     @property
+    def version(self) -> int:
+        """Raised whenever `scan` would give other members than before: indices made by an older one are made again."""
+        ...
+
+    @property
     def suffixes(self) -> tuple[str, ...]:
         """File name endings that announce it, with the dot, lower case."""
         ...
@@ -66,10 +72,25 @@ class Format(Protocol):
         """
         ...
 
-    def decode(self, data: memoryview) -> Any:
-        """A part's value from its bytes; the bytes themselves where the format has no types of its own.
+
+@runtime_checkable
+class Typed(Format, Protocol):
+    """A format whose records are more than bytes: numbers, rows, lines of JSON; or bytes with a checksum.
+
+    Its samples have one part, ``data``; see `headrace.dataset.shards.decoding`.
+    """
+
+    def preamble(self, shard: ShardBytes) -> bytes:
+        """What decoding a record needs to know of its shard (a header line, the type of an array); kept in the index.
+
+        Raises as `scan`.
+        """
+        ...
+
+    def decoder(self, preamble: bytes) -> Callable[[memoryview], Any]:
+        """What makes a record's value of its bytes; it pickles.
 
         Raises:
-            CorruptError: they are not what they should be (a checksum, say).
+            CorruptError: the preamble is none. The function it returns: the bytes are no such record.
         """
         ...

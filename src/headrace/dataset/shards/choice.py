@@ -1,0 +1,105 @@
+"""Shards or single objects? Decided by names alone; the content is looked at when shards are indexed.
+
+``format=None``: if no object is named like a shard, all are single objects. If some are, they are opened as shards as
+long as everything beside them is what people keep beside shards (`_BESIDE`: tables, indices, checksums, notes, names
+without a suffix or beginning with ``.`` or ``_``). Anything else beside them (images, say) makes it ambiguous, which
+is refused: then the caller has to say which is meant. Compressed tars cannot be read as shards: alone they are refused,
+among other objects they are objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.base.errors import InputError, NotFoundError, UnsupportedError
+from headrace.dataset.arrow import Column, pc
+from headrace.dataset.objects import Objects
+from headrace.dataset.shards.format import Format
+from headrace.dataset.shards.formats import FORMATS, OBJECTS, PACKED, format_named
+from headrace.dataset.shards.index import Shard
+from headrace.dataset.shelf import Shelf
+
+_CENSUS = 1
+_BESIDE = "json|jsonl|txt|md|rst|yaml|yml|toml|csv|tsv|parquet|idx|index|sha1|sha256|md5|crc|sig|log|html|pdf|tmp|bak"
+_BESIDE_NAMES = rf"(?i)(^|/)[._][^/]*$|(^|/)[^/.]*$|\.({_BESIDE})$"
+_CHOOSE = 'format="tar" reads the shards and nothing else, format="objects" takes every object as it is'
+_UNPACK = 'they cannot be read at random: unpack them to .tar; format="objects" takes them as they are'
+
+
+def choose(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: str) -> Format | None:
+    """The format of the shards among `objects`, or None where every object is to be taken as it is.
+
+    `wanted`: as in ``Dataset.open(…, format=…)``. `by`: what makes a sample; anything but ``"stem"`` speaks of objects.
+    `path`: what the user named, for errors.
+
+    Raises:
+        InputError: it is ambiguous, or `by` and `wanted` do not go together. UnsupportedError: packed shards.
+    """
+    if wanted is not None:
+        fmt = format_named(wanted)
+        if fmt is not None and by != "stem":
+            raise InputError(
+                f"by={by!r} is about objects, not about samples in shards", path=path, hint="leave out one of them"
+            )
+        return fmt
+    if by != "stem":
+        return None
+    _, seen = shelf.get(f"census{_CENSUS}-{_rules()}-{objects.digest[:40]}", lambda _: _census(objects))
+    counts, packed, others = seen["counts"], seen["packed"], seen["others"]
+    found = [fmt for fmt in FORMATS if counts[fmt.name]]
+    if not found and (others or not packed):
+        return None
+    if len(found) > 1 or others:
+        what = " and ".join(f"{count:,} {name} shards" for name, count in counts.items() if count)
+        beside = f" beside {others:,} other objects such as {seen['example']}" if others else ""
+        raise InputError(f"holds {what}{beside}", path=path, hint=_CHOOSE)
+    if packed:
+        raise UnsupportedError(f"holds {packed:,} compressed tar shards", path=path, hint=_UNPACK)
+    return found[0]
+
+
+def shards_of(fmt: Format, objects: Objects, prefix: str, path: str) -> list[Shard]:
+    """The objects named like shards of that format, in key order; all objects if there is only one, whatever its name.
+
+    Raises:
+        NotFoundError: there are none.
+    """
+    found: list[Shard] = []
+    for batch in objects.batches():
+        kept = batch if len(objects) == 1 else batch.filter(_ends(batch["key"], fmt.suffixes))
+        found += [Shard(prefix + row["key"], row["size"], row["version"]) for row in kept.to_pylist()]
+    if not found:
+        raise NotFoundError(f"holds no {' or '.join(fmt.suffixes)} objects", path=path, hint=f'format="{OBJECTS}"?')
+    return found
+
+
+def _rules() -> str:
+    return "-".join(fmt.name for fmt in FORMATS)
+
+
+def _census(objects: Objects) -> dict[str, Any]:
+    """How many objects are named like shards; and if any are, how many others are not what lies beside shards."""
+    counts, packed, others, example = {fmt.name: 0 for fmt in FORMATS}, 0, 0, ""
+    for batch in objects.batches(("key",)):
+        packed += _count(_ends(batch["key"], PACKED))
+        for fmt in FORMATS:
+            counts[fmt.name] += _count(_ends(batch["key"], fmt.suffixes))
+    every = tuple(suffix for fmt in FORMATS for suffix in fmt.suffixes) + PACKED
+    for batch in objects.batches(("key",)) if packed or any(counts.values()) else ():
+        key = batch["key"]
+        strange = key.filter(pc.invert(pc.or_(pc.match_substring_regex(key, _BESIDE_NAMES), _ends(key, every))))
+        others += len(strange)
+        example = example or (strange[0].as_py() if len(strange) else "")
+    return {"counts": counts, "packed": packed, "others": others, "example": example}
+
+
+def _count(flags: Column) -> int:
+    return pc.sum(flags).as_py() or 0
+
+
+def _ends(key: Column, suffixes: tuple[str, ...]) -> Column:
+    """Whether each key ends in one of them, in capitals or not."""
+    ends = pc.ends_with(key, suffixes[0], ignore_case=True)
+    for suffix in suffixes[1:]:
+        ends = pc.or_(ends, pc.ends_with(key, suffix, ignore_case=True))
+    return ends

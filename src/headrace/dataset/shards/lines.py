@@ -1,0 +1,292 @@
+"""JSON Lines and CSV, uncompressed: one line is one sample.
+
+JSON Lines as on jsonlines.org: UTF-8, one JSON value a line. CSV as in RFC 4180: quoted fields may hold separators,
+line ends and doubled quotes, fields without quotes may not hold any. Both: LF or CRLF, with or without one after the
+last line, a byte order mark skipped, empty lines skipped.
+
+A CSV's header line concerns all its records. `Csv.preamble` reads it once, for the index to keep, and `Csv.decoder`
+makes what decodes the records of that shard.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.base.errors import CorruptError, InputError
+from headrace.dataset.shards.format import Member, ShardBytes
+
+Bytes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+
+_PIECE = 1 << 20  # bytes a read
+_LONGEST = 64 << 20  # bytes of the longest line; longer ones are taken for a missing line end or quote
+_MARK = b"\xef\xbb\xbf"
+_LF, _CR, _SPACE, _QUOTE = 10, 13, 32, 34
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """One JSON value a line. A sample is the part ``data``, its key the number of the line, not counting empty ones."""
+
+    longest: int = _LONGEST
+    name: str = "jsonl"
+    version: int = 1
+    suffixes: tuple[str, ...] = (".jsonl", ".ndjson")
+
+    def recognise(self, head: memoryview) -> bool:
+        """Whether the first line is a JSON object or array. (So is a small JSON file: believe the suffix first.)"""
+        line, end, _ = bytes(head).removeprefix(_MARK).partition(b"\n")
+        try:
+            return bool(end) and isinstance(self.decode(memoryview(line)), (dict, list))
+        except CorruptError:
+            return False
+
+    def scan(self, shard: ShardBytes) -> Iterator[Member]:
+        """Every line that is not blank; whether it is JSON shows when it is decoded. Reads the whole shard.
+
+        Raises:
+            CorruptError: a line is longer than `longest`.
+        """
+        return _members(_lines(shard, _Layout(None), self.longest))
+
+    def decode(self, data: memoryview) -> Any:
+        """The line's value: what `json.loads` makes of it.
+
+        Raises:
+            CorruptError: the line is not UTF-8, or not JSON.
+        """
+        try:
+            return json.loads(str(data, "utf-8"))
+        except RecursionError:
+            raise CorruptError("the line nests too deeply") from None
+        except ValueError as error:
+            raise CorruptError(f"the line is not JSON: {error}") from None
+
+    def preamble(self, shard: ShardBytes) -> bytes:  # noqa: ARG002
+        """Nothing: a line needs no more than itself."""
+        return b""
+
+    def decoder(self, preamble: bytes) -> Callable[[memoryview], Any]:  # noqa: ARG002
+        """`decode`."""
+        return self.decode
+
+
+@dataclass(frozen=True)
+class Csv:
+    """One record a line, under a header line that names the columns. A sample is the part ``data``, its key the
+    record's number.
+
+    Args:
+        delimiter: one ASCII character; a tab for TSV.
+        columns: their names, for files that have no header line.
+        longest: bytes of the longest record.
+
+    Raises:
+        InputError: the delimiter is no such character.
+    """
+
+    delimiter: str = ","
+    columns: tuple[str, ...] | None = None
+    longest: int = _LONGEST
+    name: str = "csv"
+    version: int = 1
+    suffixes: tuple[str, ...] = (".csv",)
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
+            raise InputError(f"delimiter={self.delimiter!r} is not one ASCII character that can separate fields")
+
+    def recognise(self, head: memoryview) -> bool:
+        """Whether the whole lines are text in two columns or more, as many in each. (Believe the suffix first.)"""
+        raw = bytes(head).removeprefix(_MARK)
+        data = np.frombuffer(raw, np.uint8)
+        ends, stray = self._layout.ends(data)
+        if stray is not None:
+            return False
+        try:
+            rows = [self.decode(memoryview(raw[a:b])) for a, b in _ranges(data, ends) if a < b]
+        except CorruptError:
+            return False
+        width = len(rows[0]) if rows else 0
+        return width > 1 and all(len(row) == width and "\0" not in "".join(row) for row in rows)
+
+    def scan(self, shard: ShardBytes) -> Iterator[Member]:
+        """Every record after the header. Reads the whole shard.
+
+        Raises:
+            CorruptError: a record is longer than `longest`, or quotes are not as RFC 4180 has them.
+        """
+        return _members(_lines(shard, self._layout, self.longest), skip=0 if self.columns else 1)
+
+    def decode(self, data: memoryview) -> list[str]:
+        """The record's fields; with their names from `decoder`.
+
+        Raises:
+            CorruptError: the record is not UTF-8, or its quotes are wrong.
+        """
+        try:
+            text = str(data, "utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptError(f"the record is not UTF-8: {error}") from None
+        return _fields(text, self.delimiter)
+
+    def preamble(self, shard: ShardBytes) -> bytes:
+        """The header line, without its end: what `decoder` needs to know of a shard. Reads its first 1 MiB, or more.
+
+        Raises:
+            CorruptError: as `scan`.
+        """
+        if self.columns:
+            return b""
+        for start, stop in _lines(shard, self._layout, self.longest):
+            return bytes(shard.read(start, stop))
+        return b""
+
+    def decoder(self, preamble: bytes) -> Callable[[memoryview], dict[str, str]]:
+        """What turns a record's bytes into a dict of strings by column.
+
+        Raises:
+            CorruptError: the header names a column twice. The function it returns: as `decode`, or the record has
+                more or fewer fields than the header.
+        """
+        columns = self.columns or tuple(self.decode(memoryview(preamble)))
+        if len(set(columns)) < len(columns):
+            twice = next(column for column in columns if columns.count(column) > 1)
+            raise CorruptError(f"the header names the column {twice!r} twice", hint="give columns= other names")
+        return _Record(self, columns)
+
+    @property
+    def _layout(self) -> _Layout:
+        return _Layout(ord(self.delimiter))
+
+
+@dataclass(frozen=True)
+class _Record:
+    """Decodes records of one header. A class, so that it can be pickled."""
+
+    format: Csv
+    columns: tuple[str, ...]
+
+    def __call__(self, data: memoryview) -> dict[str, str]:
+        values = self.format.decode(data)
+        if len(values) != len(self.columns):
+            raise CorruptError(f"the record has {len(values)} fields, the header {len(self.columns)}")
+        return dict(zip(self.columns, values, strict=True))
+
+
+JSONL = JsonLines()
+CSV = Csv()
+
+
+class _Layout(NamedTuple):
+    """What tells lines apart: quoting, if any, and which lines count as blank."""
+
+    delimiter: int | None
+    """The byte that separates fields that may be quoted; None where quotes mean nothing."""
+
+    def ends(self, data: Bytes) -> tuple[Positions, int | None]:
+        """Where the line feeds lie that end a line of `data`, which starts with a line; and a quote out of place.
+
+        With every quote a quoted state begins or ends: a doubled one ends it and begins it again. That is so as long
+        as quotes open fields only; then a line feed ends a record exactly if an even number of quotes precede it.
+        """
+        feeds = np.flatnonzero(data == _LF)
+        quotes = np.flatnonzero(data == _QUOTE) if self.delimiter is not None else feeds[:0]
+        if not len(quotes):
+            return feeds, None
+        opening = quotes[::2]
+        before = data[np.maximum(opening - 1, 0)]
+        stray = (before != self.delimiter) & (before != _LF) & (before != _QUOTE) & (opening > 0)
+        ends = feeds[np.searchsorted(quotes, feeds) % 2 == 0]
+        return ends, int(opening[np.argmax(stray)]) if stray.any() else None
+
+    def blank(self, line: bytes) -> bool:
+        """Spaces are a value in CSV, and nothing in JSON."""
+        return self.delimiter is None and not line.strip()
+
+
+def _members(ranges: Iterator[tuple[int, int]], skip: int = 0) -> Iterator[Member]:
+    for number, (start, stop) in enumerate(ranges, -skip):
+        if number >= 0:
+            yield Member(f"{number:08d}", "data", start, stop)
+
+
+def _lines(shard: ShardBytes, layout: _Layout, longest: int) -> Iterator[tuple[int, int]]:
+    """[start, stop) of every line that is not blank, without its end.
+
+    Holds one unfinished line and one piece. The piece is as large as the line is by then: a long line is looked
+    through a few times, not once for each piece.
+    """
+    at = base = len(_MARK) if bytes(shard.read(0, len(_MARK))) == _MARK else 0
+    rest = b""
+    while at < shard.size:
+        piece = shard.read(at, at + max(_PIECE, len(rest)))
+        at += len(piece)
+        missing = b"\n" if at >= shard.size and piece[-1] != _LF else b""
+        data = np.frombuffer(b"".join((rest, piece, missing)), np.uint8)
+        ends, stray = layout.ends(data)
+        if stray is not None:
+            raise CorruptError(
+                f"a quote inside a field without quotes, at byte {base + stray}",
+                path=shard.path,
+                hint="quote the whole field, and double the quotes in it",
+            )
+        for start, stop in _ranges(data, ends):
+            if stop - start > longest:
+                raise _too_long(shard, base + start, longest)
+            if start < stop and (data[start] > _SPACE or not layout.blank(bytes(data[start:stop]))):
+                yield base + start, base + stop
+        used = int(ends[-1]) + 1 if len(ends) else 0
+        base += used
+        rest = data[used:].tobytes()
+        if len(rest) > longest:
+            raise _too_long(shard, base, longest)
+    if rest:
+        raise CorruptError(f"a quote is never closed in the record that starts at byte {base}", path=shard.path)
+
+
+def _ranges(data: Bytes, ends: Positions) -> Iterator[tuple[int, int]]:
+    """The lines that line feeds at `ends` make: without them, and without a carriage return before."""
+    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))[: len(ends)]
+    stops = ends - ((ends > starts) & (data[np.maximum(ends - 1, 0)] == _CR))
+    return zip(starts.tolist(), stops.tolist(), strict=True)
+
+
+def _fields(text: str, delimiter: str) -> list[str]:
+    """The fields of one record. Not by the csv module, whose longest field is one setting for the whole process."""
+    if '"' not in text:
+        if "\r" in text:
+            raise CorruptError("a carriage return in a field without quotes", hint="end lines with LF or CRLF")
+        return text.split(delimiter)
+    pattern = _field_pattern(delimiter)
+    fields: list[str] = []
+    at = 0
+    while match := pattern.match(text, at):
+        quoted, plain, end = match.groups()
+        fields.append(plain if quoted is None else quoted.replace('""', '"'))
+        if not end:
+            return fields
+        at = match.end()
+    raise CorruptError(f"field {len(fields) + 1} of the record is not quoted as it should be")
+
+
+@cache
+def _field_pattern(delimiter: str) -> re.Pattern[str]:
+    mark = re.escape(delimiter)
+    return re.compile(rf'(?:"([^"]*(?:""[^"]*)*)"|([^"\r\n{mark}]*))({mark}|\Z)')
+
+
+def _too_long(shard: ShardBytes, at: int, longest: int) -> CorruptError:
+    return CorruptError(
+        f"the line that starts at byte {at} is longer than {longest} bytes",
+        path=shard.path,
+        hint="is a line end or a closing quote missing?",
+    )

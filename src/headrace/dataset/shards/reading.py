@@ -1,0 +1,65 @@
+"""A shard's bytes for whoever indexes it: read through where members are small, headers alone where they are large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.base.errors import ChangedError, InputError, TryAgainError
+from headrace.dataset.home import url_of
+from headrace.fetch import Fetcher, Read
+from headrace.store.protocol import Store
+
+_FIRST = 16 << 10
+"""Bytes of a first read, and of one after a skip: a header, a small member beside a large one, and the next header."""
+_MOST = 4 << 20
+_SKIP = 512 << 10
+"""From so many bytes between two reads on, asking again is cheaper than reading through: about what a connection brings
+in the time of one request."""
+
+
+class StoreBytes:
+    """A `headrace.dataset.shards.format.ShardBytes` over one object version. One thread; holds at most one read.
+
+    Not through the node's cache: that keeps blocks of megabytes, and headers alone would bring them all.
+    """
+
+    def __init__(
+        self, fetcher: Fetcher, store: Store, key: str, size: int, version: str | None, told: Callable[[int], None]
+    ) -> None:
+        self.path = url_of(store, key)
+        self.size = size
+        self._fetcher, self._store, self._key, self._version = fetcher, store, key, version
+        self._told = told
+        self._data = memoryview(b"")
+        self._from = self._until = self._reached = 0
+        self._ahead = _FIRST
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """See `ShardBytes.read`. `told` hears of every byte passed, read or skipped."""
+        stop = min(stop, self.size)
+        if start >= stop:
+            return memoryview(b"")
+        if start < self._from or stop > self._until:
+            self._fetch(start, stop)
+        return self._data[start - self._from : stop - self._from]
+
+    def _fetch(self, start: int, stop: int) -> None:
+        near = self._from <= start <= self._until + _SKIP
+        self._ahead = min(2 * self._ahead, _MOST) if near and self._until else _FIRST
+        until = min(max(stop, start + self._ahead), self.size)
+        # Without the size, the read is not for the cache, which is what keeps it out.
+        read = Read(self._store, self._key, None, self._version, start, until)
+        try:
+            self._data = self._fetcher.get(read).data
+        except InputError as error:  # it begins behind the end: the object is shorter than listed
+            raise ChangedError(f"has changed: {error.reason}", path=self.path, hint="open it again") from error
+        if len(self._data) != until - start:
+            raise TryAgainError(
+                f"bytes {start:,} to {until:,} were asked for, {len(self._data):,} bytes came",
+                path=self.path,
+                hint="the store, or a proxy before it, cuts answers short",
+            )
+        self._from, self._until = start, until
+        if self._until > self._reached:
+            self._told(self._until - self._reached)
+            self._reached = self._until

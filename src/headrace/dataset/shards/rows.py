@@ -1,0 +1,210 @@
+"""The samples of shards as rows of a mapped file: ten million of them are not ten million Python objects.
+
+Two files, as in `headrace.dataset.objects`: ``at`` (int64 LE [n+1], where each row starts) and ``rows``. A row is the
+number of its layout (uint32 LE), two int64 LE for each part (start and stop within the shard), and the key in UTF-8. A
+layout is the names of a sample's parts in their order: a handful for a whole set, kept in the folder's meta data.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from headrace.base.errors import CorruptError
+from headrace.dataset.arrow import Column
+from headrace.dataset.shards.format import Member
+from headrace.dataset.text import pieces
+
+Layout = tuple[str, ...]
+Found = tuple[str, Layout, tuple[int, ...]]
+"""Key, names of the parts, and start and stop of each part one after the other."""
+RESERVED = ("__key__", "__shard__")
+_FLUSH = 1 << 20
+_MOST_PARTS = 1024
+_MOST_NAMES = 1 << 16
+_RELEASE_ROWS = 1 << 11
+_RESIDENT = 96 << 20
+_layout_of = struct.Struct("<I").unpack_from
+
+
+class RowsWriter:
+    """Groups members into samples and appends them to a folder. One thread; memory: 16 bytes a sample.
+
+    `path`: the shard's URL, for errors.
+    """
+
+    def __init__(self, folder: Path, path: str) -> None:
+        self._folder, self._path = folder, path
+        self._layouts: dict[Layout, int] = {}
+        self._names = 0
+        self._hashes = array("Q")
+        self._open()
+
+    def _open(self) -> None:
+        self._rows = (self._folder / "rows").open("wb")
+        self._pending = bytearray()
+        self._at = array("q", [0])
+        self._written = 0
+
+    def add(self, members: Iterable[Member]) -> None:
+        """All members of the shard, in their order.
+
+        Raises:
+            CorruptError: two parts of one name in one sample, a part with a reserved name, or samples so odd that the
+                names are hardly what they were meant to be. Whatever `members` raises.
+        """
+        try:
+            last: str | None = None
+            parts: dict[str, tuple[int, int]] = {}
+            for member in members:
+                if member.key != last:
+                    if last is not None:
+                        self._flush_sample(last, parts)
+                    last, parts = member.key, {}
+                self._put(parts, member)
+            if last is not None:
+                self._flush_sample(last, parts)
+            self._finish()
+            if len(np.unique(np.frombuffer(self._hashes, np.uint64))) < len(self._hashes):
+                self._gather()
+        finally:
+            self._rows.close()
+
+    def meta(self) -> dict[str, Any]:
+        """What `Rows` needs besides the files."""
+        return {"samples": len(self._at) - 1, "layouts": [list(layout) for layout in self._layouts]}
+
+    def _put(self, parts: dict[str, tuple[int, int]], member: Member) -> None:
+        key, name, start, stop = member
+        if name in parts:
+            raise self._bad(start, key, f"has two parts {name!r}", "names must differ; was one of them appended later?")
+        if name in RESERVED:
+            raise self._bad(start, key, f"has a part {name!r}, which is headrace's own name", "rename it")
+        if len(parts) >= _MOST_PARTS:
+            raise self._bad(start, key, f"has more than {_MOST_PARTS} parts", "a key ends at the first dot of the name")
+        parts[name] = (start, stop)
+
+    def _bad(self, start: int, key: str, reason: str, hint: str) -> CorruptError:
+        return CorruptError(f"at byte {start:,}: sample {key[:200]!r} {reason}", path=self._path, hint=hint)
+
+    def _flush_sample(self, key: str, parts: dict[str, tuple[int, int]]) -> None:
+        names = tuple(parts)
+        layout = self._layouts.get(names)
+        if layout is None:
+            self._names += len(names)
+            if self._names > _MOST_NAMES:
+                at = parts[names[0]][0]
+                raise self._bad(at, key, "is one kind of sample too many", "a key ends at the first dot of the name")
+            layout = self._layouts[names] = len(self._layouts)
+        text = key.encode()
+        bounds = [bound for part in parts.values() for bound in part]
+        self._pending += struct.pack(f"<I{len(bounds)}q", layout, *bounds) + text
+        self._hashes.append(xxhash.xxh3_64_intdigest(text))
+        self._at.append(self._written + len(self._pending))
+        if len(self._pending) >= _FLUSH:
+            self._drain()
+
+    def _drain(self) -> None:
+        self._rows.write(self._pending)
+        self._written += len(self._pending)
+        self._pending = bytearray()
+
+    def _finish(self) -> None:
+        self._drain()
+        self._rows.close()
+        np.frombuffer(self._at, np.int64).astype("<i8").tofile(self._folder / "at")
+
+    def _gather(self) -> None:
+        """Members of one key do not all lie together (a tar of an unsorted folder): once more, by key."""
+        samples: dict[str, dict[str, tuple[int, int]]] = {}
+        rows = Rows(self._folder, self.meta())
+        for first in range(0, len(rows), _RELEASE_ROWS):
+            chunk = np.arange(first, min(first + _RELEASE_ROWS, len(rows)), dtype=np.int64)
+            for key, names, bounds in rows.read(chunk):
+                parts = samples.setdefault(key, {})
+                for place, name in enumerate(names):
+                    self._put(parts, Member(key, name, bounds[2 * place], bounds[2 * place + 1]))
+        rows.close()
+        self._layouts, self._names, self._hashes = {}, 0, array("Q")
+        self._open()
+        for key, parts in samples.items():
+            self._flush_sample(key, parts)
+        self._finish()
+
+
+def join_rows(folder: Path, shards: Iterable[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
+    """The rows of all `shards`, one after the other, as one folder with the file ``first`` (int64 [shards+1], the row
+    at which each shard starts). Reads one shard's rows at a time.
+    """
+    layouts: dict[Layout, int] = {}
+    first, end = [0], 0
+    with (folder / "rows").open("wb") as rows, (folder / "at").open("wb") as at:
+        at.write(np.zeros(1, "<i8").tobytes())
+        for source, meta in shards:
+            numbers = [layouts.setdefault(tuple(layout), len(layouts)) for layout in meta["layouts"]]
+            data, bounds = np.fromfile(source / "rows", np.uint8), np.fromfile(source / "at", "<i8")
+            if numbers != list(range(len(numbers))):
+                here = bounds[:-1, None] + np.arange(4)
+                data[here] = np.array(numbers, "<u4")[data[here].view("<u4")[:, 0]][:, None].view(np.uint8)
+            rows.write(data.data)
+            at.write((bounds[1:] + end).astype("<i8").tobytes())
+            end += int(bounds[-1])
+            first.append(first[-1] + len(bounds) - 1)
+    np.array(first, "<i8").tofile(folder / "first")
+    return {"samples": first[-1], "layouts": [list(layout) for layout in layouts]}
+
+
+class Rows:
+    """Mapped rows. Any thread; survives fork."""
+
+    def __init__(self, folder: Path, meta: dict[str, Any]) -> None:
+        self._layouts: list[Layout] = [tuple(layout) for layout in meta["layouts"]]
+        self._bounds = [struct.Struct(f"<{2 * len(layout)}q").unpack_from for layout in self._layouts]
+        self._at: npt.NDArray[np.int64] = np.memmap(folder / "at", dtype="<i8", mode="r").view(np.ndarray)
+        with (folder / "rows").open("rb") as file:
+            empty = len(self._at) == 1  # an empty file cannot be mapped
+            self._rows = mmap.mmap(-1, 1) if empty else mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        self._touched = 0
+
+    def __len__(self) -> int:
+        return len(self._at) - 1
+
+    def read(self, rows: npt.NDArray[np.int64]) -> list[Found]:
+        """The samples at `rows`, which must be in [0, len); 2 µs each."""
+        data, layouts, unpack = self._rows, self._layouts, self._bounds
+        found: list[Found] = []
+        for start, stop in zip(self._at[rows].tolist(), self._at[rows + 1].tolist(), strict=True):
+            (layout,) = _layout_of(data, start)
+            bounds = unpack[layout](data, start + 4)
+            found.append((data[start + 4 + 8 * len(bounds) : stop].decode(), layouts[layout], bounds))
+        self._release(len(rows))
+        return found
+
+    def keys(self, first: int, stop: int) -> Column:
+        """The keys of rows [first, stop), as one column; well below a microsecond each."""
+        at = self._at[first : stop + 1]
+        data = np.frombuffer(self._rows[int(at[0]) : int(at[-1])], np.uint8)
+        at = at - at[0]
+        layout = data[at[:-1, None] + np.arange(4)].view("<u4")[:, 0]
+        head = np.array([4 + 16 * len(layout) for layout in self._layouts] or [4], np.int64)
+        self._release(stop - first)
+        return pieces(data, at[:-1] + head[layout], at[1:])
+
+    def close(self) -> None:
+        """Unmap. For an index that is only a step on the way."""
+        self._rows.close()
+
+    def _release(self, rows: int) -> None:
+        # See `headrace.dataset.objects.Objects`: one random read can map 64 kB around it, and that counts as ours.
+        self._touched += rows
+        if self._touched > _RELEASE_ROWS and len(self._rows) > _RESIDENT:
+            self._touched = 0
+            self._rows.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,101 @@
+"""The sample index over shards: each part is a range of bytes of one of them."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from headrace.dataset.arrow import pc, to_flags
+from headrace.dataset.home import url_of
+from headrace.dataset.shards.decoding import Records, records
+from headrace.dataset.shards.format import Format, Typed
+from headrace.dataset.shards.index import Shard, ShardSet
+from headrace.dataset.source import Part, Rows, SampleSpec
+from headrace.dataset.text import folders_of
+from headrace.store.protocol import Store
+
+_AT_ONCE = 1 << 13
+_tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
+
+
+class ShardSamples:
+    """A `headrace.dataset.source.SampleIndex`. Any thread; survives fork.
+
+    Samples come shard after shard in key order, within a shard as they lie there. ``__key__`` is the key within the
+    shard, the extra field ``__shard__`` the shard's name below the root.
+    """
+
+    pinned = True
+    """Always: where the bytes of a sample lie is known of one version of a shard only."""
+    reports = False
+    classes: list[str] | None = None
+
+    def __init__(self, store: Store, prefix: str, fmt: Format, shards: list[Shard], index: ShardSet) -> None:
+        self.store = store
+        self.prefix = prefix
+        self.format = fmt
+        self.fingerprint = _fingerprint(fmt, [shard._replace(key=shard.key[len(prefix) :]) for shard in shards])
+        self._rows, self._first = index.rows, index.first
+        self.decode: Records | None = None
+        """What makes values of the records, where the format has any."""
+        if isinstance(fmt, Typed):
+            names = [shard.key[len(prefix) :] for shard in shards]
+            self.decode = records(fmt.decoder, list(zip(names, index.preambles, strict=True)))
+        self._shards = [(*shard, {"__shard__": shard.key[len(prefix) :]}) for shard in shards]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        below = url_of(self.store, self.prefix)
+        return f"<{len(self):,} samples of {len(self._shards):,} {self.format.name} shards below {below}>"
+
+    def specs(self, rows: Rows) -> list[SampleSpec]:
+        """See `SampleIndex.specs`."""
+        rows = self._checked(rows)
+        shard = (np.searchsorted(self._first, rows, side="right") - 1).tolist()
+        shards = self._shards
+        specs: list[SampleSpec] = []
+        for number, (sample, names, bounds) in zip(shard, self._rows.read(rows), strict=True):
+            key, size, version, extra = shards[number]
+            bound = iter(bounds)
+            parts = [
+                _tuple(Part, (name, key, size, version, start, next(bound)))
+                for name, start in zip(names, bound, strict=False)
+            ]
+            specs.append((sample, tuple(parts), extra))
+        return specs
+
+    def sizes(self, rows: Rows) -> Rows:
+        """See `SampleIndex.sizes`."""
+        found = self._rows.read(self._checked(rows))
+        return np.array([sum(bounds[1::2]) - sum(bounds[::2]) for _, _, bounds in found], np.int64)
+
+    def folders(self) -> Rows:
+        """The samples at which another shard, or another folder within it, begins, the first being 0."""
+        found: list[Rows] = [self._first[:-1][np.diff(self._first) > 0]]
+        last: str | None = None
+        for start in range(0, len(self), _AT_ONCE):
+            stop = min(start + _AT_ONCE, len(self))
+            folder = folders_of(self._rows.keys(start, stop))
+            new = np.empty(stop - start, np.bool_)
+            new[0] = folder[0].as_py() != last
+            new[1:] = to_flags(pc.not_equal(folder[1:], folder[:-1]))
+            found.append(np.arange(start, stop, dtype=np.int64)[new])
+            last = folder[-1].as_py()
+        return np.unique(np.concatenate(found))
+
+    def _checked(self, rows: Rows) -> Rows:
+        rows = np.asarray(rows, np.int64)
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self)):
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)} samples")
+        return rows
+
+
+def _fingerprint(fmt: Format, shards: list[Shard]) -> str:
+    """Of the shards' names below the root, sizes and versions: the same wherever the set is seen from."""
+    digest = hashlib.sha256()
+    for name, size, version in shards:
+        digest.update(f"{len(name)}\n{name}\n{size}\n{version}\n".encode())
+    return f"{fmt.name}{fmt.version}-{digest.hexdigest()[:32]}"

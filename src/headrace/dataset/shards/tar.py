@@ -1,0 +1,192 @@
+"""Tar shards in WebDataset's convention: where their members lie, found by reading headers alone.
+
+A member's path up to the first dot of its base name is the sample's key (folders kept, a leading ``./`` dropped), what
+follows is the part's name, in lower case: ``a/17.seg.PNG`` is part ``seg.png`` of sample ``a/17``. As in WebDataset,
+members that are no regular files, base names without a suffix or beginning with a dot, and ``__…__`` belong to no
+sample; the log says how many there were. Names: POSIX ustar, GNU long names, PAX records ``path`` and ``size``.
+
+Stricter than tar programs are: a shard must end with a block of zeros, with nothing behind it, or else a shard cut off
+between two members, or two archives one after the other, would be samples missing in silence.
+
+Sources: `headrace.dataset.shards.tar_header`; github.com/webdataset/webdataset, ``tariterators.py`` (keys).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.base.errors import CorruptError
+from headrace.dataset.shards.format import Member, ShardBytes
+from headrace.dataset.shards.tar_header import BLOCK, Header, parse_header, parse_records
+
+_LOG = logging.getLogger(__name__)
+_ZEROS = bytes(BLOCK)
+_REGULAR = (b"0", b"\0", b"7")
+_BODILESS = (b"1", b"2", b"3", b"4", b"5", b"6")
+_LONG_NAME, _LONG_LINK, _SPARSE = b"L", b"K", b"S"
+_PAX, _PAX_SUN, _PAX_GLOBAL = b"x", b"X", b"g"
+_MOST_EXTENSION = 1 << 20
+"""Bytes of one long name or PAX header; real ones have some hundreds."""
+_AFTER = 1 << 20
+"""Bytes looked at behind the end: the padding of a last record (10 KiB, or what tar's -b says), or another archive."""
+_CUT = "is it cut short? Copy it again, and open the dataset again"
+_NAMES = "extract it and pack it again with relative names"
+
+
+@dataclass(frozen=True)
+class Tar:
+    """A `headrace.dataset.shards.format.Format`."""
+
+    name: str = "tar"
+    version: int = 1
+    suffixes: tuple[str, ...] = (".tar",)
+
+    def recognise(self, head: memoryview) -> bool:
+        """See `Format.recognise`."""
+        block = bytes(head[:BLOCK])
+        try:
+            return len(block) == BLOCK and (block == _ZEROS or bool(parse_header(block).kind))
+        except ValueError:
+            return False
+
+    def scan(self, shard: ShardBytes) -> Iterator[Member]:
+        """See `Format.scan`."""
+        left_out = 0
+        for offset, name, start, stop in _Walk(shard).files():
+            key, suffix = _split(shard, offset, name)
+            if suffix:
+                yield Member(key, suffix, start, stop)
+            else:
+                left_out += 1
+        if left_out:
+            _LOG.warning("%s: %d files have no suffix, or are hidden, and belong to no sample", shard.path, left_out)
+
+
+def _split(shard: ShardBytes, offset: int, path: bytes) -> tuple[str, str]:
+    """(key, part's name) of a member's path; no name where it belongs to no sample."""
+    try:
+        text = path.decode()
+    except UnicodeDecodeError:
+        raise _corrupt(shard, offset, f"the name {ascii(path)[1:]} is not UTF-8", _NAMES) from None
+    if text.startswith("/"):
+        raise _corrupt(shard, offset, f"{text[:200]!r} is an absolute name", _NAMES)
+    if ".." in text and ".." in text.split("/"):
+        raise _corrupt(shard, offset, f"{text[:200]!r} leads out of the shard", _NAMES)
+    while text.startswith("./"):
+        text = text[2:]
+    base = text.rfind("/") + 1
+    dot = text.find(".", base)
+    if dot <= base or (text.startswith("__") and text.endswith("__")):
+        return text, ""
+    return text[:dot], text[dot + 1 :].lower()
+
+
+class _Walk:
+    """One walk through the headers of one shard."""
+
+    def __init__(self, shard: ShardBytes) -> None:
+        self._shard = shard
+        self._offset = 0
+        self._global: dict[str, bytes] = {}
+        self._special = 0
+
+    def files(self) -> Iterator[tuple[int, bytes, int, int]]:
+        """(offset of its header, path, start, stop) of every regular file."""
+        shard = self._shard
+        records: dict[str, bytes] = {}
+        while (header := self._next()) is not None:
+            at, body = self._offset, self._offset + BLOCK
+            name, kind, size = header
+            if kind in _REGULAR and not records and not self._global:
+                pass
+            elif kind in (_LONG_NAME, _LONG_LINK, _PAX, _PAX_SUN, _PAX_GLOBAL):
+                self._extend(kind, self._body(at, size), records)
+                continue
+            else:
+                name, size, plain = self._extended(name, size, {**self._global, **records})
+                kind = kind if plain else _SPARSE
+                records = {}
+                if kind == _SPARSE:
+                    body = self._behind_sparse_map(header, body)
+            if kind in _BODILESS or (kind == b"\0" and name.endswith(b"/")):
+                self._offset = body
+                continue
+            if body + size > shard.size:
+                raise self._bad(f"{ascii(name)[1:]} should have {size:,} bytes, {shard.size - body:,} are there", _CUT)
+            self._offset = body + size + -size % BLOCK
+            if kind in _REGULAR:
+                yield at, name, body, body + size
+            else:
+                self._special += 1
+        if self._special:
+            _LOG.warning("%s: %d sparse or special members are left out", shard.path, self._special)
+
+    def _next(self) -> Header | None:
+        """The header here; None at the end of the archive."""
+        block = bytes(self._shard.read(self._offset, self._offset + BLOCK))
+        if len(block) < BLOCK:
+            raise self._bad("ends without an end mark (a block of zeros)", _CUT)
+        if not block[0] and block == _ZEROS:
+            self._refuse_more()
+            return None
+        try:
+            return parse_header(block)
+        except ValueError as error:
+            raise self._bad(str(error), "is it damaged? Copy it again") from None
+
+    def _body(self, at: int, size: int) -> bytes:
+        """An extension's bytes, and on to the header it speaks of."""
+        if size > _MOST_EXTENSION:
+            raise self._bad(f"an extended header of {size:,} bytes", "real ones have some hundreds")
+        data = bytes(self._shard.read(at + BLOCK, at + BLOCK + size))
+        if len(data) < size:
+            raise self._bad("ends within an extended header", _CUT)
+        self._offset = at + BLOCK + size + -size % BLOCK
+        return data
+
+    def _extend(self, kind: bytes, data: bytes, records: dict[str, bytes]) -> None:
+        if kind == _LONG_NAME:
+            records["path"] = data.partition(b"\0")[0]
+        elif kind != _LONG_LINK:
+            try:
+                (self._global if kind == _PAX_GLOBAL else records).update(parse_records(data))
+            except ValueError as error:
+                raise self._bad(str(error), "is it damaged? Copy it again") from None
+
+    def _extended(self, name: bytes, size: int, records: dict[str, bytes]) -> tuple[bytes, int, bool]:
+        """Name and size as the records have them, and whether the body is the file, not a sparse one's pieces."""
+        name = records.get("path", name)
+        text = records.get("size")
+        if text is not None:
+            if not text.isdigit() or len(text) > 19:
+                raise self._bad(f"the size {ascii(text)[1:41]} is no number", "is it damaged? Copy it again")
+            size = int(text)
+        return name, size, not any(key.startswith("GNU.sparse.") for key in records)
+
+    def _behind_sparse_map(self, header: Header, body: int) -> int:
+        """Where the body of an old GNU sparse member begins: its map may go on in further blocks."""
+        if header.kind != _SPARSE:
+            return body
+        more = bytes(self._shard.read(body - BLOCK + 482, body - BLOCK + 483))
+        while more != b"\0":
+            block = self._shard.read(body, body + BLOCK)
+            if len(block) < BLOCK:
+                raise self._bad("ends within a sparse member's map", _CUT)
+            more, body = bytes(block[504:505]), body + BLOCK
+        return body
+
+    def _refuse_more(self) -> None:
+        end = self._offset + BLOCK
+        rest = bytes(self._shard.read(end, min(end + _AFTER, self._shard.size)))
+        if rest.strip(b"\0"):
+            at = end + len(rest) - len(rest.lstrip(b"\0"))
+            raise _corrupt(self._shard, at, "goes on behind its end", "two archives in one? Make them two objects")
+
+    def _bad(self, reason: str, hint: str) -> CorruptError:
+        return _corrupt(self._shard, self._offset, reason, hint)
+
+
+def _corrupt(shard: ShardBytes, offset: int, reason: str, hint: str) -> CorruptError:
+    return CorruptError(f"at byte {offset:,}: {reason}", path=shard.path, hint=hint)

@@ -1,0 +1,7 @@
+"""Small objects into tar shards, and back. See README.md in this folder."""
+
+from headrace.pack.options import PackOptions
+from headrace.pack.packing import Packed, pack
+from headrace.pack.unpacking import Unpacked, unpack
+
+__all__ = ["PackOptions", "Packed", "Unpacked", "pack", "unpack"]

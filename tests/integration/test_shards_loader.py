@@ -1,0 +1,193 @@
+"""Shards the whole way, from tars that GNU tar and the webdataset package wrote: local files and SeaweedFS."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import webdataset
+
+import headrace as hr
+from headrace.base.errors import ChangedError
+from headrace.base.metrics import Metrics
+from headrace.base.settings import CacheSettings, Settings
+from headrace.fetch import Fetcher
+from headrace.store import open_store
+from headrace.store.protocol import Store
+from tests.tar_kit import parts_of, tar_of
+
+pytestmark = pytest.mark.server
+SHARDS, COUNT = 7, 230
+Samples = dict[str, dict[str, bytes]]
+
+
+@pytest.fixture(scope="module")
+def samples() -> Samples:
+    """Small and large ones, with empty parts, in folders."""
+    rng = random.Random(4)
+    return {
+        f"{row % 3}/{row:05d}": {
+            "image.png": rng.randbytes(rng.choice([10, 3000, 70_000, 300_000])),
+            "label": str(row).encode(),
+            "note": b"" if row % 2 else b"n",
+        }
+        for row in range(COUNT)
+    }
+
+
+def groups(samples: Samples) -> Iterator[tuple[str, Samples]]:
+    keys = list(samples)
+    for number in range(SHARDS):
+        yield f"part-{number:02d}.tar", {key: samples[key] for key in keys[number::SHARDS]}
+
+
+def by_gnu_tar(samples: Samples, folder: Path, work: Path) -> None:
+    """Of unsorted folders, as people do: a sample's parts do not always lie together."""
+    for name, some in groups(samples):
+        tree = work / name
+        for key, parts in some.items():
+            for part, data in parts.items():
+                path = tree / f"{key}.{part}"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        subprocess.run(["tar", "--create", "--file", folder / name, "--directory", tree, "."], check=True)
+
+
+def by_webdataset(samples: Samples, folder: Path, _: Path) -> None:
+    for name, some in groups(samples):
+        with webdataset.TarWriter(str(folder / name), encoder=False) as writer:
+            for key, parts in some.items():
+                writer.write({"__key__": key, **parts})
+
+
+@pytest.fixture(params=[by_gnu_tar, by_webdataset], ids=["gnu-tar", "webdataset"])
+def shards(request: pytest.FixtureRequest, samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    request.param(samples, folder, tmp_path / "work")
+    monkeypatch.setenv("HEADRACE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.fixture(params=["file", "s3"])
+def place(request: pytest.FixtureRequest, shards: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Store]]:
+    """A URL where the shards are, and the store below it."""
+    if request.param == "file":
+        url = f"file://{shards}"
+        yield url, open_store(url)
+        return
+    server = request.getfixturevalue("seaweedfs")
+    bucket = f"shards-{abs(hash(shards)):x}"
+    server.create_bucket(bucket)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    store = open_store(f"s3://{bucket}/set", server.options())
+    for path in shards.iterdir():
+        store.put(path.name, path.read_bytes())
+    yield f"s3://{bucket}/set/", store
+    store.close()
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Fetcher]:
+    fetcher = Fetcher.open(Settings(cache=CacheSettings(dir=str(tmp_path / "none"), size=0)), None, Metrics())
+    yield fetcher
+    fetcher.close()
+
+
+def check(batch: Mapping[str, Any], samples: Samples) -> list[str]:
+    """Every part of the batch is the source's, byte for byte; returns the keys."""
+    for row, key in enumerate(batch["__key__"]):
+        assert {name: bytes(batch[name][row]) for name in samples[key]} == samples[key]
+        assert batch["__shard__"][row].endswith(".tar")
+    return batch["__key__"]
+
+
+def all_keys(loader: Any, samples: Samples) -> list[str]:
+    return [key for batch in loader for key in check(batch, samples)]
+
+
+def test_two_epochs_every_sample_once_and_every_byte_as_in_the_source(
+    place: tuple[str, Store], samples: Samples, plain: Fetcher
+) -> None:
+    ds = hr.Dataset.open(place[0])
+    assert len(ds) == COUNT
+    loader = ds.shuffle(7).batch(16).loader(fetcher=plain)
+    first, second = all_keys(loader, samples), all_keys(loader, samples)
+    assert sorted(first) == sorted(second) == sorted(samples)
+    assert first != second
+    assert all_keys(ds.shuffle(7).batch(16).loader(fetcher=plain), samples) == first
+    assert plain.stats().counters.get("fetch.errors", 0) == 0
+
+
+def test_through_the_nodes_cache(place: tuple[str, Store], samples: Samples) -> None:
+    loader = hr.Dataset.open(place[0]).shuffle(7).batch(16).loader()
+    for _ in range(2):
+        assert sorted(all_keys(loader, samples)) == sorted(samples)
+
+
+@pytest.mark.parametrize("order", ["exact", "window"])
+@pytest.mark.parametrize(("ranks_before", "ranks_after"), [(2, 3), (3, 1)])
+def test_resume_on_another_number_of_ranks_sees_exactly_what_was_left(
+    place: tuple[str, Store], samples: Samples, plain: Fetcher, order: str, ranks_before: int, ranks_after: int
+) -> None:
+    ds = hr.Dataset.open(place[0]).shuffle(3).filter(is_kept, threads=2)
+    seen: list[str] = []
+    states = []
+    for rank in range(ranks_before):
+        loader = ds.shard(rank, ranks_before).batch(9).loader(order=order, window=20, fetcher=plain)
+        for number, batch in enumerate(loader):
+            seen += check(batch, samples)
+            if number == 2 + rank:
+                break
+        states.append(json.loads(json.dumps(loader.state_dict())))
+        loader.close()
+    for rank in range(ranks_after):
+        loader = hr.Dataset.open(place[0]).shuffle(3).filter(is_kept, threads=2).shard(rank, ranks_after)
+        again = loader.batch(4).loader(order=order, window=20, fetcher=plain)
+        again.load_state_dict(states)
+        seen += all_keys(again, samples)
+        assert again.epoch == 1
+    assert sorted(seen) == sorted(key for key, parts in samples.items() if is_kept(parts))
+
+
+def is_kept(sample: Mapping[str, Any]) -> bool:
+    return int(bytes(sample["label"])) % 5 != 0
+
+
+@pytest.mark.parametrize("shards", [by_webdataset], indirect=True)
+def test_parts_that_lie_together_come_in_one_request(shards: Path, plain: Fetcher) -> None:
+    assert len(list(hr.Dataset.open(f"file://{shards}").shuffle(1).loader(fetcher=plain))) == COUNT
+    assert plain.stats().counters["fetch.requests"] == COUNT
+
+
+def test_the_second_open_reads_nothing_and_the_loader_refuses_a_replaced_shard(
+    place: tuple[str, Store], samples: Samples, plain: Fetcher
+) -> None:
+    url, store = place
+    assert len(hr.Dataset.open(url)) == COUNT
+    store.put("part-03.tar", tar_of([("new.x", b"1")]))
+    again = hr.Dataset.open(url)  # its listing is still trusted: nothing is asked of the store
+    assert len(again) == COUNT
+    with pytest.raises(ChangedError, match=r"part-03\.tar"):
+        all_keys(again.batch(16).loader(fetcher=plain), samples)
+
+
+def test_mixed_with_single_objects(place: tuple[str, Store], samples: Samples, plain: Fetcher, tmp_path: Path) -> None:
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    for number in range(40):
+        (loose / f"{number}.label").write_bytes(b"0")
+    both = hr.Dataset.mix([hr.Dataset.open(place[0]), hr.Dataset.open(f"file://{loose}")], seed=1)
+    found = list(both.shuffle(2).loader(fetcher=plain))
+    keys = sorted(sample["__key__"] for sample in found)
+    assert keys == sorted([*samples, *map(str, range(40))])
+    assert all(parts_of(s) == samples[s["__key__"]] for s in found if s["__key__"] in samples)

@@ -1,0 +1,178 @@
+"""Records of TFRecord, JSON lines, CSV and .npy through the loader: values, order, resume, damage."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.base.errors import BadSampleError, CorruptError
+from headrace.dataset.shards.crc import crc32c, masked
+
+COMPAT = Path(__file__).parents[1] / "compat" / "shards"
+SHARDS, EACH = 3, 21
+
+
+def _record(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    crcs = [struct.pack("<I", masked(crc32c(memoryview(one)))) for one in (length, data)]
+    return length + crcs[0] + data + crcs[1]
+
+
+def _tfrecord(path: Path, numbers: range) -> None:
+    path.with_suffix(".tfrecord").write_bytes(b"".join(_record(b"%d" % number) for number in numbers))
+
+
+def _jsonl(path: Path, numbers: range) -> None:
+    path.with_suffix(".jsonl").write_text("".join(json.dumps({"x": n, "text": "é" * n}) + "\n" for n in numbers))
+
+
+def _csv(path: Path, numbers: range) -> None:
+    """Every second file has its columns the other way round: a header concerns its own file."""
+    names = ["x", "text"] if path.name != "1" else ["text", "x"]
+    with open(path.with_suffix(".csv"), "w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows({"x": n, "text": f'"{n}", and\na line more'} for n in numbers)
+
+
+def _npy(path: Path, numbers: range) -> None:
+    np.save(path.with_suffix(".npy"), np.array([[n, n * n] for n in numbers], np.int64))
+
+
+FORMATS: dict[str, tuple[Callable[[Path, range], None], Callable[[dict[str, Any]], int]]] = {
+    "tfrecord": (_tfrecord, lambda sample: int(bytes(sample["data"]))),
+    "jsonl": (_jsonl, lambda sample: sample["x"]),
+    "csv": (_csv, lambda sample: int(sample["x"])),
+    "npy": (_npy, lambda sample: int(sample["data"][0])),
+}
+
+
+def _write(folder: Path, name: str) -> None:
+    for shard in range(SHARDS):
+        FORMATS[name][0](folder / str(shard), range(shard * EACH, (shard + 1) * EACH))
+
+
+def _numbers(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    number = FORMATS[name][1]
+    return lambda sample: {"n": number(sample)}
+
+
+def _all(loader: Any) -> list[int]:
+    return [int(n) for batch in loader for n in batch["n"]]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_record_comes_exactly_once_an_epoch_in_another_order_each(tmp_path: Path, name: str) -> None:
+    _write(tmp_path, name)
+    ds = hr.Dataset.open(tmp_path.as_uri(), format=name).shuffle(seed=3).map(_numbers(name)).batch(4)
+    with contextlib.closing(ds.loader()) as loader:
+        first, second = _all(loader), _all(loader)
+    assert sorted(first) == sorted(second) == list(range(SHARDS * EACH))
+    assert first != second
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1)])
+def test_a_resume_on_other_ranks_sees_exactly_what_is_left(tmp_path: Path, name: str, before: int, after: int) -> None:
+    _write(tmp_path, name)
+    ds = hr.Dataset.open(tmp_path.as_uri(), format=name).shuffle(seed=5).map(_numbers(name)).batch(3)
+    seen: list[int] = []
+    states: list[Any] = []
+    for rank in range(before):
+        with contextlib.closing(ds.shard(rank, before).loader()) as loader:
+            batches = iter(loader)
+            seen += [int(n) for _ in range(3) for n in next(batches)["n"]]
+            states.append(loader.state_dict())
+    for rank in range(after):
+        with contextlib.closing(ds.shard(rank, after).loader()) as loader:
+            loader.load_state_dict(states[0])
+            seen += _all(loader)
+    assert sorted(seen) == list(range(SHARDS * EACH))
+
+
+def test_lines_become_their_columns_and_arrays_their_rows(tmp_path: Path) -> None:
+    for name in ("jsonl", "csv", "npy"):
+        (tmp_path / name).mkdir()
+        _write(tmp_path / name, name)
+    opened = {
+        name: next(iter(hr.Dataset.open((tmp_path / name).as_uri(), format=name).batch(2).loader()))
+        for name in ("jsonl", "csv", "npy")
+    }
+    assert opened["jsonl"]["x"].tolist() == [0, 1]
+    assert opened["jsonl"]["text"] == ["", "é"]
+    assert opened["csv"]["text"] == ['"0", and\na line more', '"1", and\na line more']
+    assert opened["npy"]["data"].tolist() == [[0, 0], [1, 1]]
+    assert opened["npy"]["__shard__"] == ["0.npy", "0.npy"]
+
+
+def test_windows_of_records(tmp_path: Path) -> None:
+    _write(tmp_path, "jsonl")
+    ds = hr.Dataset.open(tmp_path.as_uri(), format="jsonl").windows(3)
+    with contextlib.closing(ds.loader()) as loader:
+        found = [sample["x"] for sample in loader]
+    assert len(found) == SHARDS * (EACH - 2), "none crosses a shard"
+    assert all(window == list(range(window[0], window[0] + 3)) for window in found)
+
+
+def test_the_loader_in_a_process_of_its_own_decodes_too(tmp_path: Path) -> None:
+    _write(tmp_path, "csv")
+    with contextlib.closing(
+        hr.Dataset.open(tmp_path.as_uri(), format="csv").batch(7).loader(where="process")
+    ) as loader:
+        assert sorted(int(n) for batch in loader for n in batch["x"]) == list(range(SHARDS * EACH))
+
+
+def test_tfrecords_of_tensorflow_are_found_by_their_suffix_and_parsed(tmp_path: Path) -> None:
+    (tmp_path / "part-0.tfrecord").write_bytes((COMPAT / "examples.tfrecord").read_bytes())
+    (tmp_path / "_SUCCESS").write_bytes(b"")
+    with contextlib.closing(hr.Dataset.open(tmp_path.as_uri()).map(hr.decode.example()).loader()) as loader:
+        samples = list(loader)
+    labels = [sample["label"].tolist() for sample in samples[:2]]
+    assert labels[0] == [7]
+    assert labels[1][:3] == [-1, 0, 1]
+    assert samples[0]["image"] == [bytes(range(256))]
+
+
+def test_single_values_stand_for_themselves_where_asked(tmp_path: Path) -> None:
+    (tmp_path / "0.tfrecord").write_bytes((COMPAT / "examples.tfrecord").read_bytes())
+    first = hr.Dataset.open(tmp_path.as_uri()).take(1)
+    sample = next(iter(first.map(hr.decode.example(single=["image", "label"])).loader()))
+    assert (sample["image"], int(sample["label"])) == (bytes(range(256)), 7)
+    both = hr.Dataset.open(tmp_path.as_uri()).take(2).map(hr.decode.example(single=["image"]))
+    with pytest.raises(BadSampleError, match=r"feature 'image' holds 2 values"):
+        list(both.loader())
+
+
+def test_a_damaged_record_is_named_and_skipped_only_within_the_budget(tmp_path: Path) -> None:
+    _write(tmp_path, "tfrecord")
+    path = tmp_path / "1.tfrecord"
+    data = bytearray(path.read_bytes())
+    data[12] ^= 1  # the first byte of the first record
+    path.write_bytes(data)
+    ds = hr.Dataset.open(tmp_path.as_uri())
+    with pytest.raises(BadSampleError, match=r"1\.tfrecord: record 00000000") as caught:
+        list(ds.loader())
+    assert "checksum" in str(caught.value)
+    skipping = ds.map(_numbers("tfrecord"), on_error=hr.Skip(max_count=1)).batch(4)
+    with contextlib.closing(skipping.loader()) as loader:
+        assert sorted(_all(loader)) == [n for n in range(SHARDS * EACH) if n != EACH]
+        assert len(loader.ledger) == 1
+
+
+def test_a_damaged_length_is_named_when_the_shards_are_opened(tmp_path: Path) -> None:
+    _write(tmp_path, "tfrecord")
+    path = tmp_path / "1.tfrecord"
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptError, match=r"1\.tfrecord.*byte 0"):
+        hr.Dataset.open(tmp_path.as_uri())

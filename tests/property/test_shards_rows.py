@@ -1,0 +1,54 @@
+"""Members become samples, shards become one set: against a model in plain Python."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.dataset.shards.format import Member
+from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
+
+many = settings(deadline=None, max_examples=150)
+KEYS = st.text(st.sampled_from("ab/é日0"), max_size=5)
+NAMES = st.sampled_from(["x", "y", "seg.png", "日"])
+SHARD = st.dictionaries(st.tuples(KEYS, NAMES), st.integers(0, 1 << 40), max_size=12)
+Shard = dict[tuple[str, str], int]
+
+
+def model(shard: Shard) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
+    """Samples by first sight of their key, parts as they come."""
+    samples: dict[str, list[tuple[str, int]]] = {}
+    for (key, name), start in shard.items():
+        samples.setdefault(key, []).append((name, start))
+    return [
+        (key, tuple(name for name, _ in parts), tuple(bound for _, start in parts for bound in (start, start + 7)))
+        for key, parts in samples.items()
+    ]
+
+
+@many
+@given(st.lists(SHARD, max_size=5))
+def test_a_set_holds_the_samples_of_its_shards_one_after_the_other(shards: list[Shard]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        made = []
+        for number, shard in enumerate(shards):
+            folder = Path(root) / str(number)
+            folder.mkdir()
+            writer = RowsWriter(folder, "memory://s")
+            writer.add(Member(key, name, start, start + 7) for (key, name), start in shard.items())
+            made.append((folder, writer.meta()))
+        joined = Path(root) / "joined"
+        joined.mkdir()
+        meta = join_rows(joined, made)
+        rows = Rows(joined, meta)
+        expected = [sample for shard in shards for sample in model(shard)]
+        assert meta["samples"] == len(rows) == len(expected)
+        order = np.arange(len(rows), dtype=np.int64)[::-1]
+        assert rows.read(order) == expected[::-1]
+        assert rows.keys(0, len(rows)).to_pylist() == [key for key, _, _ in expected]
+        assert np.diff(np.fromfile(joined / "first", "<i8")).tolist() == [len(model(shard)) for shard in shards]
+        rows.close()
