@@ -49,14 +49,16 @@ class _Tally:
             self.items += items
             self.size += size
 
-    def closing_line(self) -> str:
+    def bytes_and_rate(self) -> str:
+        """Empty before there are bytes."""
         seconds = max(time.monotonic() - self._started, 1e-6)
-        text = f"{self.label}: {self.items:,} {self.unit}"
-        if self.size:
-            text += f", {format_bytes(self.size)}"
-        if self.size > _WORTH_A_RATE:
-            text += f" at {format_bytes(self.size / seconds)}/s"
-        return f"{text} in {format_seconds(seconds)}"
+        rate = f" at {format_bytes(self.size / seconds)}/s" if self.size > _WORTH_A_RATE else ""
+        return f"{format_bytes(self.size)}{rate}" if self.size else ""
+
+    def closing_line(self) -> str:
+        size = self.bytes_and_rate()
+        done = f"{self.label}: {self.items:,} {self.unit}{', ' if size else ''}{size}"
+        return f"{done} in {format_seconds(time.monotonic() - self._started)}"
 
 
 @contextlib.contextmanager
@@ -96,7 +98,7 @@ class _Bar:
         now = time.monotonic()
         if now - self._drawn > 0.1:
             self._drawn = now
-            self._update(completed=self._tally.items, bytes=format_bytes(self._tally.size))
+            self._update(completed=self._tally.items, bytes=self._tally.bytes_and_rate())
 
     def _update(self, **fields: object) -> None:
         update = getattr(self._display, "update")  # noqa: B009  rich is imported late, so its type is not known here
