@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 import webdataset
 
+from headrace import Dataset
+from headrace.base.errors import BadSampleError
+from headrace.pack import pack
 from tests.integration.cli_kit import PROGRAM, Shell, s3_shell, shell  # noqa: F401
 
 COUNT = 60
@@ -327,3 +330,28 @@ def test_ctrl_c_ends_within_two_seconds_and_a_rerun_goes_on(shell: Shell, tree: 
     assert rest["made"] >= 1
     shell.run("unpack", "out", "back")
     assert read_tree(shell.folder / "back") == tree
+
+
+def test_records_of_several_shards_get_keys_of_their_own(tmp_path: Path) -> None:
+    """Each TFRecord counts its records from nought; in one tar they must stay apart."""
+    source, packed = tmp_path / "tf", tmp_path / "packed"
+    source.mkdir()
+    compat = Path(__file__).parents[1] / "compat" / "shards" / "examples.tfrecord"
+    for name in ("part-0.tfrecord", "part-1.of.2.tfrecord"):
+        (source / name).write_bytes(compat.read_bytes())
+    pack(source.as_uri(), packed.as_uri())
+    before = list(Dataset.open(source.as_uri()).loader())
+    after = list(Dataset.open(packed.as_uri()).loader())
+    assert [bytes(sample["data"]) for sample in after] == [bytes(sample["data"]) for sample in before]
+    assert [after[0]["__key__"], after[-1]["__key__"]] == ["part-0/00000000", "part-1_of_2/00000004"]
+
+
+def test_two_samples_of_one_key_are_refused_by_name(tmp_path: Path) -> None:
+    source = tmp_path / "tars"
+    source.mkdir()
+    for shard in range(2):
+        (tmp_path / "same.txt").write_text(str(shard))
+        with tarfile.open(source / f"{shard}.tar", "w") as file:
+            file.add(tmp_path / "same.txt", "same.txt")
+    with pytest.raises(BadSampleError, match=r"same: the shard has a sample of this key already"):
+        pack(source.as_uri(), (tmp_path / "packed").as_uri())

@@ -75,13 +75,14 @@ class Maker:
     def _fill(self, tar: TarWriter, number: int) -> tuple[int, list[Skipped]]:
         """Write the samples; how many, and which were left out."""
         left_out: list[Skipped] = []
+        keys: set[str] = set()
         samples = seen = 0
         try:
             with self._dataset(number).loader(prefetch=self.prefetch, fetcher=self.fetcher) as loader:
                 for sample in loader:
                     if self.stop.is_set():
                         raise TryAgainError("stopped")
-                    samples += self._add(tar, sample, left_out)
+                    samples += self._add(tar, sample, keys, left_out)
                     seen = self._enter(loader, seen, left_out)
                 self._enter(loader, seen, left_out)
         except BadSampleError as error:
@@ -92,10 +93,17 @@ class Maker:
             )
         return samples, sorted(left_out, key=lambda one: one.key)
 
-    def _add(self, tar: TarWriter, sample: Any, left_out: list[Skipped]) -> bool:
-        """Whether the sample could be packed."""
+    def _add(self, tar: TarWriter, sample: Any, keys: set[str], left_out: list[Skipped]) -> bool:
+        """Whether the sample could be packed. `keys`: of those that this shard has."""
         try:
             parts = members(sample)
+            if sample["__key__"] in keys:
+                raise BadSampleError(
+                    "the shard has a sample of this key already",
+                    path=sample["__key__"],
+                    hint="readers would take the two for one: give each a __key__ of its own by --map",
+                )
+            keys.add(sample["__key__"])
         except BadSampleError as error:
             if not self.budget.allowed:
                 raise

@@ -107,6 +107,8 @@ def make_plan(dataset: Dataset, options: PackOptions, progress: Progress) -> Pla
     Raises:
         InputError: (BadSampleError) samples that cannot be packed. What the index raises.
     """
+    if getattr(dataset.leaves[0].index, "decode", None) is not None:
+        dataset = dataset.map(name_by_shard, threads=1)
     leaves = tuple(dataclasses.replace(leaf, index=Pinned(leaf.index)) for leaf in dataset.leaves)
     dataset = dataclasses.replace(dataset, leaves=leaves)
     ordered = dataset if options.seed is None else dataset.shuffle(options.seed)
@@ -125,6 +127,13 @@ def make_plan(dataset: Dataset, options: PackOptions, progress: Progress) -> Pla
         "cuts": hashlib.blake2b(starts.astype("<i8").tobytes(), digest_size=16).hexdigest(),
     }
     return Plan(ordered, starts, terms)
+
+
+def name_by_shard(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Records are numbered shard by shard: with the shard's name in front, keys differ."""
+    folder, slash, name = str(sample["__shard__"]).rpartition("/")
+    shard = f"{folder}{slash}{name.rpartition('.')[0].replace('.', '_') or name}"
+    return {**sample, "__key__": f"{shard}/{sample['__key__']}"}
 
 
 def _cut(dataset: Dataset, options: PackOptions, progress: Progress) -> list[int]:
