@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -39,7 +39,21 @@ if TYPE_CHECKING:
     help="Compare the listing, or read every shard back.",
 )
 @json_option
-def command(source: str, destination: str, *, layout: str, max_errors: str, as_json: bool, **given: object) -> None:
+def command(
+    source: str,
+    destination: str,
+    *,
+    layout: str,
+    shard_size: str,
+    seed: int | None,
+    by: str,
+    function: str | None,
+    name: str,
+    max_errors: str,
+    workers: int,
+    verify: Literal["quick", "full"],
+    as_json: bool,
+) -> None:
     """Pack the samples of SRC into tar shards below DST, from any store to any other.
 
     SRC is a path, a URL or a snapshot NAME@VERSION; DST an empty folder. The same SRC and options give the same bytes,
@@ -55,10 +69,18 @@ def command(source: str, destination: str, *, layout: str, max_errors: str, as_j
     from headrace.pack import PackOptions, pack
 
     del layout  # there is one
-    if given["function"]:
+    if function:
         sys.path.insert(0, os.getcwd())
-    size = parse_bytes(str(given.pop("shard_size")), name="--shard-size")
-    options = PackOptions(shard_size=size, max_errors=_budget(max_errors), **given)  # type: ignore[arg-type]
+    options = PackOptions(
+        shard_size=parse_bytes(shard_size, name="--shard-size"),
+        seed=seed,
+        by=by,
+        function=function,
+        name=name,
+        max_errors=_budget(max_errors),
+        workers=workers,
+        verify=verify,
+    )
     namespace = open_namespace()
     where = source if is_snapshot(source) else target(namespace, source)
     with passing("planned") as planning, progress("packed", "samples") as report:

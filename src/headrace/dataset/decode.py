@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -43,10 +44,8 @@ def image(*names: str, size: int | tuple[int, int] | None = None, mode: Mode = "
     Raises:
         InputError: a size that is not positive, an unknown mode. UnsupportedError: Pillow is not installed.
     """
-    try:
-        import PIL.Image  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ImportError as error:
-        raise UnsupportedError("images need Pillow", hint="pip install 'headrace[images]'") from error
+    if find_spec("PIL") is None:
+        raise UnsupportedError("images need Pillow", hint="pip install 'headrace[images]'")
     height, width = (size, size) if isinstance(size, int) else size or (0, 0)
     if size is not None and (height < 1 or width < 1):
         raise InputError(f"size={size!r}", hint="pixels: one number, or (height, width)")

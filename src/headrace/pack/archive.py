@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Iterator
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Protocol, Self
 
 from headrace.base.errors import CorruptError, HeadraceError
 from headrace.pack.tar import BLOCK
@@ -26,12 +26,18 @@ _EXTENSIONS = (
 )
 
 
+class Readable(Protocol):
+    """What a member's bytes are read from."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
 class File(NamedTuple):
     """A member that is a file. Its pieces must be taken before the next member is."""
 
     name: str
     size: int
-    content: IO[bytes]
+    content: Readable
 
     def pieces(self) -> Iterator[bytes]:
         """The bytes. Raises CorruptError, and what reading the archive raises."""
@@ -69,7 +75,7 @@ def files_of(file: Any, shard: str) -> Iterator[File | Unpackable]:
                 continue
             content = archive.extractfile(info)
             assert content is not None
-            yield File(name, info.size, _Content(content, shard, name, count))  # type: ignore[arg-type]
+            yield File(name, info.size, _Content(content, shard, name, count))
 
 
 class _Content:

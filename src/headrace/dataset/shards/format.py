@@ -80,14 +80,14 @@ class Typed(Format, Protocol):
     Its samples have one part, ``data``; see `headrace.dataset.shards.decoding`.
     """
 
-    def preamble(self, shard: ShardBytes) -> bytes:
+    def preamble(self, shard: ShardBytes, /) -> bytes:
         """What decoding a record needs to know of its shard (a header line, the type of an array); kept in the index.
 
         Raises as `scan`.
         """
         ...
 
-    def decoder(self, preamble: bytes) -> Callable[[memoryview], Any]:
+    def decoder(self, preamble: bytes, /) -> Callable[[memoryview], Any]:
         """What makes a record's value of its bytes; it pickles.
 
         Raises:

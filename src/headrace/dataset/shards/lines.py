@@ -70,11 +70,11 @@ class JsonLines:
         except ValueError as error:
             raise CorruptError(f"the line is not JSON: {error}") from None
 
-    def preamble(self, shard: ShardBytes) -> bytes:  # noqa: ARG002
+    def preamble(self, _: ShardBytes, /) -> bytes:
         """Nothing: a line needs no more than itself."""
         return b""
 
-    def decoder(self, preamble: bytes) -> Callable[[memoryview], Any]:  # noqa: ARG002
+    def decoder(self, _: bytes, /) -> Callable[[memoryview], Any]:
         """`decode`."""
         return self.decode
 

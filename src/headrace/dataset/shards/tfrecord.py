@@ -84,11 +84,11 @@ class TFRecord:
             raise CorruptError("the record fails its checksum", hint="the shard is damaged")
         return payload
 
-    def preamble(self, shard: ShardBytes) -> bytes:  # noqa: ARG002
+    def preamble(self, _: ShardBytes, /) -> bytes:
         """Nothing: a record needs no more than itself."""
         return b""
 
-    def decoder(self, preamble: bytes) -> Callable[[memoryview], memoryview]:  # noqa: ARG002
+    def decoder(self, _: bytes, /) -> Callable[[memoryview], memoryview]:
         """`decode`."""
         return self.decode
 
