@@ -16,8 +16,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from headrace.base.errors import HeadraceError
@@ -41,6 +42,7 @@ _OVERHEAD = 1024
 _BUNDLE = 32
 _WAKE = 16
 _JOIN_S = 1.8
+_LOOK_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,15 @@ class Pipeline:
     def _next_ready(self) -> list[Delivery] | Failure | Finished:
         if self._ready.empty():
             with self._fetcher.hurry():
-                return self._ready.get()
+                return self._wait_ready()
         return self._ready.get()
+
+    def _wait_ready(self) -> list[Delivery] | Failure | Finished:
+        # Never without an end: a Ctrl-C between the interpreter's last look for signals and its wait does not end the
+        # wait, and is seen at the next look.
+        while True:
+            with suppress(Empty):
+                return self._ready.get(timeout=_LOOK_S)
 
     def stats(self) -> Stats:
         """Figures so far. Any thread."""
