@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import InputError
 from headrace.base.settings import Settings, environment
 from headrace.base.units import parse_bytes
+from headrace.dataset.blocked import Blocked, Mixing, blocked
 from headrace.dataset.feed import Leaf
 from headrace.dataset.ledger import Skip
 from headrace.dataset.mix import Join, Mix, block_counts
@@ -133,10 +134,37 @@ class Dataset:
 
     # -- order -----------------------------------------------------------------------------------------------------
 
-    def shuffle(self, seed: int = 0) -> Dataset:
-        """Another order in every epoch, a pure function of (seed, epoch, position). Windows move in blocks of 64."""
+    def shuffle(self, seed: int = 0, *, block: str | int | None = None) -> Dataset:
+        """Another order in every epoch, a pure function of (seed, epoch, position). Windows move in blocks of 64.
+
+        Args:
+            seed: of the order.
+            block: None: every sample may come anywhere. A size (``"4MB"``, bytes): samples of shards are read in blocks
+                of about that size, and those of 16 blocks from anywhere are mixed, which takes far fewer requests;
+                `mixing` says how well that mixes.
+
+        Raises:
+            InputError: blocks of anything but shards straight after `open`.
+        """
         self._unbatched("shuffle")
-        return dataclasses.replace(self, stream=Shuffle(self.stream, seed))
+        if block is None:
+            return dataclasses.replace(self, stream=Shuffle(self.stream, seed))
+        rows, leaf = self.stream, self.leaves[0]
+        cut_blocks = getattr(leaf.index, "blocks", None)
+        if not isinstance(rows, Rows) or leaf.window is not None or cut_blocks is None:
+            raise InputError(
+                "only samples of shards can be shuffled by blocks, straight after open()",
+                hint="leave out `block`: single objects lose nothing by coming from anywhere",
+            )
+        size = parse_bytes(block, name="block")
+        if size < 1:
+            raise InputError(f"shuffle(block={block!r})", hint="bytes of a block, for example 4MB")
+        return dataclasses.replace(self, stream=blocked(rows, seed, cut_blocks(size)))
+
+    @property
+    def mixing(self) -> Mixing | None:
+        """How well a shuffle by blocks mixes; None for any other order."""
+        return self.stream.mixing if isinstance(self.stream, Blocked) else None
 
     def take(self, n: int) -> Dataset:
         """The first `n` samples of this order (after a shuffle: others in every epoch)."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.base.errors import ChangedError, HeadraceError, InputError, TryAgainError
+from headrace.base.errors import ChangedError, HeadraceError
+from headrace.dataset.joining import Cuts, arrived, count_down, join_reads, settle_cuts
 from headrace.dataset.ledger import Changed, Changes
 from headrace.dataset.order import Ints, Stream
-from headrace.dataset.slots import Frame, Group, Slot, join_frames
+from headrace.dataset.slots import Frame, Group, Slot
 from headrace.dataset.source import SampleIndex, SampleSpec
 from headrace.dataset.stages import Stage
 from headrace.dataset.state import Progress, Residual
@@ -23,8 +24,7 @@ from headrace.store.protocol import Blob
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _FIRST_CHUNK = 64
 _CHUNK = 512
-_GAP = 32 << 10
-"""Bytes between two parts of a sample in one shard (headers, say) that are rather read along than asked around."""
+_MOST_CHUNK = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +53,10 @@ class Course:
         """(own indices, leaf, row) of what is left, a few hundred at a time, in order."""
         ahead = set(self.progress.ahead)
         first, count = self.progress.frontier, _FIRST_CHUNK
+        grain = self.residual.grain if self.residual.grain <= _MOST_CHUNK else 1
         while self.end is None or first < self.end:
-            stop = first + count if self.end is None else min(first + count, self.end)
+            stop = (first // grain + max(1, count // grain)) * grain  # what is best read together is in one chunk
+            stop = stop if self.end is None else min(stop, self.end)
             local = np.arange(first, stop, dtype=np.int64)
             if ahead:
                 local = np.asarray([index for index in local.tolist() if index not in ahead], dtype=np.int64)
@@ -64,44 +66,72 @@ class Course:
             first, count = stop, _CHUNK
 
 
-class Maker:
-    """Turns located samples into slots and the reads that fill them. Used by the feeder's thread only."""
+class Made(NamedTuple):
+    """A slot, the reads to submit with it, and the sample's bytes. `tied`: what it waits for comes with a later slot:
+    both must be submitted together.
+    """
 
-    def __init__(self, leaves: tuple[Leaf, ...]) -> None:
+    slot: Slot
+    reads: list[Read]
+    size: int
+    tied: bool = False
+
+
+class Maker:
+    """Turns located samples into slots and the reads that fill them. Used by the feeder's thread only.
+
+    `room`: bytes of samples that may be tied together.
+    """
+
+    def __init__(self, leaves: tuple[Leaf, ...], room: int) -> None:
         self._leaves = leaves
+        self._room = room
         self._lock = threading.Lock()
         self._frames: list[dict[int, Frame]] = [{} for _ in leaves]
         self.shared = 0
 
-    def make(self, local: Ints, leaf: Ints, row: Ints) -> Iterator[tuple[Slot, list[Read], int]]:
-        """(slot, its reads, their bytes) of each sample, in order."""
+    def make(self, local: Ints, leaf: Ints, row: Ints) -> Iterator[Made]:
+        """The samples at these places, in order."""
         if not len(local):
             return
         if (leaf == leaf[0]).all():
             yield from self._of_leaf(int(leaf[0]), local.tolist(), row)
             return
-        by_leaf = {
-            int(one): self._of_leaf(int(one), local[leaf == one].tolist(), row[leaf == one]) for one in np.unique(leaf)
-        }
+        numbers = [int(one) for one in np.unique(leaf)]
+        by_leaf = {one: self._of_leaf(one, local[leaf == one].tolist(), row[leaf == one]) for one in numbers}
+        tied = dict.fromkeys(numbers, False)
         for one in leaf.tolist():
-            yield next(by_leaf[one])
+            made = next(by_leaf[one])
+            tied[one] = made.tied
+            yield made._replace(tied=any(tied.values()))
 
-    def _of_leaf(self, number: int, local: list[int], row: Ints) -> Iterator[tuple[Slot, list[Read], int]]:
+    def _of_leaf(self, number: int, local: list[int], row: Ints) -> Iterator[Made]:
         leaf = self._leaves[number]
         if leaf.window is not None:
             return self._windows(number, leaf, leaf.window, local, row)
         return self._samples(number, leaf, local, row)
 
-    def _samples(self, number: int, leaf: Leaf, local: list[int], row: Ints) -> Iterator[tuple[Slot, list[Read], int]]:
+    def _samples(self, number: int, leaf: Leaf, local: list[int], row: Ints) -> Iterator[Made]:
+        together: list[tuple[Slot, SampleSpec]] = []
+        size = 0
         for place, spec in zip(local, leaf.index.specs(row), strict=True):
             sample, tokens = _blank(spec)
             slot = Slot(spec[0], number, place, sample, tokens)
-            reads, size = _reads(leaf, spec, slot)
-            yield slot, reads, size
+            if not _ranged(spec):
+                yield Made(slot, *_reads(leaf, spec, slot))
+                continue
+            more = _bytes(spec)
+            if together and size + more > self._room:
+                yield from _joined(leaf, together)
+                together, size = [], 0
+            together.append((slot, spec))
+            size += more
+        if together:
+            yield from _joined(leaf, together)
 
     def _windows(
         self, number: int, leaf: Leaf, window: Windows, local: list[int], row: Ints
-    ) -> Iterator[tuple[Slot, list[Read], int]]:
+    ) -> Iterator[Made]:
         firsts = window.first_rows(row).tolist()
         wanted = sorted(
             {at for first in firsts for at in range(first, first + window.length)} - set(self._frames[number])
@@ -129,7 +159,20 @@ class Maker:
             self._frames[number] = frames
             parts = list(frames.values())
             slot = Slot(parts[0].sample["__key__"], number, place, parts, list(range(len(parts) + 1)))
-            yield slot, reads, size
+            yield Made(slot, reads, size)
+
+
+def _joined(leaf: Leaf, together: list[tuple[Slot, SampleSpec]]) -> Iterator[Made]:
+    """Each read goes with the last sample that it serves: by then the others are there to receive it."""
+    ending: dict[int, list[Read]] = {}
+    until = [0] * len(together)
+    for read, first, last in join_reads(leaf.index.store, together):
+        ending.setdefault(last, []).append(read)
+        until[first] = max(until[first], last)
+    reach = 0
+    for place, (slot, spec) in enumerate(together):
+        reach = max(reach, until[place])
+        yield Made(slot, ending.get(place, []), _bytes(spec), reach > place)
 
 
 def _blank(spec: SampleSpec) -> tuple[dict[str, Any], list[int]]:
@@ -142,51 +185,25 @@ def _blank(spec: SampleSpec) -> tuple[dict[str, Any], list[int]]:
     return sample, list(range(len(parts)))
 
 
+def _ranged(spec: SampleSpec) -> bool:
+    return bool(spec[1]) and spec[1][0].stop is not None
+
+
+def _bytes(spec: SampleSpec) -> int:
+    return sum(part.stop - part.start for part in spec[1] if part.stop is not None)
+
+
 def _reads(leaf: Leaf, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Read], int]:
     store = leaf.index.store
+    if _ranged(spec):
+        return [read for read, _, _ in join_reads(store, [(target, spec)])], _bytes(spec)
     reads: list[Read] = []
     total = 0
-    for name, key, size, version, _, stop in spec[1]:
-        if stop is not None:
-            return _ranges(leaf, spec, target)
+    for name, key, size, version, _, _ in spec[1]:
         known = size if size >= 0 else None
         total += known or 0
         reads.append(_tuple(Read, (store, key, known, version, 0, None, (target, name, leaf, None))))
     return reads, total
-
-
-def _ranges(leaf: Leaf, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Read], int]:
-    """As `_reads`, for parts that are ranges: neighbours come in one read and are cut out of it when it is here."""
-    reads: list[Read] = []
-    total = 0
-    for (key, size, version), low, high, cuts in _runs(spec):
-        if low == high:  # nothing but empty parts, and no server knows an empty range: the byte before them
-            low, high = (low - 1, high) if low else (0, 1)
-        total += high - low
-        tag = (target, [(name, start - low, stop - low) for name, start, stop in cuts], leaf, None)
-        reads.append(Read(leaf.index.store, key, size, version, low, high, tag))
-    target.tokens = list(range(len(reads)))
-    return reads, total
-
-
-_Run: TypeAlias = "tuple[tuple[str, int | None, str | None], int, int, list[tuple[str, int, int]]]"
-
-
-def _runs(spec: SampleSpec) -> Iterator[_Run]:
-    """Parts in reach of each other: their object, from where to where, and (name, start, stop) of each."""
-    of: tuple[str, int | None, str | None] | None = None
-    low = high = 0
-    cuts: list[tuple[str, int, int]] = []
-    for name, key, size, version, start, stop in spec[1]:
-        assert stop is not None
-        if of is None or of[0] != key or not high <= start <= high + _GAP:
-            if of is not None:
-                yield of, low, high, cuts
-            of, low, cuts = (key, size if size >= 0 else None, version), start, []
-        cuts.append((name, start, stop))
-        high = stop
-    if of is not None:
-        yield of, low, high, cuts
 
 
 def settle(read: Read, result: Blob | HeadraceError) -> Read | list[Slot]:
@@ -196,47 +213,18 @@ def settle(read: Read, result: Blob | HeadraceError) -> Read | list[Slot]:
         The slots that have all their bytes now (mostly none), or the read to send again: the object is no longer the
         one that was listed, and nobody pinned it.
     """
+    if isinstance(read.tag, Cuts):
+        return settle_cuts(read, result)
     target, name, leaf, listed = read.tag
     if isinstance(result, Blob):
-        if isinstance(name, str):
-            target.sample[name] = result.data
-        elif len(result.data) == read.length():
-            for part, start, stop in name:
-                target.sample[part] = result.data[start:stop]
-        else:  # cut to pieces, nothing would tell that some are too short
-            target.error = ("fetch", _short(read, len(result.data)))
+        target.sample[name] = result.data
         if listed is not None and leaf.changes is not None:
             leaf.changes.note([Changed(read.path, listed, result.info.version)])
     elif read.version is not None and isinstance(result, ChangedError) and not leaf.index.pinned:
         return Read(read.store, read.key, None, None, 0, None, (target, name, leaf, read.version))
     else:
-        target.error = ("fetch", (result if isinstance(name, str) else _range_error(read, result)).at(read.path))
-    if target.tokens.pop():
-        return []
-    if isinstance(target, Slot):
-        return [target]
-    return [slot for slot in target.complete() if count_down(slot)]
-
-
-def _range_error(read: Read, error: HeadraceError) -> HeadraceError:
-    """A range that begins behind the object's end was asked of another object than the one that was indexed."""
-    if type(error) is not InputError:
-        return error
-    return ChangedError(f"has changed: {error.reason}", path=read.path, hint="open the dataset again")
-
-
-def _short(read: Read, size: int) -> TryAgainError:
-    """What is wrong with an answer of `size` bytes to that read of a range."""
-    reason = f"bytes {read.start:,} to {read.stop:,} were asked for, {size:,} bytes came"
-    return TryAgainError(reason, path=read.path, hint="the store, or a proxy before it, cuts answers short")
-
-
-def count_down(slot: Slot) -> bool:
-    """One of a window's frames is here; True when it was the last, and the window is put together."""
-    if slot.tokens.pop():
-        return False
-    slot.sample, slot.error = join_frames(slot.sample)
-    return True
+        target.error = ("fetch", result.at(read.path))
+    return arrived(target)
 
 
 def register(slot: Slot) -> bool:
@@ -264,4 +252,4 @@ def mean_size(leaves: tuple[Leaf, ...]) -> int:
     return max(1, total // max(count, 1))
 
 
-__all__ = ["Course", "Group", "Leaf", "Maker", "count_down", "mean_size", "register", "settle"]
+__all__ = ["Course", "Group", "Leaf", "Made", "Maker", "count_down", "mean_size", "register", "settle"]

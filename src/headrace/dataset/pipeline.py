@@ -41,6 +41,8 @@ _OVERHEAD = 1024
 """Bytes of this process that a sample takes beside its own, roughly: tiny samples must not fill the memory either."""
 _BUNDLE = 32
 _WAKE = 16
+_TIED = 4
+"""Samples that share reads are submitted together, in portions of this part of the byte window."""
 _JOIN_S = 1.8
 _LOOK_S = 0.25
 
@@ -186,22 +188,23 @@ class Pipeline:
     # -- feeder --------------------------------------------------------------------------------------------------
 
     def _feed(self) -> None:
-        maker = Maker(self._plan.leaves)
+        maker = Maker(self._plan.leaves, self._plan.prefetch // _TIED)
         limit, bundle = self._group_limit()
         number = 0
         for chunk in self._course.chunks():
             groups: list[Group] = []
             slots: list[Slot] = []
             reads: list[Read] = []
-            size = 0
-            for slot, more, bytes_more in maker.make(*chunk):
+            size, were_tied = 0, False
+            for slot, more, bytes_more, tied in maker.make(*chunk):
                 slots.append(slot)
                 reads += more
                 size += bytes_more
-                if len(slots) >= limit:
+                loosed, were_tied = were_tied and not tied, tied
+                if loosed or len(slots) >= limit:
                     groups.append(_group(number, slots, size))
                     slots, size, number = [], 0, number + 1
-                    if len(groups) >= bundle:
+                    if len(groups) >= bundle and not tied:
                         if not self._send(groups, reads):
                             return
                         groups, reads = [], []

@@ -16,6 +16,7 @@ from headrace.dataset.text import folders_of
 from headrace.store.protocol import Store
 
 _AT_ONCE = 1 << 13
+_BLOCK_SAMPLES = 512
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 
 
@@ -71,6 +72,20 @@ class ShardSamples:
         """See `SampleIndex.sizes`."""
         found = self._rows.read(self._checked(rows))
         return np.array([sum(bounds[1::2]) - sum(bounds[::2]) for _, _, bounds in found], np.int64)
+
+    def blocks(self, size: int) -> Rows:
+        """The samples at which blocks of about `size` bytes begin, the first being 0. A block keeps to one shard, and
+        holds at most 512 samples, so that those of some blocks can be mixed in memory.
+        """
+        counts = np.diff(self._first)
+        held = np.array([shard[1] for shard in self._shards], np.float64)
+        each = np.minimum(np.maximum(counts * size / np.maximum(held, 1), 1), _BLOCK_SAMPLES)
+        cuts = [
+            first + np.linspace(0, count, int(np.ceil(count / most)), endpoint=False).astype(np.int64)
+            for first, count, most in zip(self._first[:-1], counts, each, strict=True)
+            if count
+        ]
+        return np.concatenate(cuts)
 
     def folders(self) -> Rows:
         """The samples at which another shard, or another folder within it, begins, the first being 0."""
