@@ -13,7 +13,7 @@ import pytest
 import webdataset
 
 import headrace as hr
-from headrace.base.errors import ChangedError
+from headrace.base.errors import ChangedError, InputError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, Settings
 from headrace.fetch import Fetcher
@@ -115,16 +115,17 @@ def all_keys(loader: Any, samples: Samples) -> list[str]:
     return [key for batch in loader for key in check(batch, samples)]
 
 
+@pytest.mark.parametrize("block", [None, "16KB", "1GB"])
 def test_two_epochs_every_sample_once_and_every_byte_as_in_the_source(
-    place: tuple[str, Store], samples: Samples, plain: Fetcher
+    place: tuple[str, Store], samples: Samples, plain: Fetcher, block: str | None
 ) -> None:
     ds = hr.Dataset.open(place[0])
     assert len(ds) == COUNT
-    loader = ds.shuffle(7).batch(16).loader(fetcher=plain)
+    loader = ds.shuffle(7, block=block).batch(16).loader(fetcher=plain)
     first, second = all_keys(loader, samples), all_keys(loader, samples)
     assert sorted(first) == sorted(second) == sorted(samples)
     assert first != second
-    assert all_keys(ds.shuffle(7).batch(16).loader(fetcher=plain), samples) == first
+    assert all_keys(ds.shuffle(7, block=block).batch(16).loader(fetcher=plain), samples) == first
     assert plain.stats().counters.get("fetch.errors", 0) == 0
 
 
@@ -134,12 +135,19 @@ def test_through_the_nodes_cache(place: tuple[str, Store], samples: Samples) -> 
         assert sorted(all_keys(loader, samples)) == sorted(samples)
 
 
+@pytest.mark.parametrize("block", [None, "4KB"])
 @pytest.mark.parametrize("order", ["exact", "window"])
 @pytest.mark.parametrize(("ranks_before", "ranks_after"), [(2, 3), (3, 1)])
 def test_resume_on_another_number_of_ranks_sees_exactly_what_was_left(
-    place: tuple[str, Store], samples: Samples, plain: Fetcher, order: str, ranks_before: int, ranks_after: int
+    place: tuple[str, Store],
+    samples: Samples,
+    plain: Fetcher,
+    order: str,
+    ranks_before: int,
+    ranks_after: int,
+    block: str | None,
 ) -> None:
-    ds = hr.Dataset.open(place[0]).shuffle(3).filter(is_kept, threads=2)
+    ds = hr.Dataset.open(place[0]).shuffle(3, block=block).filter(is_kept, threads=2)
     seen: list[str] = []
     states = []
     for rank in range(ranks_before):
@@ -151,7 +159,7 @@ def test_resume_on_another_number_of_ranks_sees_exactly_what_was_left(
         states.append(json.loads(json.dumps(loader.state_dict())))
         loader.close()
     for rank in range(ranks_after):
-        loader = hr.Dataset.open(place[0]).shuffle(3).filter(is_kept, threads=2).shard(rank, ranks_after)
+        loader = hr.Dataset.open(place[0]).shuffle(3, block=block).filter(is_kept, threads=2).shard(rank, ranks_after)
         again = loader.batch(4).loader(order=order, window=20, fetcher=plain)
         again.load_state_dict(states)
         seen += all_keys(again, samples)
@@ -171,6 +179,32 @@ def test_parts_that_lie_together_come_in_one_request(shards: Path, plain: Fetche
     assert shuffled <= COUNT
     assert len(list(hr.Dataset.open(f"file://{shards}").loader(fetcher=plain))) == COUNT
     assert plain.stats().counters["fetch.requests"] - shuffled <= 2 * len(list(shards.glob("*.tar")))
+
+
+def test_blocks_take_fewer_requests_and_mix(place: tuple[str, Store], samples: Samples, plain: Fetcher) -> None:
+    ds = hr.Dataset.open(place[0])
+    order = ds.shuffle(5, block="8KB")
+    keys = all_keys(order.batch(16).loader(fetcher=plain), samples)
+    assert sorted(keys) == sorted(samples)
+    requests = plain.stats().counters["fetch.requests"]
+    mixing = order.mixing
+    assert mixing is not None
+    assert requests < COUNT
+    assert mixing.blocks > mixing.mixed_blocks > 1
+    assert mixing.samples * mixing.blocks == pytest.approx(COUNT)
+    assert ds.shuffle(5).mixing is None
+    stored = {key: number for number, key in enumerate(all_keys(ds.batch(16).loader(fetcher=plain), samples))}
+    places = [stored[key] for key in keys]
+    neighbours = sum(1 for one, other in zip(places, places[1:], strict=False) if other == one + 1)
+    assert neighbours < COUNT / 4
+
+
+def test_only_shards_have_blocks(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a")
+    with pytest.raises(InputError, match="by blocks"):
+        hr.Dataset.open(f"file://{tmp_path}").shuffle(1, block="4MB")
+    with pytest.raises(InputError, match="by blocks"):
+        hr.Dataset.open(f"file://{tmp_path}").take(1).shuffle(1, block="4MB")
 
 
 def test_the_second_open_reads_nothing_and_the_loader_refuses_a_replaced_shard(

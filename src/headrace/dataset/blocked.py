@@ -15,7 +15,10 @@ import numpy as np
 
 from headrace.dataset.order import Ints, Rows, key_of, permutation
 
-MIXED_BLOCKS = 16
+_MIXED = 16
+_LEAST = 4
+_STRETCHES = 32
+"""Ranks are dealt whole stretches, so they may differ by one: of so many, it is a small part of an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,6 @@ def _layout(order: Blocked, key: int) -> tuple[Ints, Ints]:
 
 
 def blocked(child: Rows, seed: int, starts: Ints) -> Blocked:
-    """`MIXED_BLOCKS` blocks mixed together, fewer where there are not so many."""
-    mixed = max(1, round(child.size * min(MIXED_BLOCKS, len(starts)) / len(starts)))
-    return Blocked(child, seed, starts, mixed)
+    """`_MIXED` blocks mixed together; fewer of a small source, whose stretches are to be dealt to several ranks."""
+    together = min(len(starts), max(_LEAST, min(_MIXED, len(starts) // _STRETCHES)))
+    return Blocked(child, seed, starts, max(1, round(child.size * together / len(starts))))
