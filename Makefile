@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-loader bench-mount bench-process docs clean
+.PHONY: help setup demo test lint bench bench-loader bench-mount bench-process bench-shards docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -45,6 +45,11 @@ bench-process: ## when the loader's child process is worth it (ARGS=... goes to 
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@scripts/debian-packages
 	@$(RUN)/python benchmarks/process.py $(ARGS)
+
+bench-shards: ## shards against webdataset (ARGS=... goes to benchmarks/shards.py)
+	@PYTHON=$(PYTHON) scripts/setup demo bench
+	@scripts/debian-packages
+	@$(RUN)/python benchmarks/shards.py $(ARGS)
 
 docs: ## check the documentation: its links, and that its examples and claims run
 	@PYTHON=$(PYTHON) scripts/setup demo test

@@ -53,6 +53,28 @@ def prepare(root: Path, *, large: int = LARGE_SAMPLES, small: int = SMALL_SAMPLE
     return bucket
 
 
+def prepare_shards(root: Path, *, large: int = 100, small: int = 33_000) -> Path:
+    """As `prepare`, for the benchmark of shards: ``large`` of 4.2 MB and ``tenk`` of 10 kB, as tar shards and as single
+    objects, the shards listed too. Returns the bucket's folder.
+    """
+    bucket, stamp = root / "bench", root / "complete"
+    shape = f"shards {FORMAT} {large} {small}"
+    if stamp.exists() and stamp.read_text() == shape:
+        return bucket
+    shutil.rmtree(root, ignore_errors=True)
+    for name, samples in (("large", _large(large)), ("tenk", _tenk(small))):
+        _write(bucket, name, samples)
+    _index(bucket, ("large", "tenk", "large-shards", "tenk-shards"))
+    stamp.write_text(shape)
+    return bucket
+
+
+def _tenk(count: int) -> Iterator[dict[str, bytes]]:
+    rng = np.random.default_rng(3)
+    for number in range(count):
+        yield {"data": rng.bytes(10_000), "cls": b"%d" % (number % 10)}
+
+
 def _large(count: int) -> Iterator[dict[str, bytes]]:
     rng = np.random.default_rng(1)
     for _ in range(count):
@@ -95,9 +117,9 @@ def _write(bucket: Path, name: str, samples: Iterator[dict[str, bytes]]) -> None
         shard.close()
 
 
-def _index(bucket: Path) -> None:
+def _index(bucket: Path, folders: tuple[str, ...] = ("large", "small")) -> None:
     rows: list[str] = []
-    for folder in ("large", "small"):
+    for folder in folders:
         for path in (bucket / folder).iterdir():
             stat = path.stat()
             digest = xxhash.xxh3_64_hexdigest(path.read_bytes())
