@@ -21,6 +21,7 @@ test: ## install what the tests need, then run all of them (ARGS=... goes to pyt
 	@PYTHON=$(PYTHON) scripts/setup demo test
 	@scripts/debian-packages
 	@scripts/node-tools
+	@scripts/framework-tools
 	@scripts/run-tests $(ARGS)
 
 lint: ## ruff, basedpyright, import-linter

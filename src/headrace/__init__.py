@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from headrace.dataset import Dataset as Dataset
     from headrace.dataset import Skip as Skip
     from headrace.dataset import decode as decode
+    from headrace.dataset import jax as jax
+    from headrace.dataset import tf as tf
     from headrace.dataset import torch as torch
     from headrace.namespace import Namespace as Namespace
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "torch"]
+__all__ = ["Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "tf", "torch"]
 
 _FACE = {
     "Dataset": ("headrace.dataset", "Dataset"),
@@ -25,6 +27,8 @@ _FACE = {
     "Skip": ("headrace.dataset", "Skip"),
     "decode": ("headrace.dataset.decode", None),
     "errors": ("headrace.base.errors", None),
+    "jax": ("headrace.dataset.jax", None),
+    "tf": ("headrace.dataset.tf", None),
     "torch": ("headrace.dataset.torch", None),
 }
 
