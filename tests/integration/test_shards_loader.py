@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import subprocess
@@ -195,7 +196,7 @@ def test_blocks_take_fewer_requests_and_mix(place: tuple[str, Store], samples: S
     assert ds.shuffle(5).mixing is None
     stored = {key: number for number, key in enumerate(all_keys(ds.batch(16).loader(fetcher=plain), samples))}
     places = [stored[key] for key in keys]
-    neighbours = sum(1 for one, other in zip(places, places[1:], strict=False) if other == one + 1)
+    neighbours = sum(1 for one, other in itertools.pairwise(places) if other == one + 1)
     assert neighbours < COUNT / 4
 
 

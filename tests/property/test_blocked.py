@@ -54,8 +54,8 @@ def test_epochs_and_seeds_differ_and_the_order_never_changes_between_versions() 
 
     assert len({tuple(head(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
     assert head(42, 1) == PINNED
-    different = Blocked(Rows(1000, "rows"), 1, begin, 40).describe(), Blocked(Rows(1000, "rows"), 1, begin, 50).describe()
-    assert len(set(different)) == 2
+    different = {Blocked(Rows(1000, "rows"), 1, begin, mixed).describe() for mixed in (40, 50)}
+    assert len(different) == 2
     moved = Blocked(Rows(1000, "rows"), 1, np.append(0, begin[1:] + 1), 40).describe()
     assert moved not in different
 
