@@ -186,15 +186,19 @@ class Custody:
 
     def retire(self, file: StagedFile) -> None:
         """Let a file that nobody has open go, once all of it is published."""
-        if file.dirty:
-            with suppress(HeadraceError):
-                self.publish(file, sync=False)
-        with file.lock, self.tree.lock:
-            if file.handles > 0 or file.fd < 0 or (not file.gone and (file.dirty or file.trouble is not None)):
-                return
-            info = None if file.gone else file.base
-            self.forget(file)
-        self.dispose(file, info)
+        while True:
+            if file.dirty:
+                with suppress(HeadraceError):
+                    self.publish(file, sync=False)
+            with file.lock, self.tree.lock:
+                if file.handles > 0 or file.fd < 0 or (not file.gone and file.trouble is not None):
+                    return
+                if not file.gone and file.dirty:  # attributes were set since
+                    continue
+                info = None if file.gone else file.base
+                self.forget(file)
+            self.dispose(file, info)
+            return
 
     def forget(self, file: StagedFile) -> None:
         """It is no longer shown nor published: unlinked, replaced, or done. Its lock and the tree's are held."""

@@ -161,10 +161,12 @@ class Staging:
 
     def set_attributes(self, path: str, attrs: Attributes, *, folder: bool = False) -> None:
         """Change those that are not None. A store that keeps no metadata forgets them, without an error."""
-        node = self._tree.get(path)
         place = self._custody.writable(path)
+        with self._tree.lock:  # who retires it looks again under this lock
+            node = self._tree.get(path)
+            if isinstance(node, StagedFile):
+                node.set_attributes(attrs)
         if isinstance(node, StagedFile):
-            node.set_attributes(attrs)
             self._custody.workers.wake()
             return
         with self._moves.steady(path):

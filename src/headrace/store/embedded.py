@@ -43,6 +43,8 @@ _WATCHDOG = 'trap "" HUP INT TERM; read -r _; kill -KILL "$1" 2>/dev/null; shift
 """$1, the server, leads the watchdog's own group, so neither its number nor `0` can mean anyone else."""
 _GRACE_S = 1.0
 """How long a stop waits: what was answered is in files already, and SeaweedFS's own graceful stop takes over 10 s."""
+_VOLUMES = 20_000
+"""Slots, not files: a bucket takes two with its first object, and with none left every write is answered 500."""
 _ATTEMPTS = 3
 """Another process may take a port between our choosing it and the server's binding it."""
 
@@ -210,7 +212,7 @@ class EmbeddedS3:
             *_QUICK_ELECTION,
             f"-master.volumeSizeLimitMB={self._volume_mb}",
             "-master.telemetry=false",
-            "-volume.max=200",
+            f"-volume.max={_VOLUMES}",
             "-volume.preStopSeconds=0",
         ]
         with (self.data / "server.log").open("wb") as log:

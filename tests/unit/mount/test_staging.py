@@ -25,6 +25,7 @@ from headrace.base.errors import (
     TryAgainError,
 )
 from headrace.mount.attributes import Attributes, from_metadata, link_path
+from headrace.mount.staged import StagedFile
 from headrace.mount.staging import Staging, StagingOptions
 from tests.staging_kit import FILE, FOLDER, PATIENT, Killed, World, world
 
@@ -329,6 +330,31 @@ def test_attributes_are_kept_with_the_object(request: pytest.FixtureRequest, kin
     assert from_metadata(stored) == Attributes(0o100644, 1000, 100, 1_234_567_890_000_000_005)
     made.staging.set_attributes("/d/f", Attributes(mode=0o100600, uid=5))
     assert from_metadata(made.store.describe("f").metadata) == Attributes(0o100600, 5, 100, 1_234_567_890_000_000_005)
+    assert made.objects() == {"f": b"1"}
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_attributes_set_while_a_closed_file_is_retired_are_kept(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    """What `cp -p` does: close, then utimensat, which may meet the file at the end of its retirement."""
+    made: World = request.getfixturevalue(kind)
+    file = made.staging.create("/d/f", FILE)
+    file.write(0, b"1")
+    file.publish()
+    inner = StagedFile.set_attributes
+    closing = threading.Thread(target=file.release)
+
+    def met(self: StagedFile, attrs: Attributes) -> None:
+        closing.start()
+        closing.join(0.5)  # to its end, unless it has to wait for us
+        inner(self, attrs)
+
+    monkeypatch.setattr(StagedFile, "set_attributes", met)
+    made.staging.set_attributes("/d/f", Attributes(mtime_ns=10**18))
+    closing.join()
+    assert from_metadata(made.store.describe("f").metadata).mtime_ns == 10**18
+    assert made.staging.find("/d/f") is None
     assert made.objects() == {"f": b"1"}
 
 
