@@ -251,3 +251,12 @@ def test_mixed_with_other_samples(places: dict[str, str], tmp_path: Path) -> Non
     found = list(both.loader())
     assert sorted(int(one["n"]) for one in found if "n" in one) == list(range(TOTAL))
     assert sum("txt" in one for one in found) == 1
+
+
+def test_rows_left_out_at_the_end_of_a_row_group_are_in_the_state(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [0, 1, 2, 3, 4, 9, 10, 11, 12, 13]}), tmp_path / "x.parquet", row_group_size=5)
+    ds = hr.Dataset.open(tmp_path.as_uri(), where=[("n", "not in", [3, 4])])
+    found, states = everything(ds.batch(3).loader())
+    wanted, wanted_states = everything(ds.map(same).batch(3).loader())
+    assert (found, states) == (wanted, wanted_states)
+    assert [state["even"] for state in states] == [True, False, False]

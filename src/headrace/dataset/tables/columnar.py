@@ -470,7 +470,7 @@ class ColumnarRun:
             files: tuple[str, ...] = (groups[0].name,)
         else:
             places = np.concatenate([places for _, _, places in parts])
-            order = np.arange(len(places))
+            order = np.argsort(places, kind="stable")
             table = pa.concat_tables([one for one, _, _ in parts]).combine_chunks().take(from_numbers(order))
             names = dict.fromkeys(group.name for group in groups)
             which = {name: number for number, name in enumerate(names)}
