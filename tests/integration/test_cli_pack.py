@@ -261,7 +261,7 @@ def test_unpack_names_a_shard_that_is_cut_short_or_leads_elsewhere(shell: Shell)
         tar.addfile(tarfile.TarInfo("../outside"))
     shell.fails("unpack", "evil", "in/side", code=2, says="'../outside'")
     assert not (shell.folder / "in/outside").exists()
-    shell.fails("unpack", "tree", "back2", code=3, says="holds no tar shards")
+    shell.fails("unpack", "tree", "back2", code=3, says="holds no shards")
     (shell.folder / "out/_pack/index.json").unlink()
     shell.fails("unpack", "out", "back3", code=2, says="not packed to the end", hint="again")
 

@@ -1,4 +1,4 @@
-"""Records of TFRecord, JSON lines, CSV and .npy through the loader: values, order, resume, damage."""
+"""Records of all formats through the loader: values, order, resume, damage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import csv
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import BadSampleError, CorruptError
+from headrace.base.settings import Settings
 from headrace.dataset.shards.crc import crc32c, masked
+from headrace.dataset.snapshot import take_snapshot
 
 COMPAT = Path(__file__).parents[1] / "compat" / "shards"
 SHARDS, EACH = 3, 21
@@ -48,11 +50,48 @@ def _npy(path: Path, numbers: range) -> None:
     np.save(path.with_suffix(".npy"), np.array([[n, n * n] for n in numbers], np.int64))
 
 
+def _npz(path: Path, numbers: range) -> None:
+    array = np.array([[n, n * n] for n in numbers], np.int64)
+    np.savez(path.with_suffix(".npz"), x=array, half=np.array([n / 2 for n in numbers], np.float16))
+
+
+def _at(items: Sequence[bytes], head: bytes = b"") -> bytes:
+    """The table with which MDS shards and litdata chunks begin, `head`, the items."""
+    at = np.cumsum([4 * (len(items) + 2) + len(head), *map(len, items)]).astype("<u4")
+    return struct.pack("<I", len(items)) + at.tobytes() + head + b"".join(items)
+
+
+def _mds(path: Path, numbers: range) -> None:
+    """Every second file has a column more: a description concerns its own file."""
+    more = path.name == "1"
+    columns = {"column_names": ["text", "x"], "column_encodings": ["str", "int"], "column_sizes": [None, 8]}
+    if more:
+        columns = {"column_names": ["a", *columns["column_names"]], "column_encodings": ["uint8", "str", "int"]}
+        columns["column_sizes"] = [1, None, 8]
+    about = json.dumps(columns | {"format": "mds", "version": 2}).encode()
+    items = [struct.pack("<I", n) + b"!" * more + b"x" * n + struct.pack("<q", n) for n in numbers]
+    path.with_suffix(".mds").write_bytes(_at(items, about))
+
+
+def _litdata(path: Path, numbers: range) -> None:
+    """The index beside the chunks is written again with every one of them."""
+    items = [struct.pack("<2I", 8, n) + struct.pack("<q", n) + b"x" * n for n in numbers]
+    path.with_suffix(".bin").write_bytes(_at(items))
+    leaf = {"type": None, "context": None, "children_spec": []}
+    tree = {"type": "builtins.dict", "context": '["x", "text"]', "children_spec": [leaf, leaf]}
+    chunks = [{"filename": one.name, "chunk_bytes": one.stat().st_size} for one in path.parent.glob("*.bin")]
+    config = {"data_format": ["int", "str"], "data_spec": json.dumps([1, tree])}
+    (path.parent / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
+
+
 FORMATS: dict[str, tuple[Callable[[Path, range], None], Callable[[dict[str, Any]], int]]] = {
     "tfrecord": (_tfrecord, lambda sample: int(bytes(sample["data"]))),
     "jsonl": (_jsonl, lambda sample: sample["x"]),
     "csv": (_csv, lambda sample: int(sample["x"])),
     "npy": (_npy, lambda sample: int(sample["data"][0])),
+    "npz": (_npz, lambda sample: int(sample["x"][0])),
+    "mds": (_mds, lambda sample: sample["x"]),
+    "litdata": (_litdata, lambda sample: sample["x"]),
 }
 
 
@@ -100,35 +139,53 @@ def test_a_resume_on_other_ranks_sees_exactly_what_is_left(tmp_path: Path, name:
 
 
 def test_lines_become_their_columns_and_arrays_their_rows(tmp_path: Path) -> None:
-    for name in ("jsonl", "csv", "npy"):
+    names = ("jsonl", "csv", "npy", "npz", "mds", "litdata")
+    for name in names:
         (tmp_path / name).mkdir()
         _write(tmp_path / name, name)
     opened = {
-        name: next(iter(hr.Dataset.open((tmp_path / name).as_uri(), format=name).batch(2).loader()))
-        for name in ("jsonl", "csv", "npy")
+        name: next(iter(hr.Dataset.open((tmp_path / name).as_uri(), format=name).batch(2).loader())) for name in names
     }
     assert opened["jsonl"]["x"].tolist() == [0, 1]
     assert opened["jsonl"]["text"] == ["", "é"]
     assert opened["csv"]["text"] == ['"0", and\na line more', '"1", and\na line more']
     assert opened["npy"]["data"].tolist() == [[0, 0], [1, 1]]
     assert opened["npy"]["__shard__"] == ["0.npy", "0.npy"]
+    assert opened["npz"]["x"].tolist() == [[0, 0], [1, 1]]
+    assert opened["npz"]["half"].dtype == np.float16
+    assert opened["npz"]["half"].tolist() == [0, 0.5]
+    for name in ("mds", "litdata"):
+        assert opened[name]["x"].tolist() == [0, 1]
+        assert opened[name]["text"] == ["", "x"]
 
 
-def test_windows_of_records(tmp_path: Path) -> None:
-    _write(tmp_path, "jsonl")
-    ds = hr.Dataset.open(tmp_path.as_uri(), format="jsonl").windows(3)
+@pytest.mark.parametrize("name", ["jsonl", "npz", "mds", "litdata"])
+def test_windows_of_records(tmp_path: Path, name: str) -> None:
+    _write(tmp_path, name)
+    ds = hr.Dataset.open(tmp_path.as_uri(), format=name).windows(3)
     with contextlib.closing(ds.loader()) as loader:
-        found = [sample["x"] for sample in loader]
+        found = [[x if name != "npz" else int(x[0]) for x in sample["x"]] for sample in loader]
     assert len(found) == SHARDS * (EACH - 2), "none crosses a shard"
     assert all(window == list(range(window[0], window[0] + 3)) for window in found)
 
 
-def test_the_loader_in_a_process_of_its_own_decodes_too(tmp_path: Path) -> None:
-    _write(tmp_path, "csv")
-    with contextlib.closing(
-        hr.Dataset.open(tmp_path.as_uri(), format="csv").batch(7).loader(where="process")
-    ) as loader:
-        assert sorted(int(n) for batch in loader for n in batch["x"]) == list(range(SHARDS * EACH))
+@pytest.mark.parametrize("name", ["csv", "npz", "mds", "litdata"])
+def test_the_loader_in_a_process_of_its_own_decodes_too(tmp_path: Path, name: str) -> None:
+    _write(tmp_path, name)
+    ds = hr.Dataset.open(tmp_path.as_uri(), format=name).batch(7)
+    with contextlib.closing(ds.loader(where="process")) as loader:
+        found = [n[0] if name == "npz" else n for batch in loader for n in batch["x"]]
+    assert sorted(map(int, found)) == list(range(SHARDS * EACH))
+
+
+def test_a_snapshot_of_chunks_holds_their_index_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_HOME", (tmp_path / "home").as_uri())
+    (tmp_path / "chunks").mkdir()
+    _write(tmp_path / "chunks", "litdata")
+    settings = Settings.load()
+    take_snapshot((tmp_path / "chunks").as_uri(), "chunks", namespace=hr.Namespace.load(settings), settings=settings)
+    found = [sample["x"] for sample in hr.Dataset.open("chunks@v1", format="litdata").loader()]
+    assert found == list(range(SHARDS * EACH))
 
 
 def test_tfrecords_of_tensorflow_are_found_by_their_suffix_and_parsed(tmp_path: Path) -> None:

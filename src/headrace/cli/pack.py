@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "layout",
-    type=click.Choice(["webdataset"]),
+    type=click.Choice(["webdataset", "tfrecord", "parquet"]),
     default="webdataset",
     show_default=True,
     help="Of the shards.",
@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 @click.option("--shuffle", "seed", type=int, metavar="SEED", help="Pack in a random order, the same for the same SEED.")
 @click.option("--by", default="stem", show_default=True, help="What makes one sample: stem, class or folder.")
 @click.option("--map", "function", metavar="MODULE:FUNCTION", help="Apply a Python function to every sample.")
-@click.option("--name", default="%06d.tar", show_default=True, help="Names of the shards, with one %d.")
+@click.option(
+    "--where", metavar="EXPR", help='Pack only samples for which this holds: size < 10_000 and "cls" in parts.'
+)
+@click.option("--columns", metavar="TYPES", help='Types of the columns of text: "label:i64, features:f32[39]".')
+@click.option("--schema", metavar="FILE", help="The same from a TOML or JSON file.")
+@click.option("--from", "source_format", metavar="FORMAT", help="Of SRC: csv, jsonl, tar …  [default: by its names]")
+@click.option("--name", metavar="PATTERN", help="Names of the shards, with one %d.  [default: %06d.tar and the like]")
 @click.option("--max-errors", default="0", show_default=True, help="Samples that may be left out: 10, or 0.1%.")
 @click.option("-j", "--workers", default=0, type=click.IntRange(0, 256), help="Shards made at once.  [default: cores]")
 @click.option(
@@ -48,13 +54,17 @@ def command(
     seed: int | None,
     by: str,
     function: str | None,
-    name: str,
+    where: str | None,
+    columns: str | None,
+    schema: str | None,
+    source_format: str | None,
+    name: str | None,
     max_errors: str,
     workers: int,
     verify: Literal["quick", "full"],
     as_json: bool,
 ) -> None:
-    """Pack the samples of SRC into tar shards below DST, from any store to any other.
+    """Pack the samples of SRC into shards (tar, TFRecord or Parquet) below DST, from any store to any other.
 
     SRC is a path, a URL or a snapshot NAME@VERSION; DST an empty folder. The same SRC and options give the same bytes,
     with any number of workers. After any interruption the same command goes on: finished shards are not made again.
@@ -68,7 +78,6 @@ def command(
     from headrace.cli.target import is_snapshot, open_namespace, target
     from headrace.pack import PackOptions, pack
 
-    del layout  # there is one
     if function:
         sys.path.insert(0, os.getcwd())
     options = PackOptions(
@@ -77,17 +86,31 @@ def command(
         by=by,
         function=function,
         name=name,
+        layout=layout,
+        columns=_columns(columns, schema),
+        where=where,
+        source_format=source_format,
         max_errors=_budget(max_errors),
         workers=workers,
         verify=verify,
     )
     namespace = open_namespace()
-    where = source if is_snapshot(source) else target(namespace, source)
+    place = source if is_snapshot(source) else target(namespace, source)
     with passing("planned") as planning, progress("packed", "samples") as report:
         packed = pack(
-            where, target(namespace, destination), options, namespace=namespace, planning=planning, progress=report
+            place, target(namespace, destination), options, namespace=namespace, planning=planning, progress=report
         )
     show_record(dataclasses.asdict(packed), as_json=as_json, kinds={"bytes": "bytes", "samples": "count"})
+
+
+def _columns(text: str | None, file: str | None) -> str | None:
+    if file is None:
+        return text
+    if text is not None:
+        raise InputError("--columns and --schema say the same", hint="give one of them")
+    from headrace.pack import read_schema
+
+    return str(read_schema(file))
 
 
 def _budget(text: str) -> Skip:

@@ -14,7 +14,7 @@ from headrace.cli.output import json_option, show_record
 @click.option("--overwrite", is_flag=True, help="Write over what DST has already.")
 @json_option
 def command(source: str, destination: str, *, workers: int, overwrite: bool, as_json: bool) -> None:
-    """Unpack a tar, or all tars below SRC, to single objects below DST."""
+    """Unpack a shard, or all shards below SRC (tar, TFRecord, Parquet), to single objects below DST."""
     import dataclasses
 
     from headrace.cli.progress import progress

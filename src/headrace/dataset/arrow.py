@@ -29,6 +29,9 @@ Batch: TypeAlias = Any
 Column: TypeAlias = Any
 Table: TypeAlias = Any
 Scalar: TypeAlias = Any
+Schema: TypeAlias = Any
+Expression: TypeAlias = Any
+Source: TypeAlias = Any
 
 _NUMBERS = {
     np.dtype(kind): arrow
@@ -103,6 +106,11 @@ def null(kind: Any) -> Scalar:
     return pa.nulls(1, kind)[0]
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of Arrow's says, without the rest of its page."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def _bits(values: npt.NDArray[np.bool_]) -> Any:
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 
@@ -110,9 +118,13 @@ def _bits(values: npt.NDArray[np.bool_]) -> Any:
 __all__ = [
     "Batch",
     "Column",
+    "Expression",
     "Scalar",
+    "Schema",
+    "Source",
     "Table",
     "csv",
+    "first_line",
     "from_flags",
     "from_lengths",
     "from_numbers",

@@ -58,6 +58,7 @@ class Dataset:
     skip: Skip | None = None
     batch_size: int | None = None
     drop_last: bool = False
+    arrow: bool = False
 
     # -- where samples come from -----------------------------------------------------------------------------------
 
@@ -69,6 +70,8 @@ class Dataset:
         *,
         on_change: str = "refuse",
         format: str | None = None,  # noqa: A002
+        columns: Sequence[str] | None = None,
+        where: Sequence[Any] | None = None,
     ) -> Dataset:
         """The samples of a namespace path, a URL, a snapshot (``imagenet@v3``) or a table with a ``path`` column.
 
@@ -81,17 +84,30 @@ class Dataset:
             on_change: objects that changed after their snapshot: ``"refuse"`` them (`ChangedError`), or ``"report"``:
                 read them as they are now and name them, in `Loader.changed` and by a warning. Changed shards are always
                 refused.
-            format: ``"tar"``: shards in WebDataset's convention; ``"tfrecord"``, ``"jsonl"``, ``"csv"``, ``"npy"``:
-                records of such files; ``"objects"``: every object as it is; None: tar and TFRecord are found by names,
-                and refused where they are ambiguous.
+            format: ``"tar"``: shards in WebDataset's convention; ``"tfrecord"``, ``"jsonl"``, ``"csv"``, ``"npy"``,
+                ``"npz"``, ``"mds"``, ``"litdata"``: records of such files; ``"parquet"``, ``"arrow"``: rows of tables;
+                ``"objects"``: every object as it is; None: tar, TFRecord and Parquet are found by names, and refused
+                where they are ambiguous.
+            columns: of tables, the names of those that are read; None: all, folders such as ``month=1`` included.
+            where: of tables, which rows: ``[("day", ">=", 3), ("site", "in", ["a"])]``, or a list of such lists, any of
+                which is enough. Files and row groups that cannot hold any are not read, nor counted by ``len``.
 
         Raises:
             InputError, NotFoundError, CorruptError, ChangedError, DeniedError, TryAgainError.
         """
         settings = Settings.load()
         space = namespace if namespace is not None else Namespace.load(settings)
-        index = open_source(target, by=by, namespace=space, on_change=on_change, format=format, settings=settings)
-        return Dataset.of(Reopened(index, target, by, space, on_change, format), name=target)
+        index = open_source(
+            target,
+            by=by,
+            namespace=space,
+            on_change=on_change,
+            format=format,
+            columns=columns,
+            where=where,
+            settings=settings,
+        )
+        return Dataset.of(Reopened(index, target, by, space, on_change, format, columns, where), name=target)
 
     @staticmethod
     def of(index: SampleIndex, name: str = "samples") -> Dataset:
@@ -104,6 +120,7 @@ class Dataset:
             raise InputError("holds no samples", path=name, hint="check the path, and `by`")
         decode = getattr(index, "decode", None)  # records of shards that are more than bytes
         stages = () if decode is None else (Stage("map", decode, threads=_DECODING),)
+        stages = getattr(index, "stages", stages)  # rows of tables
         return Dataset(Rows(len(index), name), (Leaf(index, stages=stages),))
 
     @staticmethod
@@ -232,6 +249,23 @@ class Dataset:
             raise InputError(f"batch({n})", hint="at least 1")
         return dataclasses.replace(self, batch_size=n, drop_last=drop_last)
 
+    def to_arrow(self) -> Dataset:
+        """Batches as ``pyarrow.Table``, straight from the columns of tables: the same rows as without.
+
+        Raises:
+            InputError: the source is no table, nothing is batched, or something wants to see single rows: map, filter,
+                windows, a mix of several sources.
+        """
+        from headrace.dataset.tables.columnar import index_of
+
+        self._refuse(self.batch_size is None, "to_arrow", "put batch before to_arrow")
+        self._refuse(
+            index_of(self._plan(prefetch=1)) is None,
+            "to_arrow",
+            "of tables, opened, shuffled, taken, repeated, batched: whatever sees single rows makes dicts",
+        )
+        return dataclasses.replace(self, arrow=True)
+
     # -- running -----------------------------------------------------------------------------------------------------
 
     def loader(
@@ -264,16 +298,23 @@ class Dataset:
             raise InputError(f"where={where!r}", hint='"thread" or "process"')
         if window < 1:
             raise InputError(f"window={window}", hint="at least 1")
-        plan = Plan(
+        if self.arrow and where == "process":
+            raise InputError('to_arrow() and where="process"', hint="tables are made on threads that hold no GIL")
+        plan = self._plan(
+            prefetch=max(1, parse_bytes(prefetch, name="prefetch")), window=window if order == "window" else None
+        )
+        return Loader(self, plan, where=where, fetcher=fetcher)
+
+    def _plan(self, prefetch: int, window: int | None = None) -> Plan:
+        return Plan(
             leaves=self.leaves,
             stages=self.stages,
             batch=self.batch_size,
             drop_last=self.drop_last,
             skip=self.skip,
-            prefetch=max(1, parse_bytes(prefetch, name="prefetch")),
-            window=window if order == "window" else None,
+            prefetch=prefetch,
+            window=window,
         )
-        return Loader(self, plan, where=where, fetcher=fetcher)
 
     @property
     def fingerprint(self) -> str:
@@ -299,7 +340,7 @@ class Dataset:
     def __repr__(self) -> str:
         tail = "".join(f".{stage.name}" for stage in self.stages)
         batch = f".batch({self.batch_size})" if self.batch_size else ""
-        return f"Dataset({self.stream.describe()}){tail}{batch}"
+        return f"Dataset({self.stream.describe()}){tail}{batch}{'.to_arrow()' if self.arrow else ''}"
 
     def _with(self, stage: Stage, on_error: Skip | None) -> Dataset:
         self._unbatched(stage.kind)

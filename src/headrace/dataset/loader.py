@@ -19,6 +19,7 @@ from headrace.dataset.pipeline import Finished, Pipeline, Plan
 from headrace.dataset.state import Progress, Residual, State, dump
 from headrace.dataset.state import load as load_state
 from headrace.dataset.stats import Meter, Stats
+from headrace.dataset.tables.columnar import ColumnarRun, index_of
 from headrace.fetch import Fetcher, default_fetcher
 
 
@@ -172,7 +173,11 @@ class Loader:
             from headrace.dataset.process import ChildPipeline
 
             return ChildPipeline(self._plan, course, self.ledger, self._changes)
-        return Pipeline(self._plan, course, self._fetcher or default_fetcher(), self.ledger)
+        fetcher = self._fetcher or default_fetcher()
+        table = index_of(self._plan)
+        if table is not None:
+            return ColumnarRun(self._plan, course, fetcher, table, arrow=self.dataset.arrow)
+        return Pipeline(self._plan, course, fetcher, self.ledger)
 
     def _end(self, residual: Residual) -> int | None:
         """Indices of this stripe; with `drop_last` as many as the shortest has, so ranks make equally many batches."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 from headrace.base.errors import ChangedError, InputError, NotFoundError
 from headrace.base.progress import Progress
@@ -12,14 +14,22 @@ from headrace.dataset.group import check_kind, open_groups
 from headrace.dataset.inventory import Place, find_place, recent_objects
 from headrace.dataset.objects import Objects
 from headrace.dataset.samples import ObjectSamples
-from headrace.dataset.shards.choice import choose, shards_of
+from headrace.dataset.shards.adopt import BESIDE, Kept
+from headrace.dataset.shards.choice import beside, choose, choose_kind, shards_of, tables_of
 from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.formats import OBJECTS, format_named
 from headrace.dataset.shards.index import Job, open_set
 from headrace.dataset.shards.samples import ShardSamples
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.snapshot import is_snapshot_name, open_snapshot, snapshot_objects, snapshot_place
+from headrace.dataset.tables.footers import Job as TableJob
+from headrace.dataset.tables.kinds import kind_named
+from headrace.dataset.tables.samples import TableSamples
+from headrace.dataset.tables.single import Single, wanted_of
+from headrace.dataset.tables.view import Wanted
 from headrace.namespace import Namespace
+
+_TABLES = 'leave them out, or say what it holds: format="parquet"'
 
 
 def open_samples(
@@ -29,19 +39,26 @@ def open_samples(
     namespace: Namespace,
     pinned: bool,
     format: str | None = None,  # noqa: A002
+    columns: Sequence[str] | None = None,
+    where: Sequence[Any] | None = None,
     settings: Settings,
     progress: Progress,
-) -> ObjectSamples | ShardSamples:
+) -> ObjectSamples | ShardSamples | TableSamples:
     """See `headrace.dataset.source.open_source`."""
     check_kind(by)
-    if format is not None:
+    if format is not None and kind_named(format) is None:
         format_named(format)
+    wanted = wanted_of(columns, where)
     if target.startswith("/") or "://" in target:
-        if table.is_table(target) and format in (None, OBJECTS):
+        single = Single(target, format, by, wanted, namespace, settings, progress)
+        rows = single.samples()
+        if rows is not None:
+            return rows
+        if table.is_table(target) and format in (None, OBJECTS) and not single.is_folder:
             return table.open_table(target, by=by, namespace=namespace, settings=settings)
         place = find_place(target, namespace)
         objects = recent_objects(place, settings, progress)
-        opening = _Opening(place, by, format, settings, progress, target)
+        opening = _Opening(place, by, format, wanted, settings, progress, target)
         try:
             return opening.samples(objects, pinned=False, reports=not pinned)
         except (ChangedError, NotFoundError):
@@ -56,7 +73,7 @@ def open_samples(
         )
     snapshot = open_snapshot(target, namespace=namespace, settings=settings)
     objects = snapshot_objects(snapshot, settings, progress)
-    opening = _Opening(snapshot_place(snapshot, namespace), by, format, settings, progress, target)
+    opening = _Opening(snapshot_place(snapshot, namespace), by, format, wanted, settings, progress, target)
     return opening.samples(objects, pinned=pinned, reports=not pinned)
 
 
@@ -74,12 +91,20 @@ class _Opening:
     place: Place
     by: str
     format: str | None
+    wanted: Wanted
     settings: Settings
     progress: Progress
     target: str
 
-    def samples(self, objects: Objects, *, pinned: bool, reports: bool) -> ObjectSamples | ShardSamples:
+    def samples(self, objects: Objects, *, pinned: bool, reports: bool) -> ObjectSamples | ShardSamples | TableSamples:
         shelf = Shelf.of(self.settings)
+        kind = choose_kind(self.format, self.by, shelf, objects, self.target)
+        if kind is not None:
+            files = tables_of(kind, objects, self.place.prefix, self.target)
+            job = TableJob(self.place.store, self.place.prefix, kind, files, self.settings, self.progress)
+            return TableSamples(job, self.wanted, shelf)
+        if self.wanted != Wanted():
+            raise InputError("holds no tables, so columns and where mean nothing", path=self.target, hint=_TABLES)
         fmt = choose(self.format, self.by, shelf, objects, self.target)
         if fmt is not None:
             return self._shards(shelf, fmt, objects)
@@ -97,5 +122,7 @@ class _Opening:
     def _shards(self, shelf: Shelf, fmt: Format, objects: Objects) -> ShardSamples:
         store, prefix = self.place.store, self.place.prefix
         shards = shards_of(fmt, objects, prefix, self.target)
-        index = open_set(shelf, Job(store, fmt, shards, self.settings, self.progress))
+        near = beside(fmt, objects, prefix)
+        kept = (Kept(store, prefix + BESIDE),)
+        index = open_set(shelf, Job(store, fmt, shards, self.settings, self.progress, near, prefix, kept))
         return ShardSamples(store, prefix, fmt, shards, index)

@@ -29,8 +29,9 @@ from headrace.dataset import shm
 from headrace.dataset.build import Delivery
 from headrace.dataset.feed import Course
 from headrace.dataset.ledger import Changed, Changes, Skipped
-from headrace.dataset.pipeline import FINISHED, Finished, Pipeline, Plan
+from headrace.dataset.pipeline import FINISHED, Finished, Plan
 from headrace.dataset.stats import Meter, Stats, summarise
+from headrace.dataset.tables.columnar import start
 from headrace.fetch import Fetcher, default_fetcher
 
 _AHEAD = 2
@@ -189,7 +190,7 @@ def _serve(payload: bytes, sender: shm.Sender) -> None:
     fetcher: Fetcher = default_fetcher(settings)
     ledger: list[Skipped] = []
     skipped = changed = 0
-    pipeline = Pipeline(plan, course, fetcher, ledger)
+    pipeline = start(plan, course, fetcher, ledger)
     while True:
         sender.wait()
         try:

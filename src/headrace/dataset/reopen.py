@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.base.errors import ChangedError
@@ -21,9 +22,11 @@ class Reopened:
         namespace: Namespace,
         on_change: str,
         format: str | None = None,  # noqa: A002
+        columns: Sequence[str] | None = None,
+        where: Sequence[Any] | None = None,
     ) -> None:
         self._index = index
-        self._recipe = (target, by, namespace, on_change, format)
+        self._recipe = (target, by, namespace, on_change, format, columns, where)
         self.store = index.store
         self.fingerprint = index.fingerprint
         self.pinned = index.pinned
@@ -59,9 +62,18 @@ def _reopen(
     namespace: Namespace,
     on_change: str,
     format: str | None,  # noqa: A002
+    columns: Sequence[str] | None = None,
+    where: Sequence[Any] | None = None,
 ) -> Reopened:
     index = open_source(
-        target, by=by, namespace=namespace, on_change=on_change, format=format, settings=Settings.load()
+        target,
+        by=by,
+        namespace=namespace,
+        on_change=on_change,
+        format=format,
+        columns=columns,
+        where=where,
+        settings=Settings.load(),
     )
     if index.fingerprint != fingerprint:
         raise ChangedError(
@@ -69,4 +81,4 @@ def _reopen(
             path=target,
             hint="train on a snapshot: name@version",
         )
-    return Reopened(index, target, by, namespace, on_change, format)
+    return Reopened(index, target, by, namespace, on_change, format, columns, where)

@@ -6,7 +6,7 @@ The pipeline and the loader know nothing else about snapshots, listings and tabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -80,10 +80,12 @@ def open_source(
     namespace: Namespace,
     on_change: str = "refuse",
     format: str | None = None,  # noqa: A002
+    columns: Sequence[str] | None = None,
+    where: Sequence[Any] | None = None,
     settings: Settings,
     progress: Progress = SILENT,
 ) -> SampleIndex:
-    """The samples of a snapshot, a folder, shards or a table.
+    """The samples of a snapshot, a folder, shards or tables.
 
     Args:
         namespace: where paths and URLs, and the snapshot's own source, are resolved.
@@ -98,6 +100,8 @@ def open_source(
             an attribute ``reports`` carry the answer to the loader. A shard that changed is always refused.
         format: ``"tar"``: the objects with that suffix are shards; ``"objects"``: every object is taken as it is; None:
             found by names, where `by` is ``"stem"`` (see `headrace.dataset.shards.choice`).
+        columns: of tables; see `headrace.dataset.dataset.Dataset.open`.
+        where: likewise.
 
     Raises:
         InputError: bad name, grouping, format or table; shards among other objects.
@@ -115,6 +119,8 @@ def open_source(
         namespace=namespace,
         pinned=on_change == "refuse",
         format=format,
+        columns=columns,
+        where=where,
         settings=settings,
         progress=progress,
     )

@@ -69,7 +69,7 @@ def files_of(file: Any, shard: str) -> Iterator[File | Unpackable]:
             archive.members = []  # type: ignore[attr-defined]
             if info.isdir():
                 continue
-            name = _safe(info.name, shard)
+            name = safe(info.name, shard)
             if not info.isreg() or info.issparse():
                 yield Unpackable(name)
                 continue
@@ -129,7 +129,7 @@ def _corrupt(shard: str, count: int, reason: str) -> CorruptError:
     )
 
 
-def _safe(name: str, shard: str) -> str:
+def safe(name: str, shard: str) -> str:
     """The name as part of a key. Raises CorruptError."""
     text = name
     while text.startswith("./"):

@@ -42,7 +42,19 @@ _WORDS = {
     "map": "--map",
     "name": "--name",
     "by": "--by",
+    "layout": "--format",
+    "where": "--where",
+    "columns": "--columns",
+    "writer": "the version of pyarrow, which writes other bytes,",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut(Skipped):
+    """A sample left out; of a record also the source's shard and its number there."""
+
+    shard: str | None = None
+    record: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,13 @@ class Record:
     version: str | None
     """The ETag; on a local disk size and time; None where the store tells nothing of the kind."""
     skipped: tuple[Skipped, ...] = ()
+    dropped: int = 0
+    """Samples that ``--where`` did not keep when they were read."""
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is left of it, so there is no such object."""
+        return not self.samples
 
     def describes(self, store: Store, info: ObjectInfo) -> bool:
         """Whether `info` is the object that this record was written for."""
@@ -122,7 +141,8 @@ class Journal:
             return {
                 record.number: record
                 for record in records
-                if record is not None and record.name in found and record.describes(self.store, found[record.name])
+                if record is not None
+                and (record.empty or (record.name in found and record.describes(self.store, found[record.name])))
             }
 
     def listing(self) -> dict[str, ObjectInfo]:
@@ -138,19 +158,25 @@ class Journal:
         """Note what was left out, then the sums."""
         skipped = [one for record in records for one in record.skipped]
         if skipped:
-            rows = [{"key": one.key, "stage": one.stage, "reason": one.reason} for one in skipped]
+            rows = [_row(one) for one in skipped]
             self._replace(SKIPPED, _json(rows))
         index = {
             "format": terms["format"],
             "layout": terms["layout"],
             "samples": sum(record.samples for record in records),
             "skipped": len(skipped),
+            "dropped": sum(record.dropped for record in records),
             "members": sum(record.members for record in records),
             "bytes": sum(record.size for record in records),
             "digest": "xxh3_128",
             "shards": [
-                {key: value for key, value in dataclasses.asdict(record).items() if key not in ("skipped", "number")}
+                {
+                    key: value
+                    for key, value in dataclasses.asdict(record).items()
+                    if key not in ("skipped", "dropped", "number")
+                }
                 for record in records
+                if not record.empty
             ],
         }
         self._replace(INDEX, _json(index))
@@ -183,7 +209,7 @@ class Journal:
             noted = self._read(name)
             if noted is None:
                 return None
-            skipped = tuple(Skipped(**one) for one in noted.pop("skipped"))
+            skipped = tuple(LeftOut(**one) for one in noted.pop("skipped"))
             record = Record(**noted, skipped=skipped)
         except (HeadraceError, TypeError, KeyError, AttributeError) as error:
             if isinstance(error, HeadraceError) and not isinstance(error, CorruptError):
@@ -201,5 +227,12 @@ def version_of(store: Store, info: ObjectInfo) -> str | None:
     return info.version if info.etag is not None or store.local_root is not None else None
 
 
-def _json(value: Mapping[str, Any] | list[dict[str, str]]) -> bytes:
+def _row(one: Skipped) -> dict[str, Any]:
+    row: dict[str, Any] = {"key": one.key, "stage": one.stage, "reason": one.reason}
+    if isinstance(one, LeftOut) and one.shard is not None:
+        row |= {"shard": one.shard, "record": one.record}
+    return row
+
+
+def _json(value: Mapping[str, Any] | list[dict[str, Any]]) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()

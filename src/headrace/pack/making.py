@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Protocol
 
 from headrace.base.errors import (
     AlreadyExistsError,
@@ -22,19 +22,26 @@ from headrace.base.errors import (
 )
 from headrace.base.progress import Progress
 from headrace.base.units import format_bytes
-from headrace.dataset import Dataset, Loader, Skip, Skipped
+from headrace.dataset import Dataset
 from headrace.fetch import Fetcher
-from headrace.pack.budget import HINT, Budget
+from headrace.pack.budget import HINT
+from headrace.pack.filling import Tally
 from headrace.pack.journal import Journal, Record, version_of
-from headrace.pack.members import members
+from headrace.pack.layouts import Layout, Sink
 from headrace.pack.plan import Plan
 from headrace.pack.reading import digest_of
-from headrace.pack.tar import TarWriter
+from headrace.pack.schema import Schema
 from headrace.store.protocol import ObjectInfo
 from headrace.upload import Uploader
 
 _BUFFER = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Fills(Protocol):
+    """Writes a shard's samples: `Filler` or `TextFiller`."""
+
+    def fill(self, sink: Sink, dataset: Dataset) -> Tally: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,96 +51,59 @@ class Maker:
     plan: Plan
     journal: Journal
     name: Callable[[int], str]
-    function: Callable[[Any], Any] | None
-    threads: int
-    """For `function`, in each shard."""
-    prefetch: int
-    """Bytes read ahead, in each shard."""
-    budget: Budget
+    layout: Layout
+    schema: Schema | None
+    filler: Fills
     fetcher: Fetcher
     uploader: Uploader
     stop: threading.Event
     progress: Progress
+    made: Callable[[int, IO[bytes], ObjectInfo], None]
+    """Told of each shard in the store, with the file it was sent from."""
 
     def make(self, number: int) -> Record:
-        """Make shard `number` and note it.
+        """Make shard `number` and note it. One that no sample is left of is not written.
 
         Raises:
             BadSampleError: too many samples are bad. NoRoomError: no room for the temporary file. TryAgainError: also
             when stopped. What reading and writing raise.
         """
         with _temporary() as file:
-            tar = TarWriter(file)
-            samples, skipped = self._fill(tar, number)
-            tar.finish()
-            info = self._publish(self.name(number), file, tar)
-        version = version_of(self.journal.store, info)
-        record = Record(number, self.name(number), samples, tar.members, tar.size, tar.digest, version, tuple(skipped))
+            sink = self.layout.sink(file, self.schema)
+            tally = self._fill(sink, number)
+            before = sink.size
+            sink.finish()
+            self.progress.advance(0, sink.size - before)
+            version: str | None = None
+            if tally.samples:
+                info = self._publish(self.name(number), file, sink)
+                self.made(number, file, info)
+                version = version_of(self.journal.store, info)
+        record = Record(
+            number=number,
+            name=self.name(number),
+            samples=tally.samples,
+            members=sink.members if tally.samples else 0,
+            size=sink.size if tally.samples else 0,
+            digest=sink.digest,
+            version=version,
+            skipped=tuple(tally.left_out),
+            dropped=tally.dropped,
+        )
         self.journal.note(record)
         return record
 
-    def _fill(self, tar: TarWriter, number: int) -> tuple[int, list[Skipped]]:
-        """Write the samples; how many, and which were left out."""
-        left_out: list[Skipped] = []
-        keys: set[str] = set()
-        samples = seen = 0
+    def _fill(self, sink: Sink, number: int) -> Tally:
         try:
-            with self._dataset(number).loader(prefetch=self.prefetch, fetcher=self.fetcher) as loader:
-                for sample in loader:
-                    if self.stop.is_set():
-                        raise TryAgainError("stopped")
-                    samples += self._add(tar, sample, keys, left_out)
-                    seen = self._enter(loader, seen, left_out)
-                self._enter(loader, seen, left_out)
+            tally = self.filler.fill(sink, self.plan.shard(number))
         except BadSampleError as error:
             raise _hinted(error) from error
-        if samples + len(left_out) != self.plan.count(number):
-            raise InternalError(
-                f"{samples} samples and {len(left_out)} left out, of {self.plan.count(number)}", path=self.name(number)
-            )
-        return samples, sorted(left_out, key=lambda one: one.key)
+        found = tally.samples + len(tally.left_out) + tally.dropped
+        if found != self.plan.count(number):
+            raise InternalError(f"{found} samples came, of {self.plan.count(number)}", path=self.name(number))
+        return tally
 
-    def _add(self, tar: TarWriter, sample: Any, keys: set[str], left_out: list[Skipped]) -> bool:
-        """Whether the sample could be packed. `keys`: of those that this shard has."""
-        try:
-            parts = members(sample)
-            if sample["__key__"] in keys:
-                raise BadSampleError(
-                    "the shard has a sample of this key already",
-                    path=sample["__key__"],
-                    hint="readers would take the two for one: give each a __key__ of its own by --map",
-                )
-            keys.add(sample["__key__"])
-        except BadSampleError as error:
-            if not self.budget.allowed:
-                raise
-            bad = Skipped(error.path or str(sample)[:200], "pack", error.reason)
-            left_out.append(bad)
-            self.budget.spend([bad])
-            return False
-        before = tar.size
-        for name, data in parts:
-            tar.add(name, data)
-        self.progress.advance(1, tar.size - before)
-        return True
-
-    def _enter(self, loader: Loader, seen: int, left_out: list[Skipped]) -> int:
-        """Enter what the loader has left out since it had left out `seen`; how many these are now."""
-        new = loader.ledger[seen:]
-        if new:
-            left_out += new
-            self.budget.spend(new)
-        return seen + len(new)
-
-    def _dataset(self, number: int) -> Dataset:
-        dataset = self.plan.shard(number)
-        if self.function is not None:
-            dataset = dataset.map(self.function, threads=self.threads)
-        # The loader counts for itself what is bad in one shard; what counts is the sum, which the budget keeps.
-        skip = Skip(max_rate=1.0) if self.budget.allowed else None
-        return dataclasses.replace(dataset, skip=skip)
-
-    def _publish(self, name: str, file: IO[bytes], tar: TarWriter) -> ObjectInfo:
+    def _publish(self, name: str, file: IO[bytes], sink: Sink) -> ObjectInfo:
         """Send the file, unless these very bytes are there: a killed run has left them, or another was quicker."""
         journal = self.journal
         store, key = journal.store, journal.prefix + name
@@ -141,7 +111,7 @@ class Maker:
         def send(*, create: bool) -> ObjectInfo:
             # Nobody else knows the file, and it is complete: `growing` says that it need not be watched.
             return self.uploader.put_file(
-                store, key, file.fileno(), tar.size, create=create, growing=True, cancel=self.stop
+                store, key, file.fileno(), sink.size, create=create, growing=True, cancel=self.stop
             )
 
         try:
@@ -150,7 +120,7 @@ class Maker:
             return send(create=False)
         except AlreadyExistsError:
             there = store.head(key)
-            if there.size == tar.size and digest_of(self.fetcher, store, there, self.stop) == tar.digest:
+            if there.size == sink.size and digest_of(self.fetcher, store, there, self.stop) == sink.digest:
                 return there
             return send(create=False)
 

@@ -6,7 +6,6 @@ Source: github.com/webdataset/webdataset, ``tariterators.py``, ``base_plus_ext``
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
@@ -16,6 +15,7 @@ import numpy as np
 from headrace.base.errors import BadSampleError, InputError
 from headrace.dataset.source import SampleSpec
 from headrace.pack.tar import member_size
+from headrace.pack.values import npy
 from headrace.store.protocol import Buffer
 
 _KEY = re.compile(r"(?:(?!\.{1,2}/)[^/\0]+/)*[^/.\0]+")
@@ -65,7 +65,7 @@ def encode(key: str, name: Any, value: Any) -> tuple[str, Buffer]:
     if isinstance(value, float):
         return name, repr(value).encode()
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return (name if _ends_in_npy(name) else f"{name}.npy"), _npy(value)
+        return (name if _ends_in_npy(name) else f"{name}.npy"), npy(value)
     raise BadSampleError(
         f"part {name!r} is {type(value).__name__}, which has no bytes of its own",
         path=key,
@@ -113,13 +113,8 @@ def weigh(spec: SampleSpec, payload: int, *, checked: bool) -> int:
     Raises:
         InputError: (BadSampleError) it is not fit. A part of unknown size.
     """
+    sizes_known(spec)
     key, parts, extra = spec
-    if any(part.size < 0 for part in parts):
-        raise InputError(
-            "the sizes of its objects are not known, so shards cannot be planned",
-            path=key,
-            hint="pack a folder or a snapshot: a table of paths does not tell sizes",
-        )
     if checked:
         check_key(key)
         check_names(key, [*(part.name for part in parts), *_public(extra)])
@@ -135,15 +130,27 @@ def weigh(spec: SampleSpec, payload: int, *, checked: bool) -> int:
     return total
 
 
+def sizes_known(spec: SampleSpec) -> None:
+    """Raises InputError where the size of a part is not known."""
+    if any(part.size < 0 for part in spec[1]):
+        raise InputError(
+            "the sizes of its objects are not known, so shards cannot be planned",
+            path=spec[0],
+            hint="pack a folder or a snapshot: a table of paths does not tell sizes",
+        )
+
+
+def public(fields: Iterable[Any], key: str) -> list[str]:
+    """The names that are parts. Raises BadSampleError for one that is no text."""
+    for name in fields:
+        if not isinstance(name, str):
+            raise BadSampleError(f"part {name!r} is not named by text", path=key)
+    return _public(fields)
+
+
 def _public(extra: Iterable[str]) -> list[str]:
     return [name for name in extra if not name.startswith(_PRIVATE)]
 
 
 def _ends_in_npy(name: str) -> bool:
     return name == "npy" or name.endswith(".npy")
-
-
-def _npy(array: np.ndarray[Any, Any]) -> bytes:
-    file = io.BytesIO()
-    np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
-    return file.getvalue()

@@ -11,7 +11,10 @@ from typing import Any, Literal
 
 from headrace.base.errors import InputError
 from headrace.dataset import Skip
+from headrace.pack.layouts import layout_named
+from headrace.pack.schema import Schema
 from headrace.pack.tar import BLOCK
+from headrace.pack.where import Where
 
 _NAME = re.compile(r"(?:[^%/]|%%)*%0?\d*d(?:[^%/]|%%)*")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -23,7 +26,7 @@ _NONE = Skip(max_count=0)
 class PackOptions:
     """What the shards are to be like, and how to make them.
 
-    The first six fields make the plan: they say which bytes come out. The others only say how.
+    All but the last four fields make the plan: they say which bytes come out. The others only say how.
 
     Raises:
         InputError: a value that makes no sense.
@@ -37,8 +40,16 @@ class PackOptions:
     """What makes a sample, as in ``Dataset.open``."""
     function: str | None = None
     """``module:function``, applied to every sample; called from several threads at once."""
-    name: str = "%06d.tar"
-    """Names of shards: one ``%d`` for the number, and ``.tar`` at the end."""
+    name: str | None = None
+    """Names of shards: one ``%d`` for the number, and the layout's suffix; None: ``%06d.tar`` and the like."""
+    layout: str = "webdataset"
+    """``"webdataset"``, ``"tfrecord"`` or ``"parquet"``."""
+    columns: str | None = None
+    """Types of the columns, such as ``"label:i64, features:f32[39]"``; see `headrace.pack.schema`."""
+    where: str | None = None
+    """Which samples are packed, such as ``'size < 1_000 and key.startswith("train/")'``; see `headrace.pack.where`."""
+    source_format: str | None = None
+    """The format of the source, as in ``Dataset.open(…, format=…)``."""
     max_errors: Skip = _NONE
     """How many samples may be left out, of all."""
     workers: int = 0
@@ -55,11 +66,18 @@ class PackOptions:
             raise InputError("workers is 0 or more, memory at least 1")
         if self.verify not in ("quick", "full"):
             raise InputError(f"verify={self.verify!r}", hint='"quick" or "full"')
-        if not _NAME.fullmatch(self.name) or not self.name.endswith(".tar") or self.name.startswith(("_", ".")):
+        suffix, name = layout_named(self.layout).suffix, self.names
+        if not _NAME.fullmatch(name) or not name.endswith(suffix) or name.startswith(("_", ".")):
             raise InputError(
-                f"{self.name!r} names no shards",
-                hint="one %06d for the number, .tar at the end, no folder, no _ or . in front: train-%06d.tar",
+                f"{name!r} names no shards",
+                hint=f"one %06d for the number, {suffix} at the end, no folder, no _ or . in front: train-%06d{suffix}",
             )
+        if self.columns is not None:
+            Schema.parse(self.columns)
+            if self.layout == "webdataset":
+                raise InputError("a tar has no columns", hint="--format parquet, or --format tfrecord")
+        if self.where is not None:
+            Where.parse(self.where)
         if self.function is not None and not _FUNCTION.fullmatch(self.function):
             raise InputError(f"{self.function!r} names no function", hint="module:function, such as prepare:shrink")
 
@@ -68,9 +86,14 @@ class PackOptions:
         """Shards made at once."""
         return self.workers or cores()
 
+    @property
+    def names(self) -> str:
+        """The pattern of the shards' names."""
+        return self.name or f"%06d{layout_named(self.layout).suffix}"
+
     def shard_name(self, number: int) -> str:
         """The name of shard `number`."""
-        return self.name % number
+        return self.names % number
 
 
 def cores() -> int:

@@ -15,11 +15,15 @@ from headrace.fetch import Fetcher
 from headrace.namespace import Namespace
 from headrace.pack.budget import Budget
 from headrace.pack.crew import Crew
+from headrace.pack.filling import Means
 from headrace.pack.journal import Journal, Record
+from headrace.pack.layouts import layout_named
 from headrace.pack.making import Maker
 from headrace.pack.options import PackOptions, cores, load_function
 from headrace.pack.plan import Plan, make_plan
+from headrace.pack.preparing import prepared, source_format
 from headrace.pack.reading import digest_of
+from headrace.pack.shard_index import ShardIndex
 from headrace.upload import Uploader, clear
 
 _LEAST_AHEAD = 4 << 20
@@ -38,6 +42,8 @@ class Packed:
     made: int
     kept: int
     verified: str
+    dropped: int = 0
+    """Samples that ``where`` did not keep when they were read; those it ruled out by name or size count nowhere."""
 
 
 def pack(
@@ -50,7 +56,7 @@ def pack(
     planning: Progress = SILENT,
     progress: Progress = SILENT,
 ) -> Packed:
-    """Write the samples of `source` into tar shards below `destination`, or finish what an earlier run began there.
+    """Write the samples of `source` into shards below `destination`, or finish what an earlier run began there.
 
     Call it from one thread; several processes may pack the same into the same place. Memory: ``options.memory``, a part
     of an upload and one sample for each worker; disk: a temporary file of one shard for each worker.
@@ -75,29 +81,40 @@ def pack(
     namespace = namespace or Namespace.load(settings)
     function = load_function(options.function) if options.function else None
     journal = _journal(namespace, source, destination)
-    plan = make_plan(Dataset.open(source, options.by, namespace), options, planning)
-    journal.begin(plan.terms, source)
-    records = {number: one for number, one in journal.finished().items() if number < plan.shards}
-    missing = [number for number in range(plan.shards) if number not in records]
-    budget = Budget(options.max_errors, plan.samples)
-    budget.spend([one for record in records.values() for one in record.skipped])
-    progress.total(sum(plan.count(number) for number in missing))
-
-    workers = max(1, min(options.threads, len(missing) or plan.shards))
-    crew = Crew(workers)
+    form = options.source_format or source_format(source, options, namespace)
+    plan = make_plan(Dataset.open(source, options.by, namespace, format=form), options, planning)
+    layout = layout_named(options.layout)
     with closing(_fetcher(settings, options)) as fetcher, Uploader() as uploader:
-        maker = Maker(
-            plan=plan,
-            journal=journal,
-            name=options.shard_name,
-            function=function,
+        budget = Budget(options.max_errors, plan.samples)
+        workers = max(1, min(options.threads, plan.shards))
+        crew = Crew(workers)
+        means = Means(
             threads=max(1, cores() // workers),
             prefetch=max(_LEAST_AHEAD, options.memory // workers),
             budget=budget,
             fetcher=fetcher,
+            stop=crew.stop,
+            progress=progress,
+        )
+        plan, schema, filler = prepared(plan, options, means, function)
+        journal.begin(plan.terms, source)
+        records = {number: one for number, one in journal.finished().items() if number < plan.shards}
+        missing = [number for number in range(plan.shards) if number not in records]
+        budget.spend([one for record in records.values() for one in record.skipped])
+        progress.total(sum(plan.count(number) for number in missing))
+        index = ShardIndex(journal, layout, settings)
+        maker = Maker(
+            plan=plan,
+            journal=journal,
+            name=options.shard_name,
+            layout=layout,
+            schema=schema,
+            filler=filler,
+            fetcher=fetcher,
             uploader=uploader,
             stop=crew.stop,
             progress=progress,
+            made=index.add,
         )
 
         def make(number: int) -> None:
@@ -106,6 +123,7 @@ def pack(
         crew.run(make, missing, "pack")
         done = [records[number] for number in range(plan.shards)]
         _verify(plan, journal, done, options, fetcher)
+    index.write(done)
     journal.end(done, plan.terms)
     _tidy(journal)
     return Packed(
@@ -117,6 +135,7 @@ def pack(
         made=len(missing),
         kept=plan.shards - len(missing),
         verified=options.verify,
+        dropped=sum(record.dropped for record in done),
     )
 
 
@@ -162,13 +181,15 @@ def _verify(plan: Plan, journal: Journal, records: list[Record], options: PackOp
     Raises:
         CorruptError: it does not.
     """
-    total = sum(record.samples + len(record.skipped) for record in records)
+    total = sum(record.samples + len(record.skipped) + record.dropped for record in records)
     if total != plan.samples:
         raise CorruptError(
             f"the shards' records speak of {total} samples, the source has {plan.samples}", path=journal.url
         )
     found = journal.listing()
     for record in records:
+        if record.empty:
+            continue
         info = found.get(record.name)
         if info is None or not record.describes(journal.store, info):
             what = "is gone" if info is None else f"is not as it was sent ({info.size} bytes, were {record.size})"
@@ -179,7 +200,7 @@ def _verify(plan: Plan, journal: Journal, records: list[Record], options: PackOp
 
     def read(number: int) -> None:
         record = records[number]
-        if digest_of(fetcher, journal.store, found[record.name], crew.stop) != record.digest:
+        if not record.empty and digest_of(fetcher, journal.store, found[record.name], crew.stop) != record.digest:
             raise CorruptError(
                 "reads otherwise than it was written",
                 path=f"{journal.url}/{record.name}",

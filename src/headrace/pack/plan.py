@@ -18,9 +18,9 @@ from headrace.base.progress import Progress
 from headrace.dataset import Dataset
 from headrace.dataset.order import Ints, Stream
 from headrace.dataset.source import Rows, SampleIndex, SampleSpec
-from headrace.pack.members import weigh
+from headrace.pack.layouts import Layout, layout_named
 from headrace.pack.options import PackOptions
-from headrace.pack.tar import END
+from headrace.pack.where import Where
 
 FORMAT = 1
 _AT_ONCE = 1 << 12
@@ -43,6 +43,30 @@ class Span:
 
     def describe(self, *, named: bool = True) -> str:
         return f"span({self.start}, {self.size}, {self.child.describe(named=named)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """Some positions of another stream, in its order: those that an expression keeps. Memory: 8 bytes for each."""
+
+    child: Stream
+    kept: Ints
+    """int64 [n], rising."""
+    text: str
+
+    @property
+    def size(self) -> int:
+        return len(self.kept)
+
+    @property
+    def grain(self) -> int:
+        return self.child.grain
+
+    def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
+        return self.child.locate(epoch, self.kept[positions])
+
+    def describe(self, *, named: bool = True) -> str:
+        return f"where({self.text!r}, {self.size}, {self.child.describe(named=named)})"
 
 
 class Pinned:
@@ -107,7 +131,11 @@ def make_plan(dataset: Dataset, options: PackOptions, progress: Progress) -> Pla
     Raises:
         InputError: (BadSampleError) samples that cannot be packed. What the index raises.
     """
-    if getattr(dataset.leaves[0].index, "decode", None) is not None:
+    where = Where.parse(options.where) if options.where else None
+    records = getattr(dataset.leaves[0].index, "decode", None) is not None
+    if where is not None:
+        dataset = _chosen(dataset, where, progress, records=records)
+    if records:
         dataset = dataset.map(name_by_shard, threads=1)
     leaves = tuple(dataclasses.replace(leaf, index=Pinned(leaf.index)) for leaf in dataset.leaves)
     dataset = dataclasses.replace(dataset, leaves=leaves)
@@ -115,13 +143,15 @@ def make_plan(dataset: Dataset, options: PackOptions, progress: Progress) -> Pla
     starts = np.asarray(_cut(ordered, options, progress), dtype=np.int64)
     terms = {
         "format": FORMAT,
-        "layout": "webdataset",
+        "layout": options.layout,
         "fingerprint": ordered.fingerprint,
         "by": options.by,
         "shuffle": options.seed,
         "shard_size": options.shard_size,
         "map": options.function,
-        "name": options.name,
+        "name": options.names,
+        "where": options.where,
+        "columns": options.columns,
         "samples": len(ordered),
         "shards": len(starts) - 1,
         "cuts": hashlib.blake2b(starts.astype("<i8").tobytes(), digest_size=16).hexdigest(),
@@ -136,9 +166,45 @@ def name_by_shard(sample: Mapping[str, Any]) -> dict[str, Any]:
     return {**sample, "__key__": f"{shard}/{sample['__key__']}"}
 
 
+def _chosen(dataset: Dataset, where: Where, progress: Progress, *, records: bool) -> Dataset:
+    """Only the samples that `where` keeps, as far as names and sizes decide it."""
+    if not where.planned:
+        if records and "size" in where.names:
+            raise InputError(
+                "--where asks for the size and for fields of a record at once", hint="pack twice, or filter in --map"
+            )
+        return dataset
+    index, total = dataset.leaves[0].index, len(dataset)
+    kept: list[Ints] = []
+    progress.total(total)
+    for first in range(0, total, _AT_ONCE):
+        rows = np.arange(first, min(first + _AT_ONCE, total), dtype=np.int64)
+        specs, sizes = index.specs(rows), index.sizes(rows).tolist()
+        flags = [_keeps(where, spec, size, records=records) for spec, size in zip(specs, sizes, strict=True)]
+        kept.append(rows[np.array(flags, np.bool_)])
+        progress.advance(len(rows))
+    chosen = np.concatenate(kept)
+    if not len(chosen):
+        raise InputError(f"none of {total:,} samples is kept by --where", hint=where.text)
+    return dataclasses.replace(dataset, stream=Chosen(dataset.stream, chosen, where.text))
+
+
+def _keeps(where: Where, spec: SampleSpec, size: int, *, records: bool) -> bool:
+    key, parts, extra = spec
+    if records:
+        key = name_by_shard({"__key__": key, **extra})["__key__"]
+    names = (*(part.name for part in parts), *(name for name in extra if not name.startswith("__")))
+    scope = {"key": key, "size": size, "parts": names, "shard": extra.get("__shard__", "")}
+    try:
+        return where.keeps(scope)
+    except BadSampleError as error:
+        raise InputError(error.reason, path=key, hint=error.hint) from None
+
+
 def _cut(dataset: Dataset, options: PackOptions, progress: Progress) -> list[int]:
     index, total = dataset.leaves[0].index, len(dataset)
-    room, checked = options.shard_size - len(END), options.function is None
+    layout = layout_named(options.layout)
+    room, checked = options.shard_size - layout.end, options.function is None
     starts, filled = [0], 0
     progress.total(total)
     for first in range(0, total, _AT_ONCE):
@@ -146,7 +212,7 @@ def _cut(dataset: Dataset, options: PackOptions, progress: Progress) -> list[int
         _, rows = dataset.stream.locate(0, positions)
         specs, sizes = index.specs(rows), index.sizes(rows).tolist()
         for position, spec, size in zip(positions.tolist(), specs, sizes, strict=True):
-            weight = _weigh(spec, size, checked=checked)
+            weight = size + 1 if options.columns else _weigh(layout, spec, size, checked=checked)
             if filled and filled + weight > room:
                 starts.append(position)
                 filled = 0
@@ -155,9 +221,9 @@ def _cut(dataset: Dataset, options: PackOptions, progress: Progress) -> list[int
     return [*starts, total]
 
 
-def _weigh(spec: SampleSpec, size: int, *, checked: bool) -> int:
+def _weigh(layout: Layout, spec: SampleSpec, size: int, *, checked: bool) -> int:
     try:
-        return weigh(spec, size, checked=checked)
+        return layout.weigh(spec, size, checked=checked)
     except BadSampleError:
         if checked:
             raise

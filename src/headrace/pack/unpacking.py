@@ -1,4 +1,4 @@
-"""`unpack`: the members of tar shards as single objects, under their own names."""
+"""`unpack`: the members of shards as single objects, under their own names."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.base.errors import AlreadyExistsError, InputError, NotFoundError, ReadOnlyError, UnsupportedError
 from headrace.base.progress import SILENT, Progress
 from headrace.namespace import Entry, Namespace
-from headrace.pack.archive import SUFFIXES, Unpackable, files_of
+from headrace.pack.archive import SUFFIXES as TARS
+from headrace.pack.archive import File, Unpackable, files_of
 from headrace.pack.crew import Crew
 from headrace.pack.journal import FOLDER, INDEX, PLAN
 from headrace.pack.options import cores
+from headrace.pack.records import SUFFIXES as RECORDS
+from headrace.pack.records import files_of_records
 from headrace.store.protocol import Store
 from headrace.upload import Uploader
 
+SUFFIXES = (*TARS, *RECORDS)
 _WRITERS = 32
 _LARGE = 16 << 20
 """Members above this size go through a temporary file, in parts."""
@@ -46,12 +51,14 @@ def unpack(
     namespace: Namespace | None = None,
     progress: Progress = SILENT,
 ) -> Unpacked:
-    """Write every file in a tar, or in all tars below a folder, as an object below `destination`.
+    """Write every file in a shard, or in all shards below a folder, as an object below `destination`.
+
+    Records of TFRecord (`tf.train.Example`) and Parquet give an object for each of their fields: ``<__key__>.<field>``.
 
     Call it from one thread. Memory: some 50 MB for each worker.
 
     Args:
-        source: a shard, or a folder of them (plain, gzip, bzip2 or xz); a path or a URL.
+        source: a shard, or a folder of them (tar, plain, gzip, bzip2 or xz; TFRecord; Parquet); a path or a URL.
         destination: a folder; a path or a URL.
         workers: shards read at once; 0: as many as there are cores.
         overwrite: write over what is there; else that is an error.
@@ -59,7 +66,7 @@ def unpack(
         progress: told files, and their bytes.
 
     Raises:
-        NotFoundError: no shards. InputError: a packing that is not finished. CorruptError: a shard that is no tar, is
+        NotFoundError: no shards. InputError: a packing that is not finished. CorruptError: a shard that is none, is
             cut short, or has names that lead elsewhere; names shard and place. AlreadyExistsError: what would be
             overwritten. DeniedError, TryAgainError, NoRoomError.
     """
@@ -84,6 +91,11 @@ def unpack(
     return Unpacked(destination, len(shards), target.objects, target.bytes, target.left_out)
 
 
+def members_of(file: Any, shard: str) -> Iterator[File | Unpackable]:
+    """What is in the shard, by its suffix; one of another suffix is taken for a tar. Raises CorruptError."""
+    return files_of_records(file, shard) if shard.lower().endswith(RECORDS) else files_of(file, shard)
+
+
 def _shards(namespace: Namespace, source: str) -> Iterator[Entry]:
     """Raises NotFoundError, InputError."""
     entry = namespace.stat(source)
@@ -100,7 +112,7 @@ def _shards(namespace: Namespace, source: str) -> Iterator[Entry]:
     )
     first = next(found, None)
     if first is None:
-        raise NotFoundError("holds no tar shards", path=source, hint=f"their names end in {', '.join(SUFFIXES)}")
+        raise NotFoundError("holds no shards", path=source, hint=f"their names end in {', '.join(SUFFIXES)}")
     yield from itertools.chain((first,), found)
 
 
@@ -127,7 +139,7 @@ class _Target:
         waiting: deque[tuple[Future[None], int]] = deque()
         flying = 0
         with namespace.open(shard) as file:
-            for member in files_of(file, shard):
+            for member in members_of(file, shard):
                 if self._stop.is_set():
                     return
                 if isinstance(member, Unpackable):

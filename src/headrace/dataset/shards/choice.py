@@ -4,7 +4,8 @@
 long as everything beside them is what people keep beside shards (`_BESIDE`: tables, indices, checksums, notes, names
 without a suffix or beginning with ``.`` or ``_``). Anything else beside them (images, say) makes it ambiguous, which
 is refused: then the caller has to say which is meant. Compressed tars cannot be read as shards: alone they are refused,
-among other objects they are objects.
+among other objects they are objects. Parquet files are tables where nothing else is there; beside anything else they
+are objects, or what people keep beside shards.
 """
 
 from __future__ import annotations
@@ -14,13 +15,19 @@ from typing import Any
 from headrace.base.errors import InputError, NotFoundError, UnsupportedError
 from headrace.dataset.arrow import Column, pc
 from headrace.dataset.objects import Objects
-from headrace.dataset.shards.format import Format
+from headrace.dataset.shards.format import Accompanied, Format
 from headrace.dataset.shards.formats import FORMATS, OBJECTS, PACKED, format_named
 from headrace.dataset.shards.index import Shard
 from headrace.dataset.shelf import Shelf
+from headrace.dataset.tables.kind import Kind
+from headrace.dataset.tables.kinds import PARQUET, kind_named
 
-_CENSUS = 1
+_CENSUS = 2
 _BESIDE = "json|jsonl|txt|md|rst|yaml|yml|toml|csv|tsv|parquet|idx|index|sha1|sha256|md5|crc|sig|log|html|pdf|tmp|bak"
+_BESIDE_TABLES = r"(?i)(^|/)[._][^/]*$|\.crc$"
+"""What Spark and Hadoop leave beside tables: ``_SUCCESS``, ``_metadata``, ``.part-0.parquet.crc``."""
+_HIDDEN = r"(^|/)[._][^/=]*(/|$)"
+"""Files and folders that Spark itself does not look at."""
 _BESIDE_NAMES = rf"(?i)(^|/)[._][^/]*$|(^|/)[^/.]*$|\.({_BESIDE})$"
 _CHOOSE = 'format="tar" reads the shards and nothing else, format="objects" takes every object as it is'
 _UNPACK = 'they cannot be read at random: unpack them to .tar; format="objects" takes them as they are'
@@ -44,7 +51,7 @@ def choose(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: st
         return fmt
     if by != "stem":
         return None
-    _, seen = shelf.get(f"census{_CENSUS}-{_rules()}-{objects.digest[:40]}", lambda _: _census(objects))
+    seen = _seen(shelf, objects)
     counts, packed, others = seen["counts"], seen["packed"], seen["others"]
     found = [fmt for fmt in FORMATS if counts[fmt.name]]
     if not found and (others or not packed):
@@ -56,6 +63,43 @@ def choose(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: st
     if packed:
         raise UnsupportedError(f"holds {packed:,} compressed tar shards", path=path, hint=_UNPACK)
     return found[0]
+
+
+def choose_kind(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: str) -> Kind | None:
+    """The kind of tables that the objects are, None where they are none. Arguments as of `choose`, which comes after.
+
+    ``format=None``: Parquet, where nothing else is there but what Spark leaves beside.
+
+    Raises:
+        InputError: `by` and `wanted` do not go together.
+    """
+    if wanted is not None:
+        kind = kind_named(wanted)
+        if kind is not None and by != "stem":
+            raise InputError(f"by={by!r} is about objects, not about rows of tables", path=path, hint="leave out one")
+        return kind
+    if by != "stem":
+        return None
+    seen = _seen(shelf, objects)
+    return PARQUET if seen["tables"] and not seen["beside_tables"] else None
+
+
+def tables_of(kind: Kind, objects: Objects, prefix: str, path: str) -> list[Shard]:
+    """The objects named like tables of that kind, in key order; all objects but hidden ones if none is so named.
+
+    Raises:
+        NotFoundError: there are none.
+    """
+    named: list[Shard] = []
+    others: list[Shard] = []
+    for batch in objects.batches():
+        batch = batch.filter(pc.invert(pc.match_substring_regex(batch["key"], _HIDDEN)))
+        ends = _ends(batch["key"], kind.suffixes)
+        for kept, found in ((ends, named), (pc.invert(ends), others)):
+            found += [Shard(prefix + row["key"], row["size"], row["version"]) for row in batch.filter(kept).to_pylist()]
+    if not named and not others:
+        raise NotFoundError(f"holds no {' or '.join(kind.suffixes)} objects", path=path, hint=f'format="{OBJECTS}"?')
+    return named or others
 
 
 def shards_of(fmt: Format, objects: Objects, prefix: str, path: str) -> list[Shard]:
@@ -71,6 +115,23 @@ def shards_of(fmt: Format, objects: Objects, prefix: str, path: str) -> list[Sha
     if not found:
         raise NotFoundError(f"holds no {' or '.join(fmt.suffixes)} objects", path=path, hint=f'format="{OBJECTS}"?')
     return found
+
+
+def beside(fmt: Format, objects: Objects, prefix: str) -> dict[str, Shard] | None:
+    """For a format whose shards another object of their folder describes: those objects, by the folder's key."""
+    if not isinstance(fmt, Accompanied):
+        return None
+    found: dict[str, Shard] = {}
+    for batch in objects.batches():
+        for row in batch.filter(pc.ends_with(batch["key"], fmt.beside)).to_pylist():
+            folder = (prefix + row["key"]).removesuffix(fmt.beside)
+            if not folder or folder.endswith("/"):
+                found[folder] = Shard(prefix + row["key"], row["size"], row["version"])
+    return found
+
+
+def _seen(shelf: Shelf, objects: Objects) -> dict[str, Any]:
+    return shelf.get(f"census{_CENSUS}-{_rules()}-{objects.digest[:40]}", lambda _: _census(objects))[1]
 
 
 def _rules() -> str:
@@ -90,7 +151,15 @@ def _census(objects: Objects) -> dict[str, Any]:
         strange = key.filter(pc.invert(pc.or_(pc.match_substring_regex(key, _BESIDE_NAMES), _ends(key, every))))
         others += len(strange)
         example = example or (strange[0].as_py() if len(strange) else "")
-    return {"counts": counts, "packed": packed, "others": others, "example": example}
+    tables = beside_tables = 0
+    for batch in () if packed or any(counts.values()) else objects.batches(("key",)):
+        key = batch["key"].filter(pc.invert(pc.match_substring_regex(batch["key"], _BESIDE_TABLES)))
+        found = _count(_ends(key, PARQUET.suffixes))
+        tables, beside_tables = tables + found, beside_tables + len(key) - found
+        if beside_tables:
+            break
+    seen = {"counts": counts, "packed": packed, "others": others, "example": example}
+    return {**seen, "tables": tables, "beside_tables": beside_tables}
 
 
 def _count(flags: Column) -> int:

@@ -7,41 +7,49 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from headrace.base.errors import HeadraceError
+from headrace.dataset.shards.format import Decode
 
 _OURS = ("__key__", "__shard__")
 
 
 @dataclass(frozen=True)
 class Records:
-    """Decodes the only part of a sample, ``data``. Pickles; any thread.
+    """Decodes the only part of a sample, ``data``, or each of several parts. Pickles; any thread.
 
     `decoders`: one for each kind of shard; `kind_of`: which one by the shard's name, empty where there is only one.
     """
 
-    decoders: tuple[Callable[[memoryview], Any], ...]
+    decoders: tuple[Decode | Mapping[str, Decode], ...]
     kind_of: Mapping[str, int]
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
-        """The sample with the record's value as ``data``; where that is a dict (a line of JSON or CSV), with its items.
+        """The sample with values for bytes; where ``data`` is a dict (a line of JSON, a record of columns), with its
+        items.
 
         Of a window, lists: of an item that some records lack, with None in their places.
 
         Raises:
             CorruptError: a record is not what it should be; with its shard and key.
         """
-        data, shard, key = sample["data"], sample["__shard__"], sample["__key__"]
-        if not isinstance(data, list):
-            value = self._one(data, shard, key)
-            return {"__key__": key, **_items(value), "__shard__": shard}
-        records = zip(cast("list[Any]", data), shard, strict=True)
-        values = [_items(self._one(each, where, key)) for each, where in records]
+        shard, key = sample["__shard__"], sample["__key__"]
+        parts = {name: value for name, value in sample.items() if name not in _OURS}
+        if not isinstance(shard, list):
+            return {"__key__": key, **self._one(parts, shard, key), "__shard__": shard}
+        rows = zip(*parts.values(), strict=True)
+        values = [
+            self._one(dict(zip(parts, row, strict=True)), where, key)
+            for row, where in zip(rows, cast("list[str]", shard), strict=True)
+        ]
         names = dict.fromkeys(name for value in values for name in value)
         found = {name: [value.get(name) for value in values] for name in names}
         return {"__key__": key, **found, "__shard__": shard}
 
-    def _one(self, data: Any, shard: str, key: str) -> Any:
+    def _one(self, parts: Mapping[str, Any], shard: str, key: str) -> dict[str, Any]:
+        decode = self.decoders[self.kind_of.get(shard, 0)]
         try:
-            return self.decoders[self.kind_of.get(shard, 0)](data)
+            if isinstance(decode, Mapping):
+                return {name: decode[name](data) for name, data in parts.items()}
+            return _items(decode(parts["data"]))
         except HeadraceError as error:
             raise error.at(f"{shard}: record {key}") from None
 
@@ -52,10 +60,12 @@ def _items(value: Any) -> dict[str, Any]:
     return {"data": value}
 
 
-def records(decoder: Callable[[bytes], Callable[[memoryview], Any]], preambles: Sequence[tuple[str, bytes]]) -> Records:
+def records(
+    decoder: Callable[[bytes], Decode | Mapping[str, Decode]], preambles: Sequence[tuple[str, bytes]]
+) -> Records:
     """For shards given by name and preamble. Raises whatever `decoder` raises, with the shard's name."""
     kinds: dict[bytes, int] = {}
-    decoders: list[Callable[[memoryview], Any]] = []
+    decoders: list[Decode | Mapping[str, Decode]] = []
     for shard, preamble in preambles:
         if preamble not in kinds:
             kinds[preamble] = len(kinds)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+Decode = Callable[[memoryview], Any]
+"""Makes a value of a part's bytes; it pickles. Raises CorruptError: the bytes are none."""
 
 
 class Member(NamedTuple):
@@ -77,7 +80,8 @@ class Format(Protocol):
 class Typed(Format, Protocol):
     """A format whose records are more than bytes: numbers, rows, lines of JSON; or bytes with a checksum.
 
-    Its samples have one part, ``data``; see `headrace.dataset.shards.decoding`.
+    Its samples have one part, ``data``, or several that are decoded each by itself; see
+    `headrace.dataset.shards.decoding`.
     """
 
     def preamble(self, shard: ShardBytes, /) -> bytes:
@@ -87,10 +91,35 @@ class Typed(Format, Protocol):
         """
         ...
 
-    def decoder(self, preamble: bytes, /) -> Callable[[memoryview], Any]:
-        """What makes a record's value of its bytes; it pickles.
+    def decoder(self, preamble: bytes, /) -> Decode | Mapping[str, Decode]:
+        """What makes a record's value of its bytes; or, for samples of several parts, what makes each part's, by name.
 
         Raises:
-            CorruptError: the preamble is none. The function it returns: the bytes are no such record.
+            CorruptError: the preamble is none.
+        """
+        ...
+
+
+@runtime_checkable
+class Accompanied(Typed, Protocol):
+    """A format whose shards cannot be read without another object of their folder, which describes them all."""
+
+    @property
+    def beside(self) -> str:
+        """That object's name."""
+        ...
+
+    def about(self, beside: ShardBytes, shards: Sequence[str], /) -> Any:
+        """What it says, read once for its folder. `shards`: the names of the shards that lie there.
+
+        Raises:
+            CorruptError: it is damaged, or names shards that are not there. UnsupportedError.
+        """
+        ...
+
+    def preamble(self, shard: ShardBytes, about: Any = None, /) -> bytes:
+        """See `Typed.preamble`. `about`: what `about` gave; None where the object is missing.
+
+        Raises as `scan`; NotFoundError: the object is missing.
         """
         ...

@@ -5,15 +5,19 @@ from __future__ import annotations
 from headrace.base.errors import InputError
 from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.lines import CSV, JSONL
+from headrace.dataset.shards.litdata import LITDATA
+from headrace.dataset.shards.mds import MDS
 from headrace.dataset.shards.npy import NPY
+from headrace.dataset.shards.npz import NPZ
 from headrace.dataset.shards.tar import Tar
 from headrace.dataset.shards.tfrecord import TFRECORD
+from headrace.dataset.tables.kinds import KINDS
 
 OBJECTS = "objects"
 """``format="objects"``: every object is part of a sample, whatever its name."""
 FORMATS: tuple[Format, ...] = (Tar(), TFRECORD)
 """Those that a suffix announces."""
-ASKED: tuple[Format, ...] = (JSONL, CSV, NPY)
+ASKED: tuple[Format, ...] = (JSONL, CSV, NPY, NPZ, MDS, LITDATA)
 """Those that must be asked for: files of that suffix are as often labels, tables of paths, or samples themselves."""
 PACKED = (".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tar.xz", ".tar.lz4")
 """Shards that cannot be sought in, and so not be read at random."""
@@ -29,6 +33,6 @@ def format_named(name: str) -> Format | None:
         if one.name == name:
             return one
     if name != OBJECTS:
-        known = ", ".join(f'"{one}"' for one in (*(f.name for f in (*FORMATS, *ASKED)), OBJECTS))
+        known = ", ".join(f'"{one}"' for one in (*(f.name for f in (*FORMATS, *ASKED, *KINDS)), OBJECTS))
         raise InputError(f"format={name!r} is not known", hint=f"one of {known}")
     return None

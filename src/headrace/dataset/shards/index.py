@@ -8,11 +8,9 @@ kept. The set's own rows are these, one after the other, in key order.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +20,17 @@ from headrace.base.errors import CorruptError
 from headrace.base.metrics import Metrics
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
-from headrace.dataset.shards.format import Format, Typed
+from headrace.dataset.shards.adopt import Kept, adopt
+from headrace.dataset.shards.format import Accompanied, Format, ShardBytes, Typed
 from headrace.dataset.shards.reading import StoreBytes
 from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
+from headrace.dataset.shards.scanning import Told, scan_all
 from headrace.dataset.shelf import Shelf
 from headrace.fetch import Fetcher
 from headrace.store.protocol import Store
 
 FORMAT = 1
-_T = TypeVar("_T")
-_AT_ONCE = 16
-"""Shards scanned side by side: where only headers are read, each waits for one small answer after the other."""
 _HEAD = 4096
-_GRACE_S = 1.0
 
 
 class Shard(NamedTuple):
@@ -57,13 +53,20 @@ class ShardSet:
 
 
 class Job(NamedTuple):
-    """What indexing needs to know."""
+    """What indexing needs to know.
+
+    `beside`: for an `Accompanied` format, the object that describes the shards of a folder, by the folder's key.
+    `kept`: where an index made elsewhere may be kept, which knows shards by their names below `root`.
+    """
 
     store: Store
     format: Format
     shards: Sequence[Shard]
     settings: Settings
     progress: Progress
+    beside: Mapping[str, Shard] | None = None
+    root: str = ""
+    kept: Sequence[Kept] = ()
 
 
 def open_set(shelf: Shelf, job: Job) -> ShardSet:
@@ -75,19 +78,43 @@ def open_set(shelf: Shelf, job: Job) -> ShardSet:
         CorruptError: a shard that is none, or a damaged one: with its URL, the byte and the reason.
         ChangedError, NotFoundError: a shard is no longer the one that was listed. Any store error.
     """
-    return ShardSet(*shelf.get(_name("shards", job, job.shards), lambda folder: _build(shelf, job, folder)))
+    return ShardSet(*find_set(shelf, job))
+
+
+def find_set(shelf: Shelf, job: Job) -> tuple[Path, dict[str, Any]]:
+    """As `open_set`: the set's folder on the shelf and its meta data, for `headrace.dataset.shards.adopt.export`."""
+    return shelf.get(_name("shards", job, job.shards), lambda folder: _build(shelf, job, folder))
+
+
+def index_bytes(shelf: Shelf, job: Job, shard: Shard, data: ShardBytes) -> None:
+    """Put one shard's rows on the shelf from bytes at hand, so that `find_set` need not read it. Any thread.
+
+    Raises CorruptError.
+    """
+    with shelf.workspace() as work:
+        folder = work / "0"
+        folder.mkdir()
+        writer = RowsWriter(folder, data.path)
+        preamble = job.format.preamble(data) if isinstance(job.format, Typed) else b""
+        writer.add(job.format.scan(data))
+        shelf.publish(folder, _name("shard", job, [shard]), {**writer.meta(), "preamble": preamble.hex()})
 
 
 def _name(kind: str, job: Job, shards: Sequence[Shard]) -> str:
     digest = xxhash.xxh3_128(f"{job.store.identity}\n{job.format.name}{job.format.version}\n".encode())
     for shard in shards:
         digest.update(f"{len(shard.key)}\n{shard.key}\n{shard.size}\n{shard.version}\n".encode())
+        if job.beside and (near := job.beside.get(_folder(shard.key))) is not None:
+            digest.update(f"beside\n{near.size}\n{near.version}\n".encode())
     return f"{kind}{FORMAT}-{job.format.name}-{digest.hexdigest()}"
 
 
 def _build(shelf: Shelf, job: Job, folder: Path) -> dict[str, Any]:
+    if (adopted := adopt(job, folder)) is not None:
+        return adopted
     names = [_name("shard", job, [shard]) for shard in job.shards]
     job.progress.total(len(names), sum(shard.size for shard in job.shards))
+    about = _about(job)
     missing: list[tuple[str, Shard]] = []
     for name, shard in zip(names, job.shards, strict=True):
         if shelf.find(name) is None:
@@ -95,7 +122,11 @@ def _build(shelf: Shelf, job: Job, folder: Path) -> dict[str, Any]:
         else:
             job.progress.advance(1, shard.size)
     if missing:
-        _scan_all(shelf, job, missing)
+
+        def scan(one: tuple[str, Shard], fetcher: Fetcher, folder: Path, stopped: threading.Event) -> None:
+            _scan(shelf, job, Told(job.progress, stopped), fetcher, folder, *one, about)
+
+        scan_all(shelf, job.settings, missing, scan)
     found = [_found(shelf, name, shard) for name, shard in zip(names, job.shards, strict=True)]
     kinds: dict[str, int] = {}
     preamble_of = [kinds.setdefault(meta["preamble"], len(kinds)) for _, meta in found]
@@ -111,59 +142,45 @@ def _found(shelf: Shelf, name: str, shard: Shard) -> tuple[Path, dict[str, Any]]
     return found
 
 
-def _scan_all(shelf: Shelf, job: Job, missing: Sequence[tuple[str, Shard]]) -> None:
-    """Scan and publish, some at once. The first failure, or Ctrl-C, ends it within two seconds, come what may.
-
-    Daemon threads, not a pool: a pool's threads are waited for when the interpreter ends, and one of ours may be in a
-    read that a stalled store answers after its deadline.
+def _about(job: Job) -> Mapping[str, Any]:
+    """What lies beside the shards says of them, by folder. Read whenever a set is put together: it names the shards
+    that there should be.
     """
+    if not isinstance(job.format, Accompanied) or not job.beside:
+        return {}
+    names: dict[str, list[str]] = {}
+    for shard in job.shards:
+        folder = _folder(shard.key)
+        names.setdefault(folder, []).append(shard.key[len(folder) :])
     fetcher = Fetcher(job.settings, None, Metrics())
-    left = _Shared(enumerate(missing))
-    ends: SimpleQueue[BaseException | None] = SimpleQueue()
-    stopped = threading.Event()
-    with shelf.workspace() as work:
-
-        def scan_on() -> None:
-            try:
-                while not stopped.is_set() and (one := next(left, None)) is not None:
-                    number, (name, shard) = one
-                    _scan(shelf, job, _Told(job.progress, stopped), fetcher, work / str(number), name, shard)
-            except BaseException as error:
-                ends.put(error)
-            else:
-                ends.put(None)
-
-        threads = [
-            threading.Thread(target=scan_on, name=f"headrace-shards-{number}", daemon=True)
-            for number in range(min(_AT_ONCE, len(missing)))
-        ]
-        try:
-            for thread in threads:
-                thread.start()
-            for _ in threads:
-                if (error := ends.get()) is not None:
-                    raise error
-        finally:
-            stopped.set()
-            deadline = time.monotonic() + _GRACE_S
-            for thread in threads:
-                thread.join(max(0.0, deadline - time.monotonic()))
-            fetcher.close()
+    try:
+        return {
+            folder: job.format.about(StoreBytes(fetcher, job.store, *near, _nothing), names[folder])
+            for folder, near in job.beside.items()
+            if folder in names
+        }
+    finally:
+        fetcher.close()
 
 
-class _Shared(Iterator[_T]):
-    """An iterator that several threads share."""
-
-    def __init__(self, values: Iterable[_T]) -> None:
-        self._values = iter(values)
-        self._lock = threading.Lock()
-
-    def __next__(self) -> _T:
-        with self._lock:
-            return next(self._values)
+def _folder(key: str) -> str:
+    return key[: key.rfind("/") + 1]
 
 
-def _scan(shelf: Shelf, job: Job, told: _Told, fetcher: Fetcher, folder: Path, name: str, shard: Shard) -> None:
+def _nothing(_: int) -> None:
+    """Progress counts shards only."""
+
+
+def _scan(
+    shelf: Shelf,
+    job: Job,
+    told: Told,
+    fetcher: Fetcher,
+    folder: Path,
+    name: str,
+    shard: Shard,
+    about: Mapping[str, Any],
+) -> None:
     data = StoreBytes(fetcher, job.store, shard.key, shard.size, shard.version, told.advance)
     if not job.format.recognise(data.read(0, _HEAD)):
         raise CorruptError(
@@ -173,25 +190,10 @@ def _scan(shelf: Shelf, job: Job, told: _Told, fetcher: Fetcher, folder: Path, n
         )
     folder.mkdir()
     writer = RowsWriter(folder, data.path)
-    preamble = job.format.preamble(data) if isinstance(job.format, Typed) else b""
+    if isinstance(job.format, Accompanied):
+        preamble = job.format.preamble(data, about.get(_folder(shard.key)))
+    else:
+        preamble = job.format.preamble(data) if isinstance(job.format, Typed) else b""
     writer.add(job.format.scan(data))
     shelf.publish(folder, name, {**writer.meta(), "preamble": preamble.hex()})
     job.progress.advance(1, max(0, shard.size - told.bytes))
-
-
-class _StoppedError(Exception):
-    """Another shard failed, or the user wants it to end."""
-
-
-class _Told:
-    """Bytes of one shard that progress has heard of; the place where a scan learns that it is to end."""
-
-    def __init__(self, progress: Progress, stopped: threading.Event) -> None:
-        self.bytes = 0
-        self._progress, self._stopped = progress, stopped
-
-    def advance(self, size: int) -> None:
-        if self._stopped.is_set():
-            raise _StoppedError
-        self.bytes += size
-        self._progress.advance(0, size)

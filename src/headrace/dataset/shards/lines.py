@@ -105,7 +105,10 @@ class Csv:
             raise InputError(f"delimiter={self.delimiter!r} is not one ASCII character that can separate fields")
 
     def recognise(self, head: memoryview) -> bool:
-        """Whether the whole lines are text in two columns or more, as many in each. (Believe the suffix first.)"""
+        """Whether the whole lines are text in two columns or more, as many in most of them as in the first.
+
+        (Believe the suffix first. A bad row is the matter of who decodes it.)
+        """
         raw = bytes(head).removeprefix(_MARK)
         data = np.frombuffer(raw, np.uint8)
         ends, stray = self._layout.ends(data)
@@ -116,7 +119,8 @@ class Csv:
         except CorruptError:
             return False
         width = len(rows[0]) if rows else 0
-        return width > 1 and all(len(row) == width and "\0" not in "".join(row) for row in rows)
+        fit = sum(len(row) == width for row in rows)
+        return width > 1 and 2 * fit > len(rows) and not any("\0" in "".join(row) for row in rows)
 
     def scan(self, shard: ShardBytes) -> Iterator[Member]:
         """Every record after the header. Reads the whole shard.

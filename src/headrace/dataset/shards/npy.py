@@ -30,7 +30,9 @@ _LONGEST = 10_000  # bytes of a header: NumPy's own limit, for the sake of Pytho
 _AXES = 64  # as many as an array may have
 
 
-class _Header(NamedTuple):
+class Header(NamedTuple):
+    """What an array's header says."""
+
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     size: int
@@ -61,7 +63,7 @@ class Npy:
             CorruptError: the header is damaged, or the shard is shorter or longer than it says.
             UnsupportedError: Python objects, Fortran order, an array without rows or whose rows hold no bytes.
         """
-        header = _parse(self.preamble(shard), shard.path)
+        header = header_of(self.preamble(shard), shard.path)
         rows, row = header.shape[0], header.row
         if header.size + rows * row != shard.size:
             raise CorruptError(
@@ -101,12 +103,12 @@ class Npy:
         Raises:
             CorruptError, UnsupportedError: as `scan`. The function it returns: CorruptError for bytes that are no row.
         """
-        header = _parse(preamble, None)
-        return _Row(header.dtype, header.shape[1:])
+        header = header_of(preamble, None)
+        return RowDecoder(header.dtype, header.shape[1:])
 
 
 @dataclass(frozen=True)
-class _Row:
+class RowDecoder:
     """Decodes rows of one type and shape. A class, so that it can be pickled."""
 
     dtype: np.dtype[Any]
@@ -122,15 +124,19 @@ class _Row:
 NPY = Npy()
 
 
-def _parse(preamble: bytes, path: str | None) -> _Header:
-    """What the header says, and that it can be served by rows."""
+def header_of(preamble: bytes, path: str | None) -> Header:
+    """What the header says, and that it can be served by rows.
+
+    Raises:
+        CorruptError: it says nothing that makes sense. UnsupportedError: as `Npy.scan`.
+    """
     try:
         version = preamble[6], preamble[7]
         text = preamble[_START + _LENGTH[version].size :]
         dtype, fortran, shape = _fields(str(text, "utf-8" if version == (3, 0) else "latin-1"))
     except Exception as error:  # whatever the compiler and NumPy's dtype make of hostile text
         raise CorruptError(f"the .npy header cannot be read: {type(error).__name__}: {error}", path=path) from None
-    header = _Header(dtype, shape, len(preamble))
+    header = Header(dtype, shape, len(preamble))
     if dtype.hasobject:
         raise UnsupportedError(
             "the array holds pickled Python objects, which could run any code",

@@ -1,0 +1,284 @@
+"""litdata's chunks (``chunk-0-0.bin``), uncompressed: one item is one sample.
+
+A chunk is how many items there are (uint32 n), where each begins and the last ends (uint32 [n+1]), the items. An item
+is the length of each leaf (uint32), then all leaves. What the leaves are, and the tree they hang in, stands in
+``index.json`` beside the chunks, which also lists them. Read from ``litdata/streaming`` of litdata 0.2.76 (`writer.py`,
+`serializers.py`, `item_loader.py`), and from older ones where they wrote otherwise.
+
+Leaves that are files (``jpeg``, ``image``, ``audio`` …) stay bytes, for `headrace.decode.image`; tensors come as NumPy
+arrays. Nothing is ever unpickled. What else is not read is in `_config` and `_decode`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, UnsupportedError
+from headrace.dataset.shards import values
+from headrace.dataset.shards.format import Decode, Member, ShardBytes
+from headrace.dataset.shards.litdata_nested import nested
+from headrace.dataset.shards.litdata_tree import Tree, build, leaves_of, parse
+from headrace.dataset.shards.offsets import members, table_of
+from headrace.dataset.shards.values import Flat, Number, Several
+
+_INDEX = "index.json"
+_LONGEST = 16 << 20  # bytes of index.json: a hundred thousand chunks
+_LEAVES = 4096
+_ARROW = b"LDARW01\0"
+_PLAIN = ("PyTreeLoader", "TokensLoader", None)
+_HINT = "write it again with litdata.optimize, without compression= and encryption="
+_FRAMED = b"LDFZ01\0\0"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_NUMPY = ("i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16", "?")
+_TORCH = {
+    **dict.fromkeys((0, 1), "<f4"),
+    **dict.fromkeys((2, 3), "<f8"),
+    **dict.fromkeys((4, 5), "<c8"),
+    **dict.fromkeys((6, 7), "<c16"),
+    **dict.fromkeys((8, 9), "<f2"),
+    11: "u1",
+    12: "i1",
+    **dict.fromkeys((13, 14), "<i2"),
+    **dict.fromkeys((15, 16), "<i4"),
+    **dict.fromkeys((17, 18), "<i8"),
+    19: "?",
+    20: "<u2",
+}
+_FILES = ("bytes", "file", "image", "jpeg", "audio", "video", "nifti", "mesh", "pdf", "tiff", "tifffile")
+
+
+class _Config(NamedTuple):
+    """What ``index.json`` says: what `preamble` keeps of it, and the bytes of each chunk."""
+
+    path: str
+    kept: bytes
+    chunks: dict[str, int]
+
+
+@dataclass(frozen=True)
+class LitData:
+    """Items of leaves in a tree. A sample's parts are the items of the tree where it is a dict; else it is ``data``.
+
+    A sample's key is the item's number in the chunk.
+    """
+
+    name: str = "litdata"
+    version: int = 1
+    suffixes: tuple[str, ...] = (".bin",)
+    beside: str = _INDEX
+
+    def recognise(self, head: memoryview) -> bool:
+        """Whether there are bytes enough. The format has no magic: `preamble` looks closer."""
+        return len(head) >= 8
+
+    def scan(self, shard: ShardBytes) -> Iterator[Member]:
+        """Every item. Reads the table of offsets only, in pieces of 1 MiB at most.
+
+        Raises:
+            CorruptError: the offsets do not rise, or the chunk does not end where the last item does.
+        """
+        return members(shard, table_of(shard, "litdata chunk"), shard.size)
+
+    def decode(self, data: memoryview) -> memoryview:
+        """The item's bytes; `decoder` makes leaves of them."""
+        return data
+
+    def about(self, beside: ShardBytes, shards: Sequence[str]) -> _Config:
+        """What the index says. See `Accompanied.about`.
+
+        Raises:
+            CorruptError: it cannot be read, or lists chunks that are not there.
+            UnsupportedError: compressed or encrypted chunks, another layout, leaves of a kind not read here.
+        """
+        try:
+            config = _config(beside)
+        except HeadraceError as error:
+            raise error.at(beside.path) from None
+        missing = config.chunks.keys() - set(shards)
+        if missing:
+            raise CorruptError(
+                f"lists {len(missing):,} chunks that are not there, such as {min(missing)[:200]!r}", path=beside.path
+            )
+        return config
+
+    def preamble(self, shard: ShardBytes, about: _Config | None = None, /) -> bytes:
+        """Leaves and tree, as JSON: the same for all chunks of a folder.
+
+        Raises:
+            NotFoundError: there is no index. CorruptError: the chunk is none, or not the one that the index lists.
+            UnsupportedError: its items are compressed, or rows of an Arrow table.
+        """
+        if about is None:
+            raise NotFoundError(
+                f"no {_INDEX} lies beside it, which says what its items are",
+                path=shard.path,
+                hint="open the folder that litdata wrote, with its index",
+            )
+        head = bytes(shard.read(0, len(_FRAMED)))
+        if head == _FRAMED or head.startswith(_ZSTD):
+            raise UnsupportedError("at byte 0: the chunk is compressed", path=shard.path, hint=_HINT)
+        size = about.chunks.get(shard.path.rpartition("/")[2])
+        if size != shard.size:
+            what = "does not list it" if size is None else f"says it has {size} bytes, not {shard.size}"
+            raise CorruptError(f"the {_INDEX} beside it {what}", path=shard.path, hint="is it left from another run?")
+        if bytes(shard.read(max(0, shard.size - len(_ARROW)), shard.size)) == _ARROW:
+            raise UnsupportedError(
+                f"at byte {shard.size - len(_ARROW)}: its items are rows of an Arrow table, which is how litdata keeps "
+                "dicts of nothing but numbers, text, bytes and lists",
+                path=shard.path,
+                hint="write an array, a tensor or an image in each, or Parquet instead",
+            )
+        return about.kept
+
+    def decoder(self, preamble: bytes) -> Callable[[memoryview], Any]:
+        """What turns an item's bytes into its tree.
+
+        Raises:
+            CorruptError, UnsupportedError: as `about`. The function it returns: CorruptError for bytes that are no such
+                item, with the leaf's number.
+        """
+        found = cast("dict[str, Any]", values.json_value(memoryview(preamble)))
+        decoders = tuple(_decode(one) for one in found["leaves"])
+        return _Tokens(decoders[0]) if found["bare"] else _Item(decoders, parse(found["tree"]))
+
+
+LITDATA = LitData()
+
+
+@dataclass(frozen=True)
+class _Item:
+    """Decodes items. A class, so that it can be pickled."""
+
+    leaves: tuple[Decode, ...]
+    tree: Tree
+
+    def __call__(self, data: memoryview) -> Any:
+        count = len(self.leaves)
+        at = 4 * count
+        if len(data) < at:
+            raise CorruptError(f"the item has {len(data)} bytes, too few for the lengths of {count} leaves")
+        found: list[Any] = []
+        for decode, length in zip(self.leaves, struct.unpack_from(f"<{count}I", data), strict=True):
+            try:
+                if at + length > len(data):
+                    raise CorruptError(f"ends at byte {at + length} of the item, which has {len(data)}")
+                found.append(decode(data[at : at + length]))
+            except HeadraceError as error:
+                error.reason = f"leaf {len(found)}: {error.reason}"
+                raise
+            at += length
+        if at != len(data):
+            raise CorruptError(f"the leaves end at byte {at} of the item, which has {len(data)}")
+        return build(self.tree, iter(found))
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """Decodes items that were written for litdata's TokensLoader: one array, without its length."""
+
+    leaf: Decode
+
+    def __call__(self, data: memoryview) -> Any:
+        return self.leaf(data)
+
+
+def _config(beside: ShardBytes) -> _Config:
+    if beside.size > _LONGEST:
+        raise CorruptError(f"{beside.size} bytes, {_LONGEST} are the most")
+    found = values.json_value(beside.read(0, beside.size))
+    try:
+        config = cast("dict[str, Any]", found["config"])
+        chunks = {str(one["filename"]): int(one["chunk_bytes"]) for one in found["chunks"]}
+        leaves, tree, loader = config["data_format"], config["data_spec"], config.get("item_loader")
+        packed, secret = config.get("compression"), config.get("encryption")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise CorruptError(f"is no index of litdata: {type(error).__name__}: {error}") from None
+    if packed is not None or secret is not None:
+        raise UnsupportedError(f"its chunks are {'compressed' if packed is not None else 'encrypted'}", hint=_HINT)
+    if loader not in _PLAIN:
+        raise UnsupportedError(f"its chunks are written for {str(loader)[:80]}, not for PyTreeLoader")
+    if not isinstance(leaves, list) or not 0 < len(cast("list[Any]", leaves)) <= _LEAVES:
+        raise CorruptError(f"its items have no leaves, or more than {_LEAVES}")
+    kinds = [str(one) for one in cast("list[Any]", leaves)]
+    for number, kind in enumerate(kinds):
+        try:
+            _decode(kind)
+        except HeadraceError as error:
+            error.reason = f"leaf {number} of its items: {error.reason}"
+            raise
+    count = leaves_of(parse(tree))
+    bare = loader == "TokensLoader"
+    if count != len(kinds) or (bare and count > 1):
+        raise CorruptError(f"its items have {len(kinds)} leaves, their tree {count}")
+    kept = json.dumps({"leaves": kinds, "tree": tree, "bare": bare}).encode()
+    return _Config(beside.path, kept, chunks)
+
+
+def _decode(kind: str) -> Decode:
+    """What decodes a leaf of that kind."""
+    name, _, rest = kind.partition(":")
+    if name in _FILES:
+        return values.raw
+    if name in _OTHERS:
+        return _OTHERS[name]
+    if name in ("no_header_tensor", "no_header_numpy"):
+        number = int(rest) if rest.isdecimal() and len(rest) < 4 else -1
+        return Flat(_numpy(number) if name == "no_header_numpy" else _torch(number))
+    if name in ("pickle", "graph"):
+        raise UnsupportedError("pickled, which could run any code", hint="write arrays, tensors, text or bytes")
+    raise UnsupportedError(f"of kind {kind[:80]!r}, which is not known")
+
+
+def _numpy(number: int) -> str:
+    if not 0 <= number < len(_NUMPY):
+        raise UnsupportedError(f"an array of NumPy type {number}, which has no numbers")
+    return _NUMPY[number]
+
+
+def _torch(number: int) -> str:
+    if number == 10:
+        raise UnsupportedError("a tensor of bfloat16, which NumPy has not", hint="write it as float32 or float16")
+    if number not in _TORCH:
+        raise CorruptError(f"a tensor of type {number}, which is none")
+    return _TORCH[number]
+
+
+def _array(data: memoryview) -> npt.NDArray[Any]:
+    """Type, axes and shape (uint32 each), then the numbers."""
+    return _headed(data, "<u4", _numpy)
+
+
+def _tensor(data: memoryview) -> npt.NDArray[Any]:
+    """The same, in big endian; older litdata wrote little endian. The type is never 0, so the first byte tells."""
+    return _headed(data, "<u4" if bytes(data[:1]) != b"\0" else ">u4", _torch)
+
+
+def _headed(data: memoryview, order: str, dtype: Callable[[int], str]) -> npt.NDArray[Any]:
+    if len(data) < 8:
+        raise CorruptError(f"{len(data)} bytes are no array")
+    number, axes = map(int, np.frombuffer(data[:8], order))
+    stop = 8 + 4 * axes
+    if stop > len(data):
+        raise CorruptError(f"{len(data)} bytes are no array of {axes} axes")
+    return values.shaped(data[stop:], dtype(number), tuple(map(int, np.frombuffer(data[8:stop], order))))
+
+
+_OTHERS: dict[str, Decode] = {
+    "str": values.text,
+    "text": values.text,
+    "bool": values.boolean,
+    "int": Number("<i8", plain=True),
+    "float": Number("<f8", plain=True),
+    "pil": values.pixels,
+    "jpeg_array": Several(values.raw),
+    "json": nested,
+    "numpy": _array,
+    "tensor": _tensor,
+}

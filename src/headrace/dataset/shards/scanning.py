@@ -1,0 +1,98 @@
+"""Many shards, or footers of files, read side by side by threads that end with the first failure, or with Ctrl-C."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeVar
+
+from headrace.base.metrics import Metrics
+from headrace.base.progress import Progress
+from headrace.base.settings import Settings
+from headrace.dataset.shelf import Shelf
+from headrace.fetch import Fetcher
+
+_T = TypeVar("_T")
+_AT_ONCE = 16
+"""Shards scanned side by side: where only headers are read, each waits for one small answer after the other."""
+_GRACE_S = 1.0
+
+
+def scan_all(
+    shelf: Shelf,
+    settings: Settings,
+    missing: Sequence[_T],
+    scan: Callable[[_T, Fetcher, Path, threading.Event], None],
+) -> None:
+    """Scan and publish, some at once. The first failure, or Ctrl-C, ends it within two seconds, come what may.
+
+    `scan`: called with one of `missing`, a fetcher, a folder that it may make, and what is set when it is to end.
+
+    Daemon threads, not a pool: a pool's threads are waited for when the interpreter ends, and one of ours may be in a
+    read that a stalled store answers after its deadline.
+    """
+    fetcher = Fetcher(settings, None, Metrics())
+    left = _Shared(enumerate(missing))
+    ends: SimpleQueue[BaseException | None] = SimpleQueue()
+    stopped = threading.Event()
+    with shelf.workspace() as work:
+
+        def scan_on() -> None:
+            try:
+                while not stopped.is_set() and (one := next(left, None)) is not None:
+                    number, wanted = one
+                    scan(wanted, fetcher, work / str(number), stopped)
+            except BaseException as error:
+                ends.put(error)
+            else:
+                ends.put(None)
+
+        threads = [
+            threading.Thread(target=scan_on, name=f"headrace-shards-{number}", daemon=True)
+            for number in range(min(_AT_ONCE, len(missing)))
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            for _ in threads:
+                if (error := ends.get()) is not None:
+                    raise error
+        finally:
+            stopped.set()
+            deadline = time.monotonic() + _GRACE_S
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+            fetcher.close()
+
+
+class _Shared(Iterator[_T]):
+    """An iterator that several threads share."""
+
+    def __init__(self, values: Iterable[_T]) -> None:
+        self._values = iter(values)
+        self._lock = threading.Lock()
+
+    def __next__(self) -> _T:
+        with self._lock:
+            return next(self._values)
+
+
+class _StoppedError(Exception):
+    """Another shard failed, or the user wants it to end."""
+
+
+class Told:
+    """Bytes of one shard that progress has heard of; the place where a scan learns that it is to end."""
+
+    def __init__(self, progress: Progress, stopped: threading.Event) -> None:
+        self.bytes = 0
+        self._progress, self._stopped = progress, stopped
+
+    def advance(self, size: int) -> None:
+        if self._stopped.is_set():
+            raise _StoppedError
+        self.bytes += size
+        self._progress.advance(0, size)

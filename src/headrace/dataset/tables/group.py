@@ -1,0 +1,108 @@
+"""One row group: where its bytes lie, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headrace.base.errors import CorruptError, HeadraceError
+from headrace.dataset.arrow import Expression, Schema, Table, first_line, pa
+from headrace.dataset.shards.index import Shard
+from headrace.dataset.source import Part, Rows
+from headrace.dataset.tables.kind import Kind
+from headrace.dataset.tables.partitions import Partitions
+from headrace.dataset.tables.where import matching
+from headrace.store.protocol import Buffer
+
+_DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError)
+"""What pyarrow raises over bytes that are no Parquet or Arrow, beside running out of memory."""
+
+
+class Decoded(NamedTuple):
+    """The rows of a group. `table`: a sample's columns; `kept`: the rows that match ``where``, rising, None: all."""
+
+    table: Table
+    kept: Rows | None
+
+
+@dataclass(frozen=True, eq=False)
+class Scheme:
+    """What the row groups of a set have in common. `schema`: of all columns read, and of those in folders."""
+
+    kind: Kind
+    schema: Schema
+    columns: tuple[str, ...]
+    read: tuple[str, ...]
+    partitions: Partitions
+    where: Expression | None
+
+    @property
+    def schema_out(self) -> Schema:
+        """Of a sample's columns."""
+        return pa.schema([self.schema.field(name) for name in self.columns])
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Row group `number` of a file. `first`: rows of the file before it. Any thread."""
+
+    scheme: Scheme
+    file: Shard
+    place: int
+    """The file's place in the set."""
+    name: str
+    """The file's, below the root."""
+    url: str
+    number: int
+    rows: int
+    first: int
+    parts: tuple[Part, ...]
+    footer: Buffer = field(repr=False)
+
+    @property
+    def key(self) -> tuple[str, str | None, int]:
+        """Equal exactly for the same rows of the same set."""
+        return self.file.key, self.file.version, self.number
+
+    @property
+    def size(self) -> int:
+        """Bytes read for it."""
+        return sum((part.stop or 0) - part.start for part in self.parts)
+
+    def decode(self, pieces: Sequence[Buffer]) -> Decoded:
+        """The rows, given the bytes of `parts`.
+
+        Raises:
+            CorruptError: with the file, the row group and the reason.
+        """
+        try:
+            return self._decoded(pieces)
+        except HeadraceError as error:
+            raise CorruptError(f"row group {self.number}: {error.reason}", path=self.url, hint=error.hint) from error
+        except _DAMAGE as error:
+            raise CorruptError(
+                f"row group {self.number} cannot be read: {first_line(error)}",
+                path=self.url,
+                hint="is the file damaged? Write it again",
+            ) from error
+
+    def _decoded(self, pieces: Sequence[Buffer]) -> Decoded:
+        scheme = self.scheme
+        read: Any = None
+        if scheme.read:
+            footer = scheme.kind.parse(self.footer, self.file.size)
+            placed = [(part.start, piece) for part, piece in zip(self.parts, pieces, strict=True)]
+            read = footer.read(self.number, scheme.read, placed)
+            if read.num_rows != self.rows:
+                raise CorruptError(f"{read.num_rows:,} rows came, where the footer says {self.rows:,}")
+        columns = [self._column(read, name) for name in scheme.schema.names]
+        table = pa.Table.from_arrays(columns, schema=scheme.schema)
+        kept = None if scheme.where is None else matching(table, scheme.where)
+        return Decoded(table.select(list(scheme.columns)), kept)
+
+    def _column(self, read: Table, name: str) -> Any:
+        partitions = self.scheme.partitions
+        if name in partitions.names:
+            return partitions.constant(self.place, name, self.rows)
+        return read[name]
