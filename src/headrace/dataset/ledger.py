@@ -79,7 +79,7 @@ class Changes:
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._found: dict[str, Changed] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def note(self, changed: Iterable[Changed]) -> None:
         """Enter what is new among them."""
@@ -89,8 +89,8 @@ class Changes:
                     continue
                 self._found[one.url] = one
                 count = len(self._found)
-            if not self._quiet and count <= _MOST_WARNINGS:
-                _warn(one, last=count == _MOST_WARNINGS)
+                if not self._quiet and count <= _MOST_WARNINGS:  # with the lock held: the last warning says it is
+                    _warn(one, last=count == _MOST_WARNINGS)
 
     def since(self, count: int) -> list[Changed]:
         """All but the first `count`, in the order they were found."""
