@@ -47,9 +47,12 @@ bench-process: ## when the loader's child process is worth it (ARGS=... goes to 
 	@scripts/debian-packages
 	@$(RUN)/python benchmarks/process.py $(ARGS)
 
-bench-shards: ## shards against webdataset (ARGS=... goes to benchmarks/shards.py)
+bench-shards: ## shards against webdataset, TensorFlow, pyarrow, Mosaic and litdata (ARGS=... goes to benchmarks/shards.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@scripts/debian-packages
+	@scripts/framework-tools
+	@scripts/framework-tools peers
+	@dpkg -s wesnoth-1.16-data > /dev/null 2>&1 || scripts/apt-install wesnoth-1.16-data
 	@$(RUN)/python benchmarks/shards.py $(ARGS)
 
 docs: ## check the documentation: its links, and that its examples and claims run

@@ -48,7 +48,7 @@ def prepare(root: Path, *, large: int = LARGE_SAMPLES, small: int = SMALL_SAMPLE
     shutil.rmtree(root, ignore_errors=True)
     for name, samples in (("large", _large(large)), ("small", _small(small))):
         _write(bucket, name, samples)
-    _index(bucket)
+    index(bucket)
     stamp.write_text(shape)
     return bucket
 
@@ -64,7 +64,7 @@ def prepare_shards(root: Path, *, large: int = 100, small: int = 33_000) -> Path
     shutil.rmtree(root, ignore_errors=True)
     for name, samples in (("large", _large(large)), ("tenk", _tenk(small))):
         _write(bucket, name, samples)
-    _index(bucket, ("large", "tenk", "large-shards", "tenk-shards"))
+    index(bucket, ("large", "tenk", "large-shards", "tenk-shards"))
     stamp.write_text(shape)
     return bucket
 
@@ -117,7 +117,8 @@ def _write(bucket: Path, name: str, samples: Iterator[dict[str, bytes]]) -> None
         shard.close()
 
 
-def _index(bucket: Path, folders: tuple[str, ...] = ("large", "small")) -> None:
+def index(bucket: Path, folders: tuple[str, ...] = ("large", "small")) -> None:
+    """Write ``index.tsv``: every file directly in these folders."""
     rows: list[str] = []
     for folder in folders:
         for path in (bucket / folder).iterdir():

@@ -33,6 +33,8 @@ class Job:
     seed: int = 7
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    python: str = ""
+    """The interpreter; empty: this one."""
 
     @property
     def url(self) -> str:

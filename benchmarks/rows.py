@@ -20,7 +20,8 @@ class Contender:
 
     Each run's cache begins empty. `prime`: one unmeasured run comes first (a whole epoch, every object kept).
     `kept`: its cache folder, which also holds indices of snapshots, outlives the run.
-    `patience`: longer warm-up and window, for one that delivers in bursts.
+    `patience`: longer warm-up and window, for one that delivers in bursts. `tools`: the folder of ``.tools`` whose
+    interpreter runs it; empty: this one.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Contender:
     prime: bool = False
     kept: bool = False
     patience: float = 1.0
+    tools: str = ""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def run(job: Job, *, timeout_s: float = 180.0) -> Result:
     try:
         with open(errors, "wb") as stderr:
             process = subprocess.Popen(
-                [sys.executable, str(HERE / "child.py")],
+                [job.python or sys.executable, str(HERE / "child.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

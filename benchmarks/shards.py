@@ -16,20 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import data
+import packed
 import report
 from job import Job
 from loader import CACHE, DATA, RESULTS, Bench, how_long, repeat
+from rows import CACHE as CACHE_ENV
 from rows import Contender, Requirement, Row, ours
 from servers import StaticServer
 
 _BATCH = {"large": 4, "tenk": 64}
+_TOOLS = Path(__file__).resolve().parent.parent / ".tools"
 
 
 class ShardBench(Bench):
     """Batches as large as the samples suggest."""
 
     def job(self, contender: Contender, row: Row, cache: Path) -> Job:
-        return dataclasses.replace(super().job(contender, row, cache), batch=_BATCH[row.dataset])
+        python = str(_TOOLS / contender.tools / "bin" / "python") if contender.tools else ""
+        return dataclasses.replace(super().job(contender, row, cache), batch=_BATCH.get(row.dataset, 64), python=python)
 
 
 def _row(number: int, title: str, dataset: str) -> Row:
@@ -52,32 +56,150 @@ def _row(number: int, title: str, dataset: str) -> Row:
     return Row(number, title, dataset, tuple(contenders), tuple(requirements))
 
 
-ROWS = (
-    _row(1, "Tar shards, samples of 4.2 MB", "large"),
-    _row(2, "Tar shards, samples of 10 kB", "tenk"),
-    Row(3, "Index of tar shards, samples of 4.2 MB", "large", (ours("headrace, index", "shards_index"),), ()),
-    Row(4, "Index of tar shards, samples of 10 kB", "tenk", (ours("headrace, index", "shards_index"),), ()),
-)
+def _tfrecords() -> tuple[Row, Row]:
+    raw = {"folder": "tenk-tfrecord"}
+    parsed = {"folder": "tenk-examples"}
+    arrays = {**parsed, "example": True, "parts": ["data"]}
+    disk, store, theirs = "headrace, local disk", "headrace, store", "tf.data.TFRecordDataset, local disk"
+    python = ("tfrecord, in process", "tfrecord, DataLoader, 2 workers")
+    first = Row(
+        5, "TFRecord, raw records of 10 kB", "tenk",
+        (
+            ours(disk, "headrace_packed", options={**raw, "local": True}, kept=True),
+            ours(f"{disk}, blocked", "headrace_packed", options={**raw, "local": True, "order": "blocked"}, kept=True),
+            ours(store, "headrace_packed", options=raw, kept=True),
+            ours(f"{store}, global", "headrace_packed", options={**raw, "order": "global"}, kept=True),
+            Contender(theirs, "tfrecord_tf", options=raw, tools="frameworks"),
+        ),
+        (
+            Requirement("≥ 2x tf.data.TFRecordDataset on local disk", "ratio", 2.0, disk, (theirs,)),
+            Requirement("the same from the store", "ratio", 2.0, store, (theirs,), reported=True),
+        ),
+    )  # fmt: skip
+    second = Row(
+        6, "TFRecord, parsed Examples of 10 kB", "tenk",
+        (
+            ours(disk, "headrace_packed", options={**arrays, "local": True}, kept=True),
+            ours(store, "headrace_packed", options=arrays, kept=True),
+            Contender(python[0], "tfrecord_python", options=parsed, tools="peers"),
+            Contender(python[1], "tfrecord_python", options={**parsed, "workers": 2}, patience=2, tools="peers"),
+        ),
+        (Requirement("≥ 3x Python's tfrecord", "ratio", 3.0, disk, python),),
+    )  # fmt: skip
+    return first, second
+
+
+def _parquet() -> Row:
+    deep = {"depth": {"batch_readahead": 64, "fragment_readahead": 8}}
+    tables, disk = "headrace, Arrow tables, store", "headrace, Arrow tables, local disk"
+    stored = ("pyarrow, store", "pyarrow, store, deeper read-ahead")
+    local = ("pyarrow, local disk", "pyarrow, local disk, deeper read-ahead")
+    return Row(
+        7, "Parquet, 3 of 40 columns", "columns",
+        (
+            ours(tables, "headrace_parquet", options={"as": "tables"}, kept=True),
+            ours("headrace, arrays, store", "headrace_parquet", options={"as": "arrays"}, kept=True),
+            ours(disk, "headrace_parquet", options={"as": "tables", "local": True}, kept=True),
+            Contender(stored[0], "parquet_scan"),
+            Contender(stored[1], "parquet_scan", options=deep),
+            Contender(local[0], "parquet_scan", options={"local": True}),
+            Contender(local[1], "parquet_scan", options={**deep, "local": True}),
+        ),
+        (
+            Requirement("≥ 90 % of pyarrow's dataset scan, from the store", "ratio", 0.9, tables, stored),
+            Requirement("≥ 90 % of pyarrow's dataset scan, from the disk", "ratio", 0.9, disk, local),
+        ),
+        unit="rows",
+    )  # fmt: skip
+
+
+def _packed(number: int, dataset: str, size: str, *, second: bool) -> Row:
+    which = "second" if second else "first"
+    names = {kind: f"headrace over {kind}" for kind in ("MDS", "litdata", "tar")}
+    folders = {"MDS": "mds", "litdata": "litdata", "tar": "shards"}
+
+    def theirs(name: str, peer: str) -> tuple[Contender, ...]:
+        return tuple(
+            Contender(f"{name}, {how}", peer, options={"workers": workers}, mode="epoch", prime=second, tools="peers")
+            for how, workers in (("in process", 0), ("DataLoader, 2 workers", 2))
+        )
+
+    mosaic, litdata = theirs("Mosaic StreamingDataset", "mosaic_packed"), theirs("litdata", "litdata_packed")
+    others = tuple(one.name for one in mosaic), tuple(one.name for one in litdata)
+    mine = [
+        ours(
+            name,
+            "headrace_packed",
+            env=CACHE_ENV,
+            options={"folder": f"{dataset}-{folders[kind]}"},
+            mode="epoch",
+            prime=second,
+        )
+        for kind, name in names.items()
+    ]
+    return Row(
+        number, f"Mosaic's and litdata's own formats, {size}, {which} epoch", dataset, (*mine, *mosaic, *litdata),
+        (
+            Requirement("≥ 1.5x Mosaic, its format", "ratio", 1.5, names["MDS"], others[0]),
+            Requirement("≥ 1.5x litdata, its format", "ratio", 1.5, names["litdata"], others[1]),
+        ),
+    )  # fmt: skip
+
+
+def _pack() -> Row:
+    found = packed.pictures()
+    told = {"expect": len(found), "bytes": sum(path.stat().st_size for path in found)}
+    theirs = "webdataset's writer, s5cmd around it"
+    title = f"Packing {len(found):,} PNGs ({told['bytes'] / 1e6:,.0f} MB) to tars of 100 MB, SeaweedFS to SeaweedFS"
+    return Row(
+        12, title, "pictures",
+        (
+            ours("headrace pack", "headrace_pack", server="real", options=told),
+            Contender(theirs, "webdataset_pack", "real", options=told),
+        ),
+        (Requirement("≥ 2x webdataset's writer with s5cmd", "ratio", 2.0, "headrace pack", (theirs,)),),
+        unit="pictures",
+    )  # fmt: skip
+
+
+def _rows() -> tuple[Row, ...]:
+    return (
+        _row(1, "Tar shards, samples of 4.2 MB", "large"),
+        _row(2, "Tar shards, samples of 10 kB", "tenk"),
+        Row(3, "Index of tar shards, samples of 4.2 MB", "large", (ours("headrace, index", "shards_index"),), ()),
+        Row(4, "Index of tar shards, samples of 10 kB", "tenk", (ours("headrace, index", "shards_index"),), ()),
+        *_tfrecords(),
+        _parquet(),
+        _packed(8, "tenk", "10 kB", second=False),
+        _packed(9, "tenk", "10 kB", second=True),
+        _packed(10, "large", "4.2 MB", second=False),
+        _packed(11, "large", "4.2 MB", second=True),
+        _pack(),
+    )
 
 
 def main(given: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--rows", default="1,2,3,4", help="which rows, comma-separated (default: all)")
+    parser.add_argument("--rows", default="", help="which rows, comma-separated (default: all)")
     parser.add_argument("--repeat", type=int, default=3, help="repetitions, interleaved (default: 3)")
     parser.add_argument("--window", type=float, default=4.0, help="seconds measured each time (default: 4)")
     options = parser.parse_args(given)
-    wanted = {int(number) for number in options.rows.split(",")}
+    table = _rows()
+    wanted = {int(number) for number in options.rows.split(",") if number} or {row.number for row in table}
     DATA.mkdir(exist_ok=True)
     root = DATA / "shards"
-    data.warm(data.prepare_shards(root))
+    data.prepare_shards(root)
+    packed.prepare(root)
+    data.warm(root / "bench")
     scratch = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     done: list[report.RowResult] = []
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         stack.callback(shutil.rmtree, CACHE, ignore_errors=True)
         static = stack.enter_context(StaticServer(root, scratch / "nginx"))
-        bench: Any = ShardBench(root, static, None, 1.0, options.window, 120.0)
-        for row in (one for one in ROWS if one.number in wanted):
+        real = stack.enter_context(packed.store(DATA / "seaweedfs-shards")) if 12 in wanted else None
+        bench: Any = ShardBench(root, static, real, 1.0, options.window, 120.0)
+        for row in (one for one in table if one.number in wanted):
             results = repeat(bench, row, row.contenders, options.repeat)
             done.append(report.RowResult.of(row, results, how_long(row.contenders, options.repeat, options.window)))
     print(report.write(RESULTS / "shards", done))

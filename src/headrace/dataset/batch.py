@@ -72,6 +72,15 @@ def _ragged(samples: Sequence[Sample]) -> Any:
 
 def size_of(value: Any) -> int:
     """Bytes held by the arrays and buffers of a sample; everything else counts as nothing."""
+    kind = cast("type[object]", type(value))
+    if kind is dict:
+        total = 0
+        for one in cast("dict[Any, Any]", value).values():
+            if type(one) is memoryview:
+                total += one.nbytes
+            elif type(one) is not str:
+                total += size_of(one)
+        return total
     if isinstance(value, (memoryview, np.ndarray)):
         return value.nbytes
     if isinstance(value, (bytes, bytearray)):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from headrace.dataset.batch import collate
+from headrace.dataset.batch import collate, collate_field
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.state import Progress
+
+_Piece: TypeAlias = "list[Any] | dict[str, list[Any]]"
+"""Samples, or columns of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +64,8 @@ class Builder:
     def __init__(self, size: int | None, start: Progress, *, drop_last: bool) -> None:
         self._size, self._drop_last = size, drop_last
         self._track = Track(start)
-        self._samples: list[Any] = []
+        self._pieces: list[_Piece] = []
+        self._count = 0
         self._locals: list[int] = []
         self._left_out: set[int] = set()
         self._raw = self._held = 0
@@ -70,7 +74,7 @@ class Builder:
     @property
     def waiting(self) -> int:
         """Samples that wait for their batch to be full."""
-        return len(self._samples)
+        return self._count
 
     def add(self, group: Group, leave_out: Callable[[Slot, int], None]) -> Iterator[Delivery]:
         """Take a finished group; the batches it completes. Slots that are bad or were filtered out, and their places in
@@ -80,7 +84,11 @@ class Builder:
         self._held += group.size
         self._fetched_at = max(self._fetched_at, group.fetched_at)
         self._done_at = max(self._done_at, group.done_at)
+        if group.columns is not None:
+            yield from self._add_columns(group, group.columns)
+            return
         slots = group.slots
+        samples = self._open_piece()
         for place, slot in enumerate(slots):
             self._locals.append(slot.local)
             if slot.error is not None or not slot.kept:
@@ -88,33 +96,54 @@ class Builder:
                 self._track.even = False
                 self._left_out.add(slot.local)
                 continue
-            self._samples.append(slot.sample)
+            samples.append(slot.sample)
+            self._count += 1
             slot.sample = None  # slots and groups refer to each other: their bytes must not wait for the collector
-            if len(self._samples) == self._size:
+            if self._count == self._size:
                 yield self._deliver(rest=(len(slots) - place - 1) / len(slots), group=group)
-        if self._size is None and self._samples:
+                samples = self._open_piece()
+        if self._size is None and self._count:
             yield self._deliver_singly()
 
     def finish(self) -> list[Delivery]:
         """The last, short batch."""
-        if self._samples and not self._drop_last:
+        if self._count and not self._drop_last:
             return [self._deliver(0.0, None)]
         return []
+
+    def _open_piece(self) -> list[Any]:
+        last = self._pieces[-1] if self._pieces else None
+        if not isinstance(last, list):
+            last = list[Any]()
+            self._pieces.append(last)
+        return last
+
+    def _add_columns(self, group: Group, columns: dict[str, list[Any]]) -> Iterator[Delivery]:
+        at, count, local, size = 0, group.count, group.locals, self._size or group.count
+        group.columns = None
+        while at < count:
+            stop = min(count, at + size - self._count)
+            whole = stop - at == count
+            self._pieces.append(columns if whole else {name: one[at:stop] for name, one in columns.items()})
+            self._locals += local[at:stop]
+            self._count += stop - at
+            at = stop
+            if self._count == size:
+                yield self._deliver(rest=(count - at) / count, group=group)
 
     def _deliver(self, rest: float, group: Group | None) -> Delivery:
         """A batch of all samples waiting; `rest`: the share of the last group that stays for the next one."""
         held_back = int(group.size * rest) if group is not None else 0
         raw_back = int(group.raw * rest) if group is not None else 0
-        samples, self._samples = self._samples, []
+        pieces, count = self._take_pieces()
         for local in self._locals:
             self._track.mark(local)
         self._locals.clear()
         self._left_out.clear()
-        data = collate(samples)
-        return self._packed(data, (), len(samples), raw_back, held_back)
+        return self._packed(_joined(pieces), (), count, raw_back, held_back)
 
     def _deliver_singly(self) -> Delivery:
-        samples, self._samples = self._samples, []
+        pieces, count = self._take_pieces()
         steps: list[Progress] = []
         for local in self._locals:
             self._track.mark(local)
@@ -122,7 +151,12 @@ class Builder:
                 steps.append(self._track.now())
         self._locals.clear()
         self._left_out.clear()
-        return self._packed(samples, tuple(steps), len(samples), 0, 0)
+        return self._packed(_samples(pieces), tuple(steps), count, 0, 0)
+
+    def _take_pieces(self) -> tuple[list[_Piece], int]:
+        pieces, count = self._pieces, self._count
+        self._pieces, self._count = [], 0
+        return pieces, count
 
     def _packed(self, data: Any, steps: tuple[Progress, ...], count: int, raw_back: int, held_back: int) -> Delivery:
         delivery = Delivery(
@@ -137,3 +171,29 @@ class Builder:
         )
         self._raw, self._held = raw_back, held_back
         return delivery
+
+
+def _joined(pieces: list[_Piece]) -> Any:
+    """One batch: as `collate` makes it of the samples."""
+    pieces = [piece for piece in pieces if piece]
+    first = pieces[0]
+    if isinstance(first, list) or not all(isinstance(one, dict) and one.keys() == first.keys() for one in pieces):
+        return collate(_samples(pieces))
+    if len(pieces) == 1:
+        return {name: collate_field(values) for name, values in first.items()}
+    return {name: collate_field([value for one in pieces for value in _column(one, name)]) for name in first}
+
+
+def _column(piece: _Piece, name: str) -> list[Any]:
+    assert isinstance(piece, dict)
+    return piece[name]
+
+
+def _samples(pieces: list[_Piece]) -> list[Any]:
+    samples: list[Any] = []
+    for piece in pieces:
+        if isinstance(piece, list):
+            samples += piece
+        else:
+            samples += [dict(zip(piece, row, strict=True)) for row in zip(*piece.values(), strict=True)]
+    return samples

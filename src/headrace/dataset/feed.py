@@ -13,6 +13,7 @@ from headrace.base.errors import ChangedError, HeadraceError
 from headrace.dataset.joining import Cuts, arrived, count_down, join_reads, settle_cuts
 from headrace.dataset.ledger import Changed, Changes
 from headrace.dataset.order import Ints, Stream
+from headrace.dataset.ranged import Grouping, Lot, is_ranged, lots
 from headrace.dataset.slots import Frame, Group, Slot
 from headrace.dataset.source import SampleIndex, SampleSpec
 from headrace.dataset.stages import Stage
@@ -105,6 +106,18 @@ class Maker:
             tied[one] = made.tied
             yield made._replace(tied=any(tied.values()))
 
+    def lots(self, local: Ints, leaf: Ints, row: Ints, first: int, limit: int) -> Iterator[Lot] | None:
+        """The samples at these places, in groups of `limit`, the first numbered `first`; None where they have to be
+        made one by one: windows, samples of several leaves, single objects.
+        """
+        if not len(local) or not (leaf == leaf[0]).all():
+            return None
+        number = int(leaf[0])
+        chosen = self._leaves[number]
+        if chosen.window is not None or not is_ranged(chosen.index):
+            return None
+        return lots(chosen.index, number, local.tolist(), row, Grouping(first, limit, self._room))
+
     def _of_leaf(self, number: int, local: list[int], row: Ints) -> Iterator[Made]:
         leaf = self._leaves[number]
         if leaf.window is not None:
@@ -129,9 +142,7 @@ class Maker:
         if together:
             yield from _joined(leaf, together)
 
-    def _windows(
-        self, number: int, leaf: Leaf, window: Windows, local: list[int], row: Ints
-    ) -> Iterator[Made]:
+    def _windows(self, number: int, leaf: Leaf, window: Windows, local: list[int], row: Ints) -> Iterator[Made]:
         firsts = window.first_rows(row).tolist()
         wanted = sorted(
             {at for first in firsts for at in range(first, first + window.length)} - set(self._frames[number])

@@ -91,7 +91,8 @@ def settle_cuts(read: Read, result: Blob | HeadraceError) -> list[Slot]:
         for target, name, start, stop in found.cuts:
             target.sample[name] = data[start:stop]
     else:  # cut to pieces, nothing would tell that some are too short
-        error = _short(read, len(result.data)) if isinstance(result, Blob) else _range_error(read, result).at(read.path)
+        error = short_answer(read, len(result.data)) if isinstance(result, Blob) else range_error(read, result)
+        error = error.at(read.path)
         for target in found.targets:
             target.error = ("fetch", error)
     ready: list[Slot] = []
@@ -117,14 +118,16 @@ def count_down(slot: Slot) -> bool:
     return True
 
 
-def _range_error(read: Read, error: HeadraceError) -> HeadraceError:
-    """A range that begins behind the object's end was asked of another object than the one that was indexed."""
+def range_error(read: Read, error: HeadraceError) -> HeadraceError:
+    """What a range's error means: one that begins behind the object's end was asked of another object than the one that
+    was indexed.
+    """
     if type(error) is not InputError:
         return error
     return ChangedError(f"has changed: {error.reason}", path=read.path, hint="open the dataset again")
 
 
-def _short(read: Read, size: int) -> TryAgainError:
+def short_answer(read: Read, size: int) -> TryAgainError:
     """What is wrong with an answer of `size` bytes to that read of a range."""
     reason = f"bytes {read.start:,} to {read.stop:,} were asked for, {size:,} bytes came"
     return TryAgainError(reason, path=read.path, hint="the store, or a proxy before it, cuts answers short")

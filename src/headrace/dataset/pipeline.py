@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -27,6 +28,8 @@ from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
 from headrace.dataset.feed import Course, Leaf, Maker, mean_size, register, settle
 from headrace.dataset.ledger import Judge, Skip, Skipped
+from headrace.dataset.ranged import Answer, RangedGroup
+from headrace.dataset.shards.decoding import Records
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.stages import Stage, StageError, run_stages, threads_of
 from headrace.dataset.stats import Meter, Stats, summarise
@@ -87,6 +90,8 @@ class Pipeline:
         self._before = fetcher.stats().counters
         self._stages = plan.stages_by_leaf
         self._threads_wanted = threads_of(self._stages)
+        self._columns = plan.batch is not None and len(plan.leaves) == 1 and _only_decodes(self._stages[0])
+        """Whether groups may be handed on as columns: nobody asks for single samples."""
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
         self._collector: Collector = (
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
@@ -192,6 +197,15 @@ class Pipeline:
         limit, bundle = self._group_limit()
         number = 0
         for chunk in self._course.chunks():
+            planned = maker.lots(*chunk, number, limit)
+            if planned is not None:
+                for lot in planned:
+                    number += len(lot.groups)
+                    for group in lot.groups:
+                        group.size += _OVERHEAD * group.count
+                    if not self._send(lot.groups, lot.reads):
+                        return
+                continue
             groups: list[Group] = []
             slots: list[Slot] = []
             reads: list[Read] = []
@@ -233,7 +247,7 @@ class Pipeline:
         soon = max(1, _GROUP_BYTES_RAW // mean, min(self._plan.batch or 1, _GROUP))
         return min(_GROUP, room, soon), 1
 
-    def _send(self, groups: list[Group], reads: list[Read]) -> bool:
+    def _send(self, groups: Sequence[Group], reads: list[Read]) -> bool:
         """Submit groups once there is room for them. False: closed."""
         size = sum(group.size for group in groups)
         if not self._space.wait(lambda: self._fits(size)):
@@ -241,7 +255,7 @@ class Pipeline:
         self._hold(size)
         self.meter.reads += len(reads)
         for group in groups:
-            self._fed += len(group.slots)
+            self._fed += group.count
             self._collector.add(group)
         # Before anything can arrive: what is complete already (windows of known frames) carries on at once.
         for group in groups:
@@ -277,6 +291,10 @@ class Pipeline:
     # -- fetch threads -------------------------------------------------------------------------------------------
 
     def _arrived(self, read: Read, result: Blob | HeadraceError) -> None:
+        if isinstance(read.tag, Answer):
+            for group in read.tag.settle(read, result):
+                self._here(group)
+            return
         settled = settle(read, result)
         if isinstance(settled, Read):
             self._fetcher.submit([settled], self._arrived)
@@ -285,12 +303,14 @@ class Pipeline:
             self._complete(slot)
 
     def _complete(self, slot: Slot) -> None:
-        group = slot.group
-        if group.arrived():
-            if self._threads_wanted:
-                self._raw.put(group)
-            else:
-                self._finish(group)
+        if slot.group.arrived():
+            self._here(slot.group)
+
+    def _here(self, group: Group) -> None:
+        if self._threads_wanted:
+            self._raw.put(group)
+        else:
+            self._finish(group)
 
     def _finish(self, group: Group) -> None:
         group.done_at = time.perf_counter()
@@ -302,15 +322,25 @@ class Pipeline:
     def _decode(self, number: int) -> None:
         while (group := self._raw.get()) is not None and not self._closed:
             began = time.perf_counter()
-            grown = _OVERHEAD * len(group.slots) - group.size
-            for slot in group.slots:
-                self._run(slot)
-                grown += size_of(slot.sample)
+            grown = _OVERHEAD * group.count - group.size
+            if self._open_columns(group):
+                grown += group.column_bytes()
+            else:
+                group.open()
+                for slot in group.slots:
+                    self._run(slot)
+                    grown += size_of(slot.sample)
             group.size += grown
             self._hold(grown)
             self._decode_busy[number] += time.perf_counter() - began
             self._finish(group)
             del group
+
+    def _open_columns(self, group: Group) -> bool:
+        if not (self._columns and isinstance(group, RangedGroup)):
+            return False
+        decode = self._stages[0][0].function if self._stages[0] else None
+        return group.open_columns(decode if isinstance(decode, Records) else None)
 
     def _run(self, slot: Slot) -> None:
         if slot.error is not None:
@@ -329,8 +359,10 @@ class Pipeline:
         collector, seen = self._collector, 0
         while self._groups.wait(self._something) and collector.ready():
             group = collector.take()
+            if not self._threads_wanted and not self._open_columns(group):
+                group.open()
             self._build(builder, group, seen)
-            seen += len(group.slots)
+            seen += group.count
             self._settled = seen - builder.waiting
             self._space.knock()
             del group
@@ -363,6 +395,11 @@ class Pipeline:
             self.meter.skipped += 1
         else:
             self.meter.filtered += 1
+
+
+def _only_decodes(stages: Sequence[Stage]) -> bool:
+    """Whether nothing is done with a sample but what its format does."""
+    return not stages or (len(stages) == 1 and isinstance(stages[0].function, Records))
 
 
 def _group(number: int, slots: list[Slot], size: int) -> Group:

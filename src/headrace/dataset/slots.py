@@ -10,6 +10,7 @@ import threading
 import time
 from typing import Any
 
+from headrace.dataset.batch import size_of
 from headrace.fetch import Ticket
 
 
@@ -30,13 +31,19 @@ class Slot:
 
 
 class Group:
-    """Slots that travel together. `raw`: bytes fetched for them; `size`: what they hold of the byte window."""
+    """Slots that travel together: `count` of them. `raw`: bytes fetched for them; `size`: what they hold of the byte
+    window. `columns`: instead of slots, a list of values for each name, where nobody looks at single samples.
+    """
 
-    __slots__ = ("done", "done_at", "fetched_at", "number", "raw", "size", "slots", "ticket", "tokens")
+    __slots__ = (
+        "columns", "count", "done", "done_at", "fetched_at", "number", "raw", "size", "slots", "ticket", "tokens",
+    )  # fmt: skip
 
     def __init__(self, number: int, slots: list[Slot], size: int) -> None:
         self.number = number
         self.slots = slots
+        self.count = len(slots)
+        self.columns: dict[str, list[Any]] | None = None
         self.size = self.raw = size
         self.tokens = list(range(len(slots)))
         self.done = False
@@ -45,8 +52,21 @@ class Group:
         for slot in slots:
             slot.group = self
 
+    def open(self) -> None:
+        """Make the slots, where that waits until all is here; see `headrace.dataset.ranged`."""
+
+    def column_bytes(self) -> int:
+        """Bytes held by `columns`, keys and names of shards apart."""
+        columns = self.columns or {}
+        return sum(size_of(values) for name, values in columns.items() if name not in ("__key__", "__shard__"))
+
+    @property
+    def locals(self) -> list[int]:
+        """Every sample's index in this stripe."""
+        return [slot.local for slot in self.slots]
+
     def arrived(self) -> bool:
-        """One slot has all its bytes; True for the last one."""
+        """One slot, or one read, is here; True for the last one."""
         if self.tokens.pop():
             return False
         self.fetched_at = time.perf_counter()

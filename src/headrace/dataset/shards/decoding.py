@@ -32,9 +32,12 @@ class Records:
             CorruptError: a record is not what it should be; with its shard and key.
         """
         shard, key = sample["__shard__"], sample["__key__"]
-        parts = {name: value for name, value in sample.items() if name not in _OURS}
         if not isinstance(shard, list):
-            return {"__key__": key, **self._one(parts, shard, key), "__shard__": shard}
+            found = {"__key__": key}
+            found.update(self._one(sample, shard, key))
+            found["__shard__"] = shard
+            return found
+        parts = {name: value for name, value in sample.items() if name not in _OURS}
         rows = zip(*parts.values(), strict=True)
         values = [
             self._one(dict(zip(parts, row, strict=True)), where, key)
@@ -44,20 +47,34 @@ class Records:
         found = {name: [value.get(name) for value in values] for name in names}
         return {"__key__": key, **found, "__shard__": shard}
 
-    def _one(self, parts: Mapping[str, Any], shard: str, key: str) -> dict[str, Any]:
-        decode = self.decoders[self.kind_of.get(shard, 0)]
+    def columns(self, parts: Mapping[str, list[Any]]) -> dict[str, list[Any]] | None:
+        """The same for several samples with the same parts: a list of values for each name. None where that cannot be:
+        records of several names, more kinds of shards than one, or an error, which belongs to one of them.
+        """
+        decode = self.decoders[0]
+        if len(self.decoders) > 1:
+            return None
         try:
             if isinstance(decode, Mapping):
-                return {name: decode[name](data) for name, data in parts.items()}
-            return _items(decode(parts["data"]))
+                return {name: [decode[name](one) for one in values] for name, values in parts.items()}
+            values = [decode(one) for one in parts["data"]]
+        except HeadraceError:
+            return None
+        return None if any(isinstance(one, dict) for one in values) else {"data": values}
+
+    def _one(self, parts: Mapping[str, Any], shard: str, key: str) -> dict[str, Any]:
+        decode = self.decoders[self.kind_of[shard] if self.kind_of else 0]
+        try:
+            if isinstance(decode, Mapping):
+                return {name: decode[name](data) for name, data in parts.items() if name not in _OURS}
+            value = decode(parts["data"])
+            return _items(value) if isinstance(value, dict) else {"data": value}
         except HeadraceError as error:
             raise error.at(f"{shard}: record {key}") from None
 
 
-def _items(value: Any) -> dict[str, Any]:
-    if isinstance(value, dict):
-        return {name: item for name, item in cast("dict[str, Any]", value).items() if name not in _OURS}
-    return {"data": value}
+def _items(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in value.items() if name not in _OURS}
 
 
 def records(

@@ -188,6 +188,44 @@ class Rows:
         self._release(len(rows))
         return found
 
+    def bounds(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(int64 [n], parts of each row; int64 [m, 2], start and stop of every part, row after row). Well below a
+        microsecond each.
+        """
+        data = np.frombuffer(self._rows, np.uint8)
+        at = self._at[rows]
+        counts = np.array([len(layout) for layout in self._layouts], np.int64)
+        parts = counts[data[at[:, None] + np.arange(4)].view("<u4")[:, 0]]
+        first = np.cumsum(parts) - parts
+        place = np.arange(int(parts.sum())) - np.repeat(first, parts)
+        where = np.repeat(at + 4, parts) + 16 * place
+        found = data[where[:, None] + np.arange(16)].view("<i8")
+        self._release(len(rows))
+        return parts, found
+
+    def names(self, rows: npt.NDArray[np.int64]) -> list[tuple[str, Layout]]:
+        """Key and names of the parts of each row; a microsecond each."""
+        data, layouts = self._rows, self._layouts
+        found: list[tuple[str, Layout]] = []
+        for start, stop in zip(self._at[rows].tolist(), self._at[rows + 1].tolist(), strict=True):
+            layout = layouts[_layout_of(data, start)[0]]
+            found.append((data[start + 4 + 16 * len(layout) : stop].decode(), layout))
+        return found
+
+    def keys_at(self, rows: npt.NDArray[np.int64]) -> tuple[list[str], Layout | None]:
+        """The keys of rows, and the layout they share, if they do; half a microsecond each."""
+        data = self._rows
+        starts = self._at[rows].tolist()
+        number = _layout_of(data, starts[0])[0]
+        same = b"".join([data[start : start + 4] for start in starts]) == data[starts[0] : starts[0] + 4] * len(starts)
+        if not same:
+            return [], None
+        head = 4 + 16 * len(self._layouts[number])
+        stops = self._at[rows + 1].tolist()
+        return [data[start + head : stop].decode() for start, stop in zip(starts, stops, strict=True)], self._layouts[
+            number
+        ]
+
     def keys(self, first: int, stop: int) -> Column:
         """The keys of rows [first, stop), as one column; well below a microsecond each."""
         at = self._at[first : stop + 1]

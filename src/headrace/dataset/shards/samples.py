@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from headrace.dataset.arrow import pc, to_flags
 from headrace.dataset.home import url_of
+from headrace.dataset.ranged import Ranges
 from headrace.dataset.shards.decoding import Records, records
 from headrace.dataset.shards.format import Format, Typed
 from headrace.dataset.shards.index import Shard, ShardSet
@@ -43,7 +46,9 @@ class ShardSamples:
         if isinstance(fmt, Typed):
             names = [shard.key[len(prefix) :] for shard in shards]
             self.decode = records(fmt.decoder, list(zip(names, index.preambles, strict=True)))
-        self._shards = [(*shard, {"__shard__": shard.key[len(prefix) :]}) for shard in shards]
+        self._shards = [
+            (shard.key, shard.size, shard.version, {"__shard__": shard.key[len(prefix) :]}) for shard in shards
+        ]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -55,7 +60,7 @@ class ShardSamples:
     def specs(self, rows: Rows) -> list[SampleSpec]:
         """See `SampleIndex.specs`."""
         rows = self._checked(rows)
-        shard = (np.searchsorted(self._first, rows, side="right") - 1).tolist()
+        shard = self._shard_of(rows).tolist()
         shards = self._shards
         specs: list[SampleSpec] = []
         for number, (sample, names, bounds) in zip(shard, self._rows.read(rows), strict=True):
@@ -68,10 +73,38 @@ class ShardSamples:
             specs.append((sample, tuple(parts), extra))
         return specs
 
+    def ranges(self, rows: Rows) -> Ranges:
+        """See `headrace.dataset.ranged.Ranged.ranges`."""
+        rows = self._checked(rows)
+        parts, bounds = self._rows.bounds(rows)
+        return Ranges(parts, np.repeat(self._shard_of(rows), parts), bounds[:, 0], bounds[:, 1])
+
+    def object_at(self, number: int) -> tuple[str, int, str | None]:
+        """See `headrace.dataset.ranged.Ranged.object_at`."""
+        key, size, version, _ = self._shards[number]
+        return key, size, version
+
+    def blanks(
+        self, rows: Rows, objects: Sequence[int]
+    ) -> list[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
+        """See `headrace.dataset.ranged.Ranged.blanks`."""
+        shards = self._shards
+        return [
+            (key, layout, shards[shard][3])
+            for shard, (key, layout) in zip(objects, self._rows.names(rows), strict=True)
+        ]
+
+    def columns(self, rows: Rows, objects: Sequence[int]) -> tuple[dict[str, list[Any]], tuple[str, ...] | None]:
+        """See `headrace.dataset.ranged.Ranged.columns`."""
+        keys, layout = self._rows.keys_at(rows)
+        shards = self._shards
+        return {"__key__": keys, "__shard__": [shards[one][3]["__shard__"] for one in objects]}, layout
+
     def sizes(self, rows: Rows) -> Rows:
         """See `SampleIndex.sizes`."""
-        found = self._rows.read(self._checked(rows))
-        return np.array([sum(bounds[1::2]) - sum(bounds[::2]) for _, _, bounds in found], np.int64)
+        parts, bounds = self._rows.bounds(self._checked(rows))
+        sizes = bounds[:, 1] - bounds[:, 0]
+        return np.add.reduceat(sizes, np.cumsum(parts) - parts) if len(sizes) else sizes
 
     def blocks(self, size: int) -> Rows:
         """The samples at which blocks of about `size` bytes begin, the first being 0. A block keeps to one shard, and
@@ -100,6 +133,9 @@ class ShardSamples:
             found.append(np.arange(start, stop, dtype=np.int64)[new])
             last = folder[-1].as_py()
         return np.unique(np.concatenate(found))
+
+    def _shard_of(self, rows: Rows) -> Rows:
+        return np.searchsorted(self._first, rows, side="right") - 1
 
     def _checked(self, rows: Rows) -> Rows:
         rows = np.asarray(rows, np.int64)

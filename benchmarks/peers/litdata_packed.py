@@ -1,0 +1,42 @@
+"""litdata's `StreamingDataset` over its own format, in its `StreamingDataLoader`, as its README advises.
+
+Not shuffled; ``workers`` 0: in this process. Its chunks come through its own S3 client (boto3) from the same server to
+this run's cache folder: empty in the first epoch, full in the second, which a primed run reads.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from litdata import StreamingDataLoader, StreamingDataset
+
+from job import BUCKET, REGION, Job
+from meter import Batch
+from peers.torch_loader import PREFETCH, tensors
+
+
+def batches(job: Job) -> Iterator[Batch]:
+    warnings.simplefilter("ignore")
+    workers = int(job.options.get("workers", 0))
+    dataset = StreamingDataset(
+        input_dir=f"s3://{BUCKET}/{job.dataset}-litdata", shuffle=False, drop_last=False,
+        cache_dir=os.path.join(os.environ["HEADRACE_CACHE_DIR"], "litdata"), max_cache_size="10GB",
+        storage_options={"endpoint_url": job.endpoint, "region_name": REGION},
+    )  # fmt: skip
+
+    def collate(samples: list[dict[str, bytes]]) -> list[list[Any]]:
+        parts = [list(sample.values()) for sample in samples]
+        return tensors(parts) if workers else parts
+
+    loader: Any = StreamingDataLoader(
+        dataset, batch_size=job.batch, num_workers=workers, collate_fn=collate,
+        prefetch_factor=PREFETCH if workers else None, persistent_workers=workers > 0,
+    )  # fmt: skip
+    while True:
+        for batch in loader:
+            yield len(batch), [part for parts in batch for part in parts]
+        if job.mode == "epoch":
+            return

@@ -1,0 +1,295 @@
+"""Samples of shards on their way, planned by arrays: nothing is made for a single one until its whole group is here.
+
+What `joining` does sample by sample for windows and mixtures, this does for the samples of one index some thousands at
+a time: their ranges are put in the order in which they lie, runs without large gaps become reads, and consecutive
+samples become groups that wait for the reads they touch. A group makes its samples when it is opened, on whatever
+thread wants them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeGuard
+
+import numpy as np
+
+from headrace.base.errors import HeadraceError
+from headrace.dataset.joining import GAP, MOST, range_error, short_answer
+from headrace.dataset.order import Ints
+from headrace.dataset.slots import Group, Slot
+from headrace.dataset.source import Rows, SampleIndex
+from headrace.fetch import Read
+from headrace.store.protocol import Blob, Store
+
+_SHIFT = np.int64(48)
+"""Offsets lie below 2**48, so that an object's number and an offset in it are one number."""
+
+
+class Ranges(NamedTuple):
+    """Where samples lie. `parts`: int64 [n], of each sample, one or more; of all parts, sample after sample, int64 [m]:
+    the number of the object, and start and stop within it.
+    """
+
+    parts: Ints
+    object: Ints
+    start: Ints
+    stop: Ints
+
+
+class Ranged(Protocol):
+    """A `headrace.dataset.source.SampleIndex` whose samples are ranges of few large objects. Any thread."""
+
+    @property
+    def store(self) -> Store: ...
+
+    def ranges(self, rows: Rows) -> Ranges:
+        """Where the samples at `rows` lie. Raises IndexError for a row out of range."""
+        ...
+
+    def object_at(self, number: int) -> tuple[str, int, str | None]:
+        """Key, size in bytes and version of an object."""
+        ...
+
+    def blanks(
+        self, rows: Rows, objects: Sequence[int]
+    ) -> Sequence[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
+        """``__key__``, names of the parts in the order of `ranges`, and extra fields of each sample. `objects`: the
+        number of each one's first.
+        """
+        ...
+
+    def columns(self, rows: Rows, objects: Sequence[int]) -> tuple[dict[str, list[Any]], tuple[str, ...] | None]:
+        """The same by columns: ``__key__`` and extra fields; and the names of the parts, None where they differ."""
+        ...
+
+
+class Decodes(Protocol):
+    """What a format makes of its records."""
+
+    def columns(self, parts: Mapping[str, list[Any]]) -> dict[str, list[Any]] | None:
+        """The values of several samples, by name; None where they have to be made one by one, also for an error."""
+        ...
+
+
+def is_ranged(index: SampleIndex) -> TypeGuard[Ranged]:
+    """Whether it says of itself that it is."""
+    return getattr(index, "ranges", None) is not None
+
+
+class Answer:
+    """The bytes of one read, or why there are none; and the groups that wait for it."""
+
+    __slots__ = ("data", "error", "groups")
+
+    def __init__(self) -> None:
+        self.data: Any = None
+        self.error: HeadraceError | None = None
+        self.groups: list[RangedGroup] = []
+
+    def settle(self, read: Read, result: Blob | HeadraceError) -> list[RangedGroup]:
+        """Take what came. Returns the groups that have everything now. Runs on a fetch thread."""
+        if isinstance(result, Blob) and len(result.data) == read.length():
+            self.data = result.data
+        elif isinstance(result, Blob):  # cut to pieces, nothing would tell that some are too short
+            self.error = short_answer(read, len(result.data))
+        else:
+            self.error = range_error(read, result).at(read.path)
+        return [group for group in self.groups if group.arrived()]
+
+
+class RangedGroup(Group):
+    """Consecutive samples of one leaf; `slots` is empty until it is opened."""
+
+    __slots__ = ("_answers", "_cuts", "_index", "_leaf", "_local", "_objects", "_rows")
+
+    def __init__(self, number: int, size: int, index: Ranged, leaf: int, local: list[int], rows: Rows) -> None:
+        super().__init__(number, [], size)
+        self.count = len(local)
+        self._index, self._leaf, self._local, self._rows = index, leaf, local, rows
+        self._cuts: list[tuple[Answer, int, int]] = []
+        self._objects: list[int] = []
+        self._answers: Sequence[Answer] = ()
+
+    @property
+    def locals(self) -> list[int]:
+        return self._local
+
+    def wait_for(self, answers: Sequence[Answer], cuts: list[tuple[Answer, int, int]], objects: list[int]) -> None:
+        """These reads, and of each part: which of them, start and stop within it. `objects`: see `Ranged.blanks`."""
+        self._answers, self._cuts, self._objects = answers, cuts, objects
+        self.tokens = list(range(len(answers)))
+        for answer in answers:
+            answer.groups.append(self)
+
+    def open(self) -> None:
+        """Make the samples. On one thread, once all is here; a second call does nothing."""
+        if self.slots:
+            return
+        cut = iter(self._cuts)
+        leaf, slots = self._leaf, self.slots
+        for local, (key, names, extra) in zip(self._local, self._index.blanks(self._rows, self._objects), strict=True):
+            sample: dict[str, Any] = {"__key__": key}
+            slot = Slot(key, leaf, local, sample, [])
+            for name, (answer, start, stop) in zip(names, cut, strict=False):
+                if answer.error is None:
+                    sample[name] = answer.data[start:stop]
+                else:
+                    slot.error = ("fetch", answer.error)
+            sample.update(extra)
+            slots.append(slot)
+        self._cuts = []
+
+    def open_columns(self, decode: Decodes | None) -> bool:
+        """Make the samples as columns. False: something is odd or bad, and `open` finds out what."""
+        if any(answer.error is not None for answer in self._answers):
+            return False
+        found, names = self._index.columns(self._rows, self._objects)
+        if names is None:
+            return False
+        cuts, step = self._cuts, len(names)
+        parts = {
+            name: [answer.data[start:stop] for answer, start, stop in cuts[place::step]]
+            for place, name in enumerate(names)
+        }
+        values = parts if decode is None else decode.columns(parts)
+        if values is None:
+            return False
+        self.columns = {"__key__": found.pop("__key__"), **values, **found}
+        self._cuts = []
+        return True
+
+
+class Lot(NamedTuple):
+    """Groups, and reads for all that they wait for: to be submitted together."""
+
+    groups: list[RangedGroup]
+    reads: list[Read]
+
+
+class Grouping(NamedTuple):
+    """How lots are cut. `first`: the first group's number; `limit`: samples in each; `room`: bytes planned at once."""
+
+    first: int
+    limit: int
+    room: int
+
+
+def lots(index: Ranged, leaf: int, local: list[int], rows: Rows, grouping: Grouping) -> Iterator[Lot]:
+    """The samples at `rows`, in that order, in lots as small as shared reads allow."""
+    found = index.ranges(rows)
+    ends = np.cumsum(found.parts)
+    sizes = np.add.reduceat(found.stop - found.start, ends - found.parts)
+    number = grouping.first
+    for first, stop in _portions(sizes, grouping.room):
+        parts = slice(int(ends[first - 1]) if first else 0, int(ends[stop - 1]))
+        here = Ranges(found.parts[first:stop], found.object[parts], found.start[parts], found.stop[parts])
+        plan = _planned(here, grouping.limit)
+        objects = here.object[np.cumsum(here.parts) - here.parts].tolist()
+        groups = [
+            RangedGroup(
+                number + at,
+                int(sizes[begin : min(begin + grouping.limit, stop)].sum()),
+                index,
+                leaf,
+                local[begin : min(begin + grouping.limit, stop)],
+                rows[begin : min(begin + grouping.limit, stop)],
+            )
+            for at, begin in enumerate(range(first, stop, grouping.limit))
+        ]
+        number += len(groups)
+        yield from _submitted(index, plan, groups, objects)
+
+
+class _Plan(NamedTuple):
+    """Reads, by number: `object`, `low`, `high`. Of each part, in the samples' order: `read`, and `start` and `stop`
+    within it. `group_ends`: int64 [groups], the parts up to each group's end. Pairs of a read and a group that waits
+    for it, by read: `pair_read`, `pair_group`.
+    """
+
+    object: Ints
+    low: Ints
+    high: Ints
+    read: Ints
+    start: Ints
+    stop: Ints
+    group_ends: Ints
+    pair_read: Ints
+    pair_group: Ints
+
+
+def _planned(found: Ranges, limit: int) -> _Plan:
+    order = np.lexsort((found.stop, found.start, found.object))
+    number, start, stop = found.object[order], found.start[order], found.stop[order]
+    begins = _runs(number, start, stop)
+    low, high = start[begins], np.maximum.reduceat(stop, begins)
+    run = np.zeros(len(order), np.int64)
+    run[begins[1:]] = 1
+    run = np.cumsum(run)
+    empty = low == high  # nothing but empty parts, and no server knows an empty range: the byte before them
+    low = low - (empty & (low > 0))
+    high = high + (empty & (high == low))
+    read, within, until = np.empty_like(run), np.empty_like(run), np.empty_like(run)
+    read[order], within[order], until[order] = run, start - low[run], stop - low[run]
+    counts = np.add.reduceat(found.parts, np.arange(0, len(found.parts), limit))
+    group = np.repeat(np.arange(len(counts)), counts)
+    pairs = np.unique(read * len(counts) + group)
+    return _Plan(
+        number[begins], low, high, read, within, until, np.cumsum(counts), pairs // len(counts), pairs % len(counts)
+    )
+
+
+def _runs(number: Ints, start: Ints, stop: Ints) -> Ints:
+    """Where, among ranges in the order in which they lie, one read ends and the next begins; the first is 0."""
+    rank = np.cumsum(np.diff(number, prepend=number[:1]) != 0) << _SHIFT
+    reach = np.maximum.accumulate(stop + rank)
+    apart = np.flatnonzero((start + rank)[1:] > reach[:-1] + GAP) + 1
+    begins: list[int] = []
+    for first, last in zip([0, *apart.tolist()], [*apart.tolist(), len(start)], strict=True):
+        at = first
+        while at < last:
+            begins.append(at)
+            most = int(start[at] + rank[at]) + MOST
+            at = max(at + 1, first + int(np.searchsorted(reach[first:last], most, side="right")))
+    return np.asarray(begins, np.int64)
+
+
+def _submitted(index: Ranged, plan: _Plan, groups: list[RangedGroup], objects: list[int]) -> Iterator[Lot]:
+    """Cut where no read serves groups on both sides; each read goes with the last group it serves."""
+    answers = [Answer() for _ in range(len(plan.low))]
+    cuts = list(zip([answers[one] for one in plan.read.tolist()], plan.start.tolist(), plan.stop.tolist(), strict=True))
+    waits: list[list[Answer]] = [[] for _ in groups]
+    for read, group in zip(plan.pair_read.tolist(), plan.pair_group.tolist(), strict=True):
+        waits[group].append(answers[read])
+    starts = np.flatnonzero(np.diff(plan.pair_read, prepend=-1))
+    first, last = plan.pair_group[starts], plan.pair_group[np.append(starts[1:], len(plan.pair_read)) - 1]
+    until = np.zeros(len(groups), np.int64)
+    np.maximum.at(until, first, last)
+    closed = (np.maximum.accumulate(until) <= np.arange(len(groups))).tolist()
+    by_group: list[list[int]] = [[] for _ in groups]
+    for read, group in enumerate(last.tolist()):
+        by_group[group].append(read)
+    store = index.store
+    lot = Lot([], [])
+    begin = first_sample = 0
+    for place, (group, end) in enumerate(zip(groups, plan.group_ends.tolist(), strict=True)):
+        group.wait_for(waits[place], cuts[begin:end], objects[first_sample : first_sample + group.count])
+        begin, first_sample = end, first_sample + group.count
+        lot.groups.append(group)
+        for read in by_group[place]:
+            key, size, version = index.object_at(int(plan.object[read]))
+            known = size if size >= 0 else None
+            lot.reads.append(Read(store, key, known, version, int(plan.low[read]), int(plan.high[read]), answers[read]))
+        if closed[place]:
+            yield lot
+            lot = Lot([], [])
+
+
+def _portions(sizes: Ints, room: int) -> Iterator[tuple[int, int]]:
+    """Stretches of samples of at most `room` bytes together, or of a single one."""
+    total = np.cumsum(sizes)
+    first = 0
+    while first < len(sizes):
+        before = int(total[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(total, before + room, side="right")))
+        yield first, stop
+        first = stop
