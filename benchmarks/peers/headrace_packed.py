@@ -26,4 +26,5 @@ def batches(job: Job) -> Iterator[Batch]:
     wanted = job.options.get("parts")
     for batch in dataset.batch(job.batch).loader():
         names = wanted or [name for name in batch if not name.startswith("__")]
-        yield len(batch["__key__"]), [part for name in names for part in batch[name]]
+        parts = [part for name in names for part in batch[name]]
+        yield len(batch["__key__"]), [part[0] for part in parts] if job.options.get("example") else parts

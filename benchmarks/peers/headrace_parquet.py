@@ -24,7 +24,7 @@ def _open(job: Job) -> Any:
 
 
 def _tables(job: Job) -> Iterator[tuple[int, int]]:
-    for table in _open(job).to_arrow():
+    for table in _open(job).to_arrow().loader():
         yield table.num_rows, table.nbytes
 
 

@@ -241,7 +241,7 @@ class Pipeline:
         room = max(1, self._plan.prefetch // (8 * mean))
         if self._plan.window is not None:
             return 1, min(room, _BUNDLE, self._plan.batch or _BUNDLE)
-        if self._threads_wanted:
+        if self._threads_wanted and not self._columns:
             limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean))
             return min(limit, room, self._plan.batch or limit), 1
         soon = max(1, _GROUP_BYTES_RAW // mean, min(self._plan.batch or 1, _GROUP))

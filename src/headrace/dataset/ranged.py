@@ -185,16 +185,11 @@ def lots(index: Ranged, leaf: int, local: list[int], rows: Rows, grouping: Group
         here = Ranges(found.parts[first:stop], found.object[parts], found.start[parts], found.stop[parts])
         plan = _planned(here, grouping.limit)
         objects = here.object[np.cumsum(here.parts) - here.parts].tolist()
+        begins = range(first, stop, grouping.limit)
+        held = np.add.reduceat(sizes[:stop], begins).tolist()
         groups = [
-            RangedGroup(
-                number + at,
-                int(sizes[begin : min(begin + grouping.limit, stop)].sum()),
-                index,
-                leaf,
-                local[begin : min(begin + grouping.limit, stop)],
-                rows[begin : min(begin + grouping.limit, stop)],
-            )
-            for at, begin in enumerate(range(first, stop, grouping.limit))
+            RangedGroup(number + at, size, index, leaf, local[begin:end], rows[begin:end])
+            for at, (size, begin, end) in enumerate(zip(held, begins, [*begins[1:], stop], strict=True))
         ]
         number += len(groups)
         yield from _submitted(index, plan, groups, objects)

@@ -7,7 +7,7 @@ does, tens of times slower. Any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import cast
@@ -30,6 +30,16 @@ def crc32c(data: memoryview) -> int:
     return _implementation()(data)
 
 
+def crc32c_of(data: Sequence[memoryview]) -> Words:
+    """The checksum of each."""
+    return np.array(list(map(_implementation(), data)), np.uint32)
+
+
+def masked_of(crc: Words) -> Words:
+    """See `masked`."""
+    return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(_MASK)
+
+
 def masked(crc: int) -> int:
     """A checksum as TFRecord stores it: rotated, and a constant added."""
     return (((crc >> 15) | (crc << 17)) + _MASK) & _ALL
@@ -39,7 +49,7 @@ def masked_of_rows(rows: Bytes) -> Words:
     """The masked checksum of every row of a matrix [n, width], width up to 1024: many short texts at once."""
     width = rows.shape[1]
     crc = _rows(rows) ^ np.uint32(_plain(bytes(width)))
-    return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(_MASK)
+    return masked_of(crc)
 
 
 @cache

@@ -57,7 +57,8 @@ class Records:
         try:
             if isinstance(decode, Mapping):
                 return {name: [decode[name](one) for one in values] for name, values in parts.items()}
-            values = [decode(one) for one in parts["data"]]
+            at_once = getattr(decode, "all", None)
+            values = list(map(decode, parts["data"])) if at_once is None else at_once(parts["data"])
         except HeadraceError:
             return None
         return None if any(isinstance(one, dict) for one in values) else {"data": values}

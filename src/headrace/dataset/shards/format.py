@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 Decode = Callable[[memoryview], Any]
-"""Makes a value of a part's bytes; it pickles. Raises CorruptError: the bytes are none."""
+"""Makes a value of a part's bytes; it pickles. Raises CorruptError: the bytes are none.
+
+It may have a method ``all(data)``, which does the same for a list of them, quicker.
+"""
 
 
 class Member(NamedTuple):

@@ -217,8 +217,7 @@ class Rows:
         data = self._rows
         starts = self._at[rows].tolist()
         number = _layout_of(data, starts[0])[0]
-        same = b"".join([data[start : start + 4] for start in starts]) == data[starts[0] : starts[0] + 4] * len(starts)
-        if not same:
+        if len(self._layouts) > 1 and any(_layout_of(data, start)[0] != number for start in starts):
             return [], None
         head = 4 + 16 * len(self._layouts[number])
         stops = self._at[rows + 1].tolist()
