@@ -41,7 +41,8 @@ def choose(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: st
     `path`: what the user named, for errors.
 
     Raises:
-        InputError: it is ambiguous, or `by` and `wanted` do not go together. UnsupportedError: packed shards.
+        InputError: it is ambiguous, or `by` and `wanted` do not go together.
+        UnsupportedError: shards in compressions that are not read.
     """
     if wanted is not None:
         fmt = format_named(wanted)
