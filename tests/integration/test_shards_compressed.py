@@ -275,6 +275,17 @@ def test_a_shard_replaced_after_it_was_opened_is_refused_by_name(folder: Path) -
         numbers(ds, "gnu.tgz")
 
 
+def test_padding_far_behind_a_tars_end_counts_and_is_verified(folder: Path) -> None:
+    packed = gzip.compress(tar_of([("1.x", b"1")]) + bytes(5 << 20))
+    (folder / "0.tar.gz").write_bytes(packed)
+    (sample,) = hr.Dataset.open(folder.as_uri()).loader()
+    assert bytes(sample["x"]) == b"1"
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / "0.tar.gz").write_bytes(packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:])
+    with pytest.raises(CorruptError, match=r"0\.tar\.gz: compressed, about byte .*damaged"):
+        hr.Dataset.open((folder / "damaged").as_uri())
+
+
 # What is opened
 
 
