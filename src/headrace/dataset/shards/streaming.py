@@ -10,6 +10,8 @@ from headrace.dataset.shards.format import UNKNOWN, Format, ShardBytes
 
 MOST = 4 << 30
 """Decompressed bytes of the largest shard: whoever reads a sample of it holds all of them."""
+_HEAD = 4096
+"""Bytes by which a format is recognised."""
 _PIECE = 1 << 20
 
 
@@ -79,7 +81,7 @@ def seen_through(fmt: Format, data: ShardBytes) -> ShardBytes | StreamBytes | No
 
     Raises as `StreamBytes.read`.
     """
-    head = data.read(0, HEAD)
+    head = data.read(0, _HEAD)
     if fmt.recognise(head):
         return data
     codec = codec_of(fmt, head)
@@ -87,12 +89,8 @@ def seen_through(fmt: Format, data: ShardBytes) -> ShardBytes | StreamBytes | No
         return None
     stream = StreamBytes(data, codec)
     try:
-        return stream if fmt.recognise(stream.read(0, HEAD)) else None
+        return stream if fmt.recognise(stream.read(0, _HEAD)) else None
     except CorruptError:
         if codec == "zlib":  # two bytes in five hundred look like it
             return None
         raise
-
-
-HEAD = 4096
-"""Bytes by which a format is recognised."""
