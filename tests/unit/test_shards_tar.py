@@ -272,14 +272,15 @@ def test_other_objects_are_what_they_were(folder: Path) -> None:
     for name in ("1.image", "1.label", "2.tar.gz", "2.image"):
         (folder / name).write_bytes(b"?")
     assert sorted(samples_in(opened(folder))) == ["1", "2"]
+    (folder / "2.tar.gz").unlink()
     with pytest.raises(NotFoundError, match=r"holds no \.tar objects"):
         opened(folder, format="tar")
 
 
-@pytest.mark.parametrize("name", ["a.tar.gz", "a.TGZ", "a.tar.zst"])
-def test_compressed_shards_are_refused(folder: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["a.tar.bz2", "a.TAR.XZ", "a.tar.lz4"])
+def test_shards_in_other_compressions_are_refused(folder: Path, name: str) -> None:
     (folder / name).write_bytes(b"?")
-    with pytest.raises(UnsupportedError, match="1 compressed tar shards"):
+    with pytest.raises(UnsupportedError, match="1 tar shards in compressions that are not read"):
         opened(folder)
     assert len(opened(folder, format="objects")) == 1
 

@@ -66,25 +66,31 @@ class Blocked:
             first = stretch * self.mixed
             shuffled = permutation(min(self.mixed, size - first), key_of(key, "stretch", stretch))
             place[here] = first + shuffled(inside[here])
-        order, ends = _layout(self, key)
+        order, ends = self.layout(key)
         block = np.searchsorted(ends, place, side="right")
-        return self.child.locate(epoch, self._stops[order[block]] - (ends[block] - place))
+        return self.child.locate(epoch, self.stops[order[block]] - (ends[block] - place))
 
     def describe(self, *, named: bool = True) -> str:
         inner = self.child.describe(named=named)
-        return f"shuffle({self.seed}, {len(self.starts)} blocks {self._digest}, mixed {self.mixed}, {inner})"
+        return f"shuffle({self.seed}, {len(self.starts)} blocks {self.digest}, mixed {self.mixed}, {inner})"
 
     @property
     def mixing(self) -> Mixing:
         samples = self.child.size / len(self.starts)
         return Mixing(len(self.starts), samples, min(len(self.starts), max(1, round(self.mixed / samples))), self.mixed)
 
+    def layout(self, key: int) -> tuple[Ints, Ints]:
+        """The epoch's order of the blocks, and where each ends in it. `key`: of the epoch."""
+        return _layout(self, key)
+
     @cached_property
-    def _stops(self) -> Ints:
+    def stops(self) -> Ints:
+        """The row after each block."""
         return np.append(self.starts[1:], np.int64(self.child.size))
 
     @cached_property
-    def _digest(self) -> str:
+    def digest(self) -> str:
+        """Of where blocks begin."""
         return hashlib.blake2b(self.starts.astype("<i8").tobytes(), digest_size=6).hexdigest()
 
 

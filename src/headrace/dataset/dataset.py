@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from headrace.dataset.pipeline import Plan
 from headrace.dataset.reopen import Reopened
 from headrace.dataset.source import SampleIndex, open_source
 from headrace.dataset.stages import Stage
+from headrace.dataset.wholes import wholes
 from headrace.dataset.windows import GRAIN, cut
 from headrace.namespace import Namespace
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher
 
 
+_LOG = logging.getLogger(__name__)
 _DECODING = 2
 """Threads for what a format's own decoding takes: microseconds a record."""
 
@@ -158,16 +161,35 @@ class Dataset:
             seed: of the order.
             block: None: every sample may come anywhere. A size (``"4MB"``, bytes): samples of shards are read in blocks
                 of about that size, and those of 16 blocks from anywhere are mixed, which takes far fewer requests;
-                `mixing` says how well that mixes.
+                `mixing` says how well that mixes. Compressed shards are always shuffled by blocks, whole shards each,
+                whatever is given here: see `mixing`, and the guide *Training from shards*.
 
         Raises:
             InputError: blocks of anything but shards straight after `open`.
         """
         self._unbatched("shuffle")
-        if block is None:
-            return dataclasses.replace(self, stream=Shuffle(self.stream, seed))
         rows, leaf = self.stream, self.leaves[0]
         cut_blocks = getattr(leaf.index, "blocks", None)
+        together = getattr(leaf.index, "together", None)  # compressed shards
+        if together is not None and cut_blocks is not None and isinstance(rows, Rows) and leaf.window is None:
+            stream = wholes(rows, seed, cut_blocks(0), together)
+            if block is None:
+                _LOG.warning(
+                    "%s: compressed shards are shuffled by whole shards, %d of %d mixed at a time (Dataset.mixing); "
+                    "for a shuffle over everything, decompress them",
+                    rows.name,
+                    stream.together,
+                    len(stream.starts),
+                )
+            return dataclasses.replace(self, stream=stream)
+        if block is None:
+            if any(getattr(one.index, "together", None) is not None for one in self.leaves):
+                _LOG.warning(
+                    "%s: compressed shards shuffled over everything are decompressed again and again: shuffle() "
+                    "straight after open(), or decompress them",
+                    self.stream.describe(),
+                )
+            return dataclasses.replace(self, stream=Shuffle(self.stream, seed))
         if not isinstance(rows, Rows) or leaf.window is not None or cut_blocks is None:
             raise InputError(
                 "only samples of shards can be shuffled by blocks, straight after open()",
@@ -180,7 +202,7 @@ class Dataset:
 
     @property
     def mixing(self) -> Mixing | None:
-        """How well a shuffle by blocks mixes; None for any other order."""
+        """How well a shuffle by blocks mixes (of compressed shards it always is one); None for any other order."""
         return self.stream.mixing if isinstance(self.stream, Blocked) else None
 
     def take(self, n: int) -> Dataset:

@@ -15,10 +15,11 @@ from headrace.dataset.inventory import Place, find_place, recent_objects
 from headrace.dataset.objects import Objects
 from headrace.dataset.samples import ObjectSamples
 from headrace.dataset.shards.adopt import BESIDE, Kept
-from headrace.dataset.shards.choice import beside, choose, choose_kind, shards_of, tables_of
-from headrace.dataset.shards.format import Format
+from headrace.dataset.shards.choice import beside, choose, choose_kind, format_of, shards_of, tables_of
+from headrace.dataset.shards.compressed import CompressedSamples
+from headrace.dataset.shards.format import Accompanied, Format
 from headrace.dataset.shards.formats import OBJECTS, format_named
-from headrace.dataset.shards.index import Job, open_set
+from headrace.dataset.shards.index import Job, Shard, open_set
 from headrace.dataset.shards.samples import ShardSamples
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.snapshot import is_snapshot_name, open_snapshot, snapshot_objects, snapshot_place
@@ -57,7 +58,13 @@ def open_samples(
         if table.is_table(target) and format in (None, OBJECTS) and not single.is_folder:
             return table.open_table(target, by=by, namespace=namespace, settings=settings)
         place = find_place(target, namespace)
-        objects = recent_objects(place, settings, progress)
+        try:
+            objects = recent_objects(place, settings, progress)
+        except NotFoundError:
+            one = _one_shard(target, format, by, namespace, settings, progress)
+            if one is None:
+                raise
+            return one
         opening = _Opening(place, by, format, wanted, settings, progress, target)
         try:
             return opening.samples(objects, pinned=False, reports=not pinned)
@@ -75,6 +82,36 @@ def open_samples(
     objects = snapshot_objects(snapshot, settings, progress)
     opening = _Opening(snapshot_place(snapshot, namespace), by, format, wanted, settings, progress, target)
     return opening.samples(objects, pinned=pinned, reports=not pinned)
+
+
+def _one_shard(
+    target: str, wanted: str | None, by: str, namespace: Namespace, settings: Settings, progress: Progress
+) -> ShardSamples | None:
+    """The samples of one shard that `target` itself names; None where it names no object, or nothing says of what
+    format it is. Asked for where nothing lies below it.
+    """
+    fmt = format_of(target, wanted, by)
+    if fmt is None or target.endswith("/"):
+        return None
+    at = namespace.resolve(target)
+    try:
+        info = at.store.head(at.key)
+    except NotFoundError:
+        return None
+    prefix = at.key[: at.key.rfind("/") + 1]
+    if isinstance(fmt, Accompanied):
+        raise InputError(
+            f"one {fmt.name} shard cannot be read by itself", path=target, hint="open its folder, where they all lie"
+        )
+    shards = [Shard(at.key, info.size, info.version)]
+    return _indexed(Shelf.of(settings), Job(at.store, fmt, shards, settings, progress, root=prefix))
+
+
+def _indexed(shelf: Shelf, job: Job) -> ShardSamples:
+    shards, index = list(job.shards), open_set(shelf, job)
+    if index.packed:
+        return CompressedSamples(job.store, job.root, job.format, shards, index, job.settings)
+    return ShardSamples(job.store, job.root, job.format, shards, index)
 
 
 def _listed_anew(place: Place, settings: Settings, progress: Progress) -> Objects:
@@ -124,5 +161,4 @@ class _Opening:
         shards = shards_of(fmt, objects, prefix, self.target)
         near = beside(fmt, objects, prefix)
         kept = (Kept(store, prefix + BESIDE),)
-        index = open_set(shelf, Job(store, fmt, shards, self.settings, self.progress, near, prefix, kept))
-        return ShardSamples(store, prefix, fmt, shards, index)
+        return _indexed(shelf, Job(store, fmt, shards, self.settings, self.progress, near, prefix, kept))

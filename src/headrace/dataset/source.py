@@ -105,7 +105,7 @@ def open_source(
 
     Raises:
         InputError: bad name, grouping, format or table; shards among other objects.
-        UnsupportedError: compressed shards.
+        UnsupportedError: shards in compressions that are not read, or that are too large once decompressed.
         NotFoundError: no such snapshot, or no objects. ChangedError: a shard changed while it was indexed.
         CorruptError: a manifest that cannot be trusted, a damaged shard. Any store error.
     """

@@ -24,6 +24,8 @@ import xxhash
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError
 from headrace.base.metrics import Metrics
 from headrace.dataset.home import url_of
+from headrace.dataset.shards.formats import CODECS
+from headrace.dataset.shards.streaming import MOST
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Store
 from headrace.upload import Uploader
@@ -147,7 +149,16 @@ def _check(job: Job, folder: Path, meta: Mapping[str, Any]) -> None:
     )
     kinds = [bytes.fromhex(one) for one in meta["preambles"]]
     numbers = meta["preamble_of"]
-    if not whole or len(numbers) != len(job.shards) or not all(0 <= number < len(kinds) for number in numbers):
+    packed = meta.get("packed", {})
+    known = all(
+        0 <= int(one) < len(job.shards) and codec in CODECS.get(job.format.name, ()) and 0 <= size <= MOST
+        for one, (codec, size) in packed.items()
+    )
+    if (
+        not (whole and known)
+        or len(numbers) != len(job.shards)
+        or not all(0 <= number < len(kinds) for number in numbers)
+    ):
         raise CorruptError("its files do not fit together")
 
 

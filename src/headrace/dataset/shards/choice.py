@@ -3,9 +3,10 @@
 ``format=None``: if no object is named like a shard, all are single objects. If some are, they are opened as shards as
 long as everything beside them is what people keep beside shards (`_BESIDE`: tables, indices, checksums, notes, names
 without a suffix or beginning with ``.`` or ``_``). Anything else beside them (images, say) makes it ambiguous, which
-is refused: then the caller has to say which is meant. Compressed tars cannot be read as shards: alone they are refused,
-among other objects they are objects. Parquet files are tables where nothing else is there; beside anything else they
-are objects, or what people keep beside shards.
+is refused: then the caller has to say which is meant. Compressed shards are shards where nothing else is there; among
+other objects they are objects, as long as no uncompressed one lies there. Tars in other compressions than those of
+`headrace.dataset.shards.formats.CODECS` are refused. Parquet files are tables where nothing else is there; beside
+anything else they are objects, or what people keep beside shards.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from headrace.base.errors import InputError, NotFoundError, UnsupportedError
 from headrace.dataset.arrow import Column, pc
 from headrace.dataset.objects import Objects
 from headrace.dataset.shards.format import Accompanied, Format
-from headrace.dataset.shards.formats import FORMATS, OBJECTS, PACKED, format_named
+from headrace.dataset.shards.formats import FORMATS, OBJECTS, PACKED, all_suffixes, format_named
 from headrace.dataset.shards.index import Shard
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.tables.kind import Kind
 from headrace.dataset.tables.kinds import PARQUET, kind_named
 
-_CENSUS = 2
+_CENSUS = 3
 _BESIDE = "json|jsonl|txt|md|rst|yaml|yml|toml|csv|tsv|parquet|idx|index|sha1|sha256|md5|crc|sig|log|html|pdf|tmp|bak"
 _BESIDE_TABLES = r"(?i)(^|/)[._][^/]*$|\.crc$"
 """What Spark and Hadoop leave beside tables: ``_SUCCESS``, ``_metadata``, ``.part-0.parquet.crc``."""
@@ -30,7 +31,7 @@ _HIDDEN = r"(^|/)[._][^/=]*(/|$)"
 """Files and folders that Spark itself does not look at."""
 _BESIDE_NAMES = rf"(?i)(^|/)[._][^/]*$|(^|/)[^/.]*$|\.({_BESIDE})$"
 _CHOOSE = 'format="tar" reads the shards and nothing else, format="objects" takes every object as it is'
-_UNPACK = 'they cannot be read at random: unpack them to .tar; format="objects" takes them as they are'
+_UNPACK = 'compress them with gzip or zstd, or not at all; format="objects" takes them as they are'
 
 
 def choose(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: str) -> Format | None:
@@ -40,7 +41,8 @@ def choose(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: st
     `path`: what the user named, for errors.
 
     Raises:
-        InputError: it is ambiguous, or `by` and `wanted` do not go together. UnsupportedError: packed shards.
+        InputError: it is ambiguous, or `by` and `wanted` do not go together.
+        UnsupportedError: shards in compressions that are not read.
     """
     if wanted is not None:
         fmt = format_named(wanted)
@@ -54,15 +56,30 @@ def choose(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: st
     seen = _seen(shelf, objects)
     counts, packed, others = seen["counts"], seen["packed"], seen["others"]
     found = [fmt for fmt in FORMATS if counts[fmt.name]]
-    if not found and (others or not packed):
+    if not (found or packed) or (others and not seen["plain"]):
         return None
     if len(found) > 1 or others:
         what = " and ".join(f"{count:,} {name} shards" for name, count in counts.items() if count)
         beside = f" beside {others:,} other objects such as {seen['example']}" if others else ""
         raise InputError(f"holds {what}{beside}", path=path, hint=_CHOOSE)
     if packed:
-        raise UnsupportedError(f"holds {packed:,} compressed tar shards", path=path, hint=_UNPACK)
+        raise UnsupportedError(
+            f"holds {packed:,} tar shards in compressions that are not read", path=path, hint=_UNPACK
+        )
     return found[0]
+
+
+def format_of(target: str, wanted: str | None, by: str) -> Format | None:
+    """The format of one shard that `target` names: `wanted`, else by its name; None for anything else. As `choose`.
+
+    Raises:
+        InputError: `wanted` is no format.
+    """
+    if by != "stem":
+        return None
+    if wanted is not None:
+        return format_named(wanted) if kind_named(wanted) is None else None
+    return next((fmt for fmt in FORMATS if target.lower().endswith(all_suffixes(fmt))), None)
 
 
 def choose_kind(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: str) -> Kind | None:
@@ -110,7 +127,7 @@ def shards_of(fmt: Format, objects: Objects, prefix: str, path: str) -> list[Sha
     """
     found: list[Shard] = []
     for batch in objects.batches():
-        kept = batch if len(objects) == 1 else batch.filter(_ends(batch["key"], fmt.suffixes))
+        kept = batch if len(objects) == 1 else batch.filter(_ends(batch["key"], all_suffixes(fmt)))
         found += [Shard(prefix + row["key"], row["size"], row["version"]) for row in kept.to_pylist()]
     if not found:
         raise NotFoundError(f"holds no {' or '.join(fmt.suffixes)} objects", path=path, hint=f'format="{OBJECTS}"?')
@@ -140,12 +157,13 @@ def _rules() -> str:
 
 def _census(objects: Objects) -> dict[str, Any]:
     """How many objects are named like shards; and if any are, how many others are not what lies beside shards."""
-    counts, packed, others, example = {fmt.name: 0 for fmt in FORMATS}, 0, 0, ""
+    counts, plain, packed, others, example = {fmt.name: 0 for fmt in FORMATS}, 0, 0, 0, ""
     for batch in objects.batches(("key",)):
         packed += _count(_ends(batch["key"], PACKED))
         for fmt in FORMATS:
-            counts[fmt.name] += _count(_ends(batch["key"], fmt.suffixes))
-    every = tuple(suffix for fmt in FORMATS for suffix in fmt.suffixes) + PACKED
+            plain += _count(_ends(batch["key"], fmt.suffixes))
+            counts[fmt.name] += _count(_ends(batch["key"], all_suffixes(fmt)))
+    every = tuple(suffix for fmt in FORMATS for suffix in all_suffixes(fmt)) + PACKED
     for batch in objects.batches(("key",)) if packed or any(counts.values()) else ():
         key = batch["key"]
         strange = key.filter(pc.invert(pc.or_(pc.match_substring_regex(key, _BESIDE_NAMES), _ends(key, every))))
@@ -158,7 +176,7 @@ def _census(objects: Objects) -> dict[str, Any]:
         tables, beside_tables = tables + found, beside_tables + len(key) - found
         if beside_tables:
             break
-    seen = {"counts": counts, "packed": packed, "others": others, "example": example}
+    seen = {"counts": counts, "plain": plain, "packed": packed, "others": others, "example": example}
     return {**seen, "tables": tables, "beside_tables": beside_tables}
 
 

@@ -10,6 +10,8 @@ Decode = Callable[[memoryview], Any]
 
 It may have a method ``all(data)``, which does the same for a list of them, quicker.
 """
+UNKNOWN = 1 << 62
+"""The size of a shard whose end nobody has seen yet."""
 
 
 class Member(NamedTuple):
@@ -36,7 +38,7 @@ class ShardBytes(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes. Of a compressed shard, decompressed; `UNKNOWN` until a read has reached its end."""
         ...
 
     def read(self, start: int, stop: int) -> memoryview:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace.base.errors import InputError
 from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.lines import CSV, JSONL
@@ -19,8 +21,28 @@ FORMATS: tuple[Format, ...] = (Tar(), TFRECORD)
 """Those that a suffix announces."""
 ASKED: tuple[Format, ...] = (JSONL, CSV, NPY, NPZ, MDS, LITDATA)
 """Those that must be asked for: files of that suffix are as often labels, tables of paths, or samples themselves."""
-PACKED = (".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tar.xz", ".tar.lz4")
-"""Shards that cannot be sought in, and so not be read at random."""
+PACKED = (".tar.bz2", ".tar.xz", ".tar.lz4")
+"""Shards that are not read, in compressions that hardly anybody uses for them."""
+CODECS: Mapping[str, tuple[str, ...]] = {
+    "tar": ("gzip", "zstd"),
+    "tfrecord": ("gzip", "zlib", "zstd"),
+    "jsonl": ("gzip", "zstd"),
+    "csv": ("gzip", "zstd"),
+}
+"""Formats whose shards may be compressed, by name, and how; see `headrace.dataset.shards.compression`."""
+_ENDINGS = {"gzip": ".gz", "zstd": ".zst", "zlib": ".zlib"}
+_SHORT = {"tar": (".tgz", ".tzst")}
+
+
+def compressed_suffixes(fmt: Format) -> tuple[str, ...]:
+    """File name endings of that format's compressed shards."""
+    long = (suffix + _ENDINGS[codec] for suffix in fmt.suffixes for codec in CODECS.get(fmt.name, ()))
+    return (*long, *_SHORT.get(fmt.name, ()))
+
+
+def all_suffixes(fmt: Format) -> tuple[str, ...]:
+    """File name endings of that format's shards, compressed ones too."""
+    return (*fmt.suffixes, *compressed_suffixes(fmt))
 
 
 def format_named(name: str) -> Format | None:

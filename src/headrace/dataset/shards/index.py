@@ -25,12 +25,12 @@ from headrace.dataset.shards.format import Accompanied, Format, ShardBytes, Type
 from headrace.dataset.shards.reading import StoreBytes
 from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
 from headrace.dataset.shards.scanning import Told, scan_all
+from headrace.dataset.shards.streaming import StreamBytes, seen_through
 from headrace.dataset.shelf import Shelf
 from headrace.fetch import Fetcher
 from headrace.store.protocol import Store
 
 FORMAT = 1
-_HEAD = 4096
 
 
 class Shard(NamedTuple):
@@ -39,6 +39,13 @@ class Shard(NamedTuple):
     key: str
     size: int
     version: str | None
+
+
+class Packed(NamedTuple):
+    """How a shard is compressed, and how many bytes it decompresses to."""
+
+    codec: str
+    size: int
 
 
 class ShardSet:
@@ -50,6 +57,8 @@ class ShardSet:
         kinds = [bytes.fromhex(one) for one in meta["preambles"]]
         self.preambles = [kinds[number] for number in meta["preamble_of"]]
         """Of each shard; see `Typed.preamble`."""
+        self.packed: dict[int, Packed] = {int(number): Packed(*one) for number, one in meta.get("packed", {}).items()}
+        """The compressed shards, by number."""
 
 
 class Job(NamedTuple):
@@ -130,7 +139,9 @@ def _build(shelf: Shelf, job: Job, folder: Path) -> dict[str, Any]:
     found = [_found(shelf, name, shard) for name, shard in zip(names, job.shards, strict=True)]
     kinds: dict[str, int] = {}
     preamble_of = [kinds.setdefault(meta["preamble"], len(kinds)) for _, meta in found]
-    return {**join_rows(folder, found), "preambles": list(kinds), "preamble_of": preamble_of}
+    packed = {str(number): meta["packed"] for number, (_, meta) in enumerate(found) if "packed" in meta}
+    more = {"packed": packed} if packed else {}
+    return {**join_rows(folder, found), "preambles": list(kinds), "preamble_of": preamble_of, **more}
 
 
 def _found(shelf: Shelf, name: str, shard: Shard) -> tuple[Path, dict[str, Any]]:
@@ -181,11 +192,12 @@ def _scan(
     shard: Shard,
     about: Mapping[str, Any],
 ) -> None:
-    data = StoreBytes(fetcher, job.store, shard.key, shard.size, shard.version, told.advance)
-    if not job.format.recognise(data.read(0, _HEAD)):
+    stored = StoreBytes(fetcher, job.store, shard.key, shard.size, shard.version, told.advance)
+    data = seen_through(job.format, stored)
+    if data is None:
         raise CorruptError(
             f"at byte 0: this is no {job.format.name}" if shard.size else "at byte 0: the shard is empty",
-            path=data.path,
+            path=stored.path,
             hint='is it damaged? format="objects" takes every object as it is',
         )
     folder.mkdir()
@@ -195,5 +207,6 @@ def _scan(
     else:
         preamble = job.format.preamble(data) if isinstance(job.format, Typed) else b""
     writer.add(job.format.scan(data))
-    shelf.publish(folder, name, {**writer.meta(), "preamble": preamble.hex()})
+    packed = {"packed": Packed(data.codec, data.finish())} if isinstance(data, StreamBytes) else {}
+    shelf.publish(folder, name, {**writer.meta(), "preamble": preamble.hex(), **packed})
     job.progress.advance(1, max(0, shard.size - told.bytes))

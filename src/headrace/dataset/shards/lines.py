@@ -1,4 +1,4 @@
-"""JSON Lines and CSV, uncompressed: one line is one sample.
+"""JSON Lines and CSV: one line is one sample.
 
 JSON Lines as on jsonlines.org: UTF-8, one JSON value a line. CSV as in RFC 4180: quoted fields may hold separators,
 line ends and doubled quotes, fields without quotes may not hold any. Both: LF or CRLF, with or without one after the

@@ -1,4 +1,4 @@
-"""TFRecord files, uncompressed: what TensorFlow's writers, Spark and Beam leave.
+"""TFRecord files: what TensorFlow's writers, Spark and Beam leave.
 
 A record is its length (u64, little endian), the masked CRC-32C of those eight bytes, the data, and the masked CRC-32C
 of the data: TensorFlow's ``core/lib/io/record_writer.h`` and the guide *TFRecord and tf.train.Example*.
@@ -50,6 +50,10 @@ class TFRecord:
         at, number, want = 0, 0, _FIRST
         while at < shard.size:
             piece = shard.read(at, at + want)
+            if at == shard.size:  # of a compressed shard, known only now
+                break
+            if at > shard.size:
+                raise CorruptError(f"the shard ends at byte {shard.size}, inside record {number - 1}", path=shard.path)
             heads, lengths, used = _walk(piece)
             if not heads:
                 raise CorruptError(f"the shard ends inside the head of record {number}, at byte {at}", path=shard.path)
