@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.drawing import Tally, drawn
 from headrace.base.errors import InputError
+from headrace.base.progress import Progress
 from headrace.base.settings import Settings, environment
 from headrace.base.units import parse_bytes
 from headrace.dataset.blocked import Blocked, Mixing, blocked
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 _DECODING = 2
 """Threads for what a format's own decoding takes: microseconds a record."""
+_SILENT_S = 1.0
+"""Of indexing, before a bar is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class Dataset:
         format: str | None = None,  # noqa: A002
         columns: Sequence[str] | None = None,
         where: Sequence[Any] | None = None,
+        progress: Progress | None = None,
     ) -> Dataset:
         """The samples of a namespace path, a URL, a snapshot (``imagenet@v3``) or a table with a ``path`` column.
 
@@ -91,22 +96,27 @@ class Dataset:
             columns: of tables, the names of those that are read; None: all, folders such as ``month=1`` included.
             where: of tables, which rows: ``[("day", ">=", 3), ("site", "in", ["a"])]``, or a list of such lists, any of
                 which is enough. Files and row groups that cannot hold any are not read, nor counted by ``len``.
+            progress: told of shards and bytes while they are indexed. None: a bar on standard error, if that is a
+                terminal, the index takes more than a second, and the setting ``progress`` allows it.
 
         Raises:
             InputError, NotFoundError, CorruptError, ChangedError, DeniedError, TryAgainError.
         """
         settings = Settings.load()
         space = namespace if namespace is not None else Namespace.load(settings)
-        index = open_source(
-            target,
-            by=by,
-            namespace=space,
-            on_change=on_change,
-            format=format,
-            columns=columns,
-            where=where,
-            settings=settings,
-        )
+        bar = drawn(Tally("indexed"), after=_SILENT_S, allowed=settings.progress and progress is None)
+        with bar as shown:
+            index = open_source(
+                target,
+                by=by,
+                namespace=space,
+                on_change=on_change,
+                format=format,
+                columns=columns,
+                where=where,
+                settings=settings,
+                indexing=progress or shown,
+            )
         return Dataset.of(Reopened(index, target, by, space, on_change, format, columns, where), name=target)
 
     @staticmethod
