@@ -19,6 +19,7 @@ from headrace.dataset.ledger import Skip
 from headrace.dataset.mix import Join, Mix, block_counts
 from headrace.dataset.order import Repeat, Rows, Shuffle, Stream, Take
 from headrace.dataset.pipeline import Plan
+from headrace.dataset.planning import AUTO, Choice, choose_order, least_shared
 from headrace.dataset.reopen import Reopened
 from headrace.dataset.source import SampleIndex, open_source
 from headrace.dataset.stages import Stage
@@ -63,6 +64,8 @@ class Dataset:
     batch_size: int | None = None
     drop_last: bool = False
     arrow: bool = False
+    choice: Choice | None = None
+    """What ``shuffle(block="auto")`` picked, and why; None where it was not asked."""
 
     # -- where samples come from -----------------------------------------------------------------------------------
 
@@ -157,7 +160,8 @@ class Dataset:
         children = tuple(one.stream for one in datasets)
         counts = tuple(len(one.leaves) for one in datasets)
         stream = Join(children, counts, seed) if weights is None else Mix(children, counts, block_counts(weights), seed)
-        return Dataset(stream, leaves, skip=next((one.skip for one in datasets if one.skip is not None), None))
+        skip = next((one.skip for one in datasets if one.skip is not None), None)
+        return Dataset(stream, leaves, skip=skip, choice=least_shared([one.choice for one in datasets]))
 
     # -- order -----------------------------------------------------------------------------------------------------
 
@@ -168,12 +172,17 @@ class Dataset:
             seed: of the order.
             block: None: every sample may come anywhere. A size (``"4MB"``, bytes): samples of shards are read in blocks
                 of about that size, and those of 16 blocks from anywhere are mixed, which takes far fewer requests;
-                `mixing` says how well that mixes.
+                `mixing` says how well that mixes. ``"auto"``: the one or the other, by what requests to this store cost
+                for these samples; it is measured once (about three seconds), `choice` says what was picked, and a
+                snapshot keeps it in the home for all ranks and later runs.
 
         Raises:
-            InputError: blocks of anything but shards straight after `open`.
+            InputError: blocks of anything but shards straight after `open`; ``"auto"`` for several ranks that may not
+            come to the same choice. ``"auto"`` reads from the store, and raises what that raises.
         """
         self._unbatched("shuffle")
+        if block == AUTO:
+            return self._shuffle_as_measured(seed)
         if block is None:
             return dataclasses.replace(self, stream=Shuffle(self.stream, seed))
         rows, leaf = self.stream, self.leaves[0]
@@ -187,6 +196,13 @@ class Dataset:
         if size < 1:
             raise InputError(f"shuffle(block={block!r})", hint="bytes of a block, for example 4MB")
         return dataclasses.replace(self, stream=blocked(rows, seed, cut_blocks(size)))
+
+    def _shuffle_as_measured(self, seed: int) -> Dataset:
+        leaf = self.leaves[0]
+        plain = isinstance(self.stream, Rows) and leaf.window is None
+        choice = choose_order(leaf.index, Settings.load()) if plain else Choice(None)
+        choice.check_ranks(self.striping.world_size)
+        return dataclasses.replace(self.shuffle(seed, block=choice.block), choice=choice)
 
     @property
     def mixing(self) -> Mixing | None:
@@ -230,10 +246,14 @@ class Dataset:
         """This process's stripe: position p goes to rank p mod world_size, nothing is padded or repeated.
 
         Without arguments, torchrun's RANK and WORLD_SIZE are used, and without those there is one rank.
+
+        Raises:
+            InputError: no such rank, or ranks whose ``shuffle(block="auto")`` may not agree.
         """
-        return dataclasses.replace(
-            self, striping=Shard(_variable("RANK", rank, 0), _variable("WORLD_SIZE", world_size, 1))
-        )
+        striping = Shard(_variable("RANK", rank, 0), _variable("WORLD_SIZE", world_size, 1))
+        if self.choice is not None:
+            self.choice.check_ranks(striping.world_size)
+        return dataclasses.replace(self, striping=striping)
 
     # -- samples -----------------------------------------------------------------------------------------------------
 

@@ -126,13 +126,14 @@ def index_snapshot(
     if begins is not None:
         begins(fmt.name, len(job.shards), sum(shard.size for shard in job.shards))
     found = find_set(shelf, job)
-    export(found, job, _kept(snapshot, fmt))
+    export(found, job, _kept(snapshot, fmt.name))
     return int(found[1]["samples"])
 
 
-def _kept(snapshot: Snapshot, fmt: Format) -> Kept:
-    """Where the index of a snapshot's shards is kept."""
-    return Kept(snapshot.home.store, snapshot.home.key(*snapshot.folder, "index", fmt.name, ""))
+def _kept(snapshot: Snapshot, form: str) -> Kept:
+    """Where what is known of a snapshot's shards, of that format, is kept."""
+    home = snapshot.home
+    return Kept(home.store, home.key(*snapshot.folder, "index", form, ""), writable=not home.read_only)
 
 
 def _listed_anew(place: Place, settings: Settings, progress: Progress) -> Objects:
@@ -161,7 +162,9 @@ class _Opening:
         if kind is not None:
             files = tables_of(kind, objects, self.place.prefix, self.target)
             job = TableJob(self.place.store, self.place.prefix, kind, files, self.settings, self.progress)
-            return TableSamples(job, self.wanted, shelf)
+            rows = TableSamples(job, self.wanted, shelf)
+            rows.kept = self._kept(kind.name)
+            return rows
         if self.wanted != Wanted():
             raise InputError("holds no tables, so columns and where mean nothing", path=self.target, hint=_TABLES)
         fmt = choose(self.format, self.by, shelf, objects, self.target)
@@ -180,14 +183,18 @@ class _Opening:
 
     def _shards(self, shelf: Shelf, fmt: Format, objects: Objects) -> ShardSamples:
         job = self.job(fmt, objects)
-        return ShardSamples(job.store, job.root, fmt, list(job.shards), open_set(shelf, job))
+        samples = ShardSamples(job.store, job.root, fmt, list(job.shards), open_set(shelf, job))
+        samples.kept = self._kept(fmt.name)
+        return samples
+
+    def _kept(self, form: str) -> Kept | None:
+        return None if self.snapshot is None else _kept(self.snapshot, form)
 
     def job(self, fmt: Format, objects: Objects) -> Job:
         """What indexing the shards among `objects` needs to know. Raises NotFoundError: there are none."""
         store, prefix = self.place.store, self.place.prefix
         shards = shards_of(fmt, objects, prefix, self.target)
         near = beside(fmt, objects, prefix)
-        kept = [Kept(store, prefix + BESIDE)]
-        if self.snapshot is not None:
-            kept.insert(0, _kept(self.snapshot, fmt))
+        places = (self._kept(fmt.name), Kept(store, prefix + BESIDE))
+        kept = [place for place in places if place is not None]
         return Job(store, fmt, shards, self.settings, self.progress, near, prefix, kept)

@@ -5,7 +5,8 @@
     <home>/datasets/<name>/<version>/manifest.parquet     see `headrace.dataset.manifest`
                                      snapshot.json        written last, only if absent: the snapshot exists now
                                      index/<format>/      of its shards, where it was asked for: rebuildable, so it
-                                                          may come later (see `headrace.dataset.shards.adopt`)
+                                                          may come later (see `headrace.dataset.shards.adopt`);
+                                                          order-<id>.json (see `headrace.dataset.planning`)
 
 A version without ``snapshot.json`` is one that never finished; it is not listed and its number is not used again. If
 its manifest is in the way of a new attempt at the same version, that one is named after its digest instead:
