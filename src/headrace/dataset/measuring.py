@@ -30,7 +30,8 @@ BYTES = 256 << 20
 """Most bytes asked for, of each."""
 _ROWS = 2048
 _BLOCKS = 64
-_BLOCKS_AT_ONCE = 8
+BLOCKS_AT_ONCE = 16
+"""Large pieces under way together."""
 _ROWS_OF_BLOCK = 512
 _ENOUGH = 16
 
@@ -77,8 +78,8 @@ class Blocks(SampleIndex, Protocol):
         ...
 
 
-def measure(index: Blocks, settings: Settings) -> Cost:
-    """Read samples and blocks from anywhere in the set. About three seconds, at most 512 MB.
+def measure(index: Blocks, settings: Settings, *, seconds: float = SECONDS, most: int = BYTES) -> Cost:
+    """Read samples and blocks from anywhere in the set, for about `seconds` each and at most `most` bytes each.
 
     Raises:
         What reading raises: ChangedError, NotFoundError, DeniedError, TryAgainError.
@@ -86,7 +87,7 @@ def measure(index: Blocks, settings: Settings) -> Cost:
     rng = random.Random(index.fingerprint)
     rows = rng.sample(range(len(index)), min(_ROWS, len(index)))
     single = [reads_of(index.store, [spec]) for spec in index.specs(np.array(rows, np.int64))]
-    singly = rate_of(settings, [read for reads in single for read in reads], settings.fetch.connections)
+    singly = rate_of(settings, _flat(single), settings.fetch.connections, seconds=seconds, most=most)
 
     starts = np.append(index.blocks(MOST), np.int64(len(index)))
     blocks: list[list[Read]] = []
@@ -96,9 +97,13 @@ def measure(index: Blocks, settings: Settings) -> Cost:
         some = np.unique(np.linspace(first, stop - 1, min(stop - first, _ROWS_OF_BLOCK)).astype(np.int64))
         blocks.append(reads_of(index.store, index.specs(some)))
         held, size = held + stop - first, size + sum(read.length() for read in blocks[-1])
-    by_block = rate_of(settings, [read for reads in blocks for read in reads], _BLOCKS_AT_ONCE)
+    by_block = rate_of(settings, _flat(blocks), BLOCKS_AT_ONCE, seconds=seconds, most=most)
     requests = sum(map(len, single)) / len(single)
     return Cost(singly, by_block, requests, size / held, len(index))
+
+
+def _flat(groups: Sequence[Sequence[Read]]) -> list[Read]:
+    return [read for group in groups for read in group]
 
 
 def reads_of(store: Store, specs: Sequence[SampleSpec]) -> list[Read]:
