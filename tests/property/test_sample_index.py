@@ -159,7 +159,9 @@ def test_the_digest_knows_nothing_of_batches(rows: Rows, one: int, other: int) -
 
 @unhurried
 @given(ROWS, ROWS, st.integers(1, 9), st.integers(1, 9), st.data())
-def test_compare_is_set_arithmetic(a: Rows, b: Rows, one: int, other: int, data: st.DataObject) -> None:
+def test_compare_is_set_arithmetic(
+    a: Rows, b: Rows, one: int, other: int, data: st.DataObject
+) -> None:
     kept = data.draw(st.sets(st.sampled_from(sorted(a))))
     b = b | {key: a[key] for key in kept}
     found = list(compare(batches(a, one), batches(b, other)))

@@ -49,11 +49,8 @@ def signature(lines: dict[str, str]) -> str:
 @given(key=KEYS, second=SECONDS, token=TOKENS, payer=st.booleans())
 def test_a_get_is_signed_as_botocore_does(key: str, second: int, token: str | None, payer: bool) -> None:
     fixed = {"x-amz-request-payer": "requester"} if payer else {}
-    target, lines = ours(
-        Signer("h.example:9000", "eu-central-1", lambda: Keys("AK", "secret/+", token), fixed, lambda: second).get(
-            f"/bucket/{key}", "range: bytes=0-1\r\n"
-        )
-    )
+    target, lines = ours(Signer("h.example:9000", "eu-central-1", lambda: Keys("AK", "secret/+", token), fixed,
+                                lambda: second).get(f"/bucket/{key}", "range: bytes=0-1\r\n"))
     assert unquote(target) == f"/bucket/{key}"
     expected = theirs("GET", f"http://h.example:9000{target}", token, second, UNSIGNED, fixed)
     assert signature(lines) == expected

@@ -37,7 +37,9 @@ def test_duplicates_by_etag(world: World) -> None:
 
 def test_dots_that_are_no_suffixes(world: World) -> None:
     count = 3000
-    batch = pa.record_batch([[f"{n:05d}.{n}" for n in range(count)], [1] * count, ["v"] * count], schema=VERSIONED)
+    batch = pa.record_batch(
+        [[f"{n:05d}.{n}" for n in range(count)], [1] * count, ["v"] * count], schema=VERSIONED
+    )
     shelf = Shelf.of(world.settings)
     suffixes = report(build_objects(shelf, [batch]), shelf).suffixes
     assert suffixes[0] == Group("(other)", 2000, 2000)

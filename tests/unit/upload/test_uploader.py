@@ -263,7 +263,9 @@ def test_appending_on_a_disk_copies_what_is_there(tmp_path: Path, uploader: Uplo
     assert bytes(store.get("log").data) == data
 
 
-def test_appending_to_a_small_or_uncopyable_object_sends_it_whole(store: Store, uploader: Uploader, file: Path) -> None:
+def test_appending_to_a_small_or_uncopyable_object_sends_it_whole(
+    store: Store, uploader: Uploader, file: Path
+) -> None:
     data = file.read_bytes()
     base = uploader.put_file(store, "log", file, 1000)
     base = uploader.append(store, "log", base, file, 2000)
