@@ -119,7 +119,8 @@ region = "eu-1"
 
 | key | variable | default | meaning |
 |---|---|---|---|
-| `home` | `HEADRACE_HOME` | none | URL below which snapshots, runs and models are recorded |"""
+| `home` | `HEADRACE_HOME` | none | URL below which snapshots, runs and models are recorded |
+| `progress` | `HEADRACE_PROGRESS` | `true` | draw bars where standard error is a terminal |"""
 
 _SETTINGS_TAIL = """
 ## `[mounts."/path"]`: what is attached where

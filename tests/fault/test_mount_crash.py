@@ -79,7 +79,7 @@ def test_what_was_closed_or_synced_outlives_kill_9(seed: int, lines: int, seawee
 
 
 def _check(folder: Path, told: list[str]) -> None:
-    """Every promise that the writer was given holds. What it was about to do when it was cut off may be done, or not."""
+    """Every promise that the writer was given holds. What it was just about to do may be done, or not."""
     expected: dict[str, tuple[int, str] | None] = {}
     doing, about = told[-1].split()[:2]
     if doing == "whole" and about.startswith("f"):

@@ -140,6 +140,8 @@ class Settings:
     mount: MountSettings = field(default_factory=MountSettings)
     mounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     stores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    progress: bool = True
+    """Whether long work draws a bar where standard error is a terminal."""
     files: tuple[str, ...] = ()
     """The TOML files read, weakest first."""
 
@@ -186,13 +188,16 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _merge(settings: Settings, table: Mapping[str, Any], where: str) -> Settings:
-    known = {"home", "cache", "fetch", "mount", "mounts", "stores"}
+    known = {"home", "progress", "cache", "fetch", "mount", "mounts", "stores"}
     changes: dict[str, Any] = {"files": (*settings.files, where)}
     for key, value in table.items():
         if key not in known:
             raise _unknown(key, known, where)
         if key == "home":
             changes[key] = _guard(where, lambda v=value: _parse_text(v, name="home"))
+            continue
+        if key == "progress":
+            changes[key] = _guard(where, lambda v=value: _parse_flag(v, name="progress"))
             continue
         if not isinstance(value, dict):
             raise SettingError(f"{key} must be a table", path=where, hint=f"write [{key}]")
@@ -238,6 +243,9 @@ def _unknown(key: str, known: set[str], where: str, section: str | None = None) 
 def _merge_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
     if environ.get("HEADRACE_HOME"):
         settings = dataclasses.replace(settings, home=environ["HEADRACE_HOME"])
+    if environ.get("HEADRACE_PROGRESS"):
+        flag = _parse_flag(environ["HEADRACE_PROGRESS"], name="HEADRACE_PROGRESS")
+        settings = dataclasses.replace(settings, progress=flag)
     for section in ("cache", "fetch", "mount"):
         current = getattr(settings, section)
         for f in dataclasses.fields(current):

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.drawing import Tally, drawn
 from headrace.base.errors import InputError
+from headrace.base.progress import Progress
 from headrace.base.settings import Settings, environment
 from headrace.base.units import parse_bytes
 from headrace.dataset.blocked import Blocked, Mixing, blocked
@@ -18,6 +20,7 @@ from headrace.dataset.ledger import Skip
 from headrace.dataset.mix import Join, Mix, block_counts
 from headrace.dataset.order import Repeat, Rows, Shuffle, Stream, Take
 from headrace.dataset.pipeline import Plan
+from headrace.dataset.planning import AUTO, Choice, choose_order, least_shared
 from headrace.dataset.reopen import Reopened
 from headrace.dataset.source import SampleIndex, open_source
 from headrace.dataset.stages import Stage
@@ -33,6 +36,21 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _DECODING = 2
 """Threads for what a format's own decoding takes: microseconds a record."""
+_SILENT_S = 1.0
+"""Of indexing, before a bar is drawn."""
+_BY_SHARDS = (
+    "%s: compressed shards are shuffled by whole shards, %d of %d mixed at a time (Dataset.mixing); "
+    "for a shuffle over everything, decompress them"
+)
+_AGAIN_AND_AGAIN = (
+    "%s: compressed shards shuffled over everything are decompressed again and again: shuffle() straight after open(), "
+    "or decompress them"
+)
+
+
+def _together(leaf: Leaf) -> int | None:
+    """How many compressed shards are mixed at a time; None where the source is no set of such."""
+    return getattr(leaf.index, "together", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +80,8 @@ class Dataset:
     batch_size: int | None = None
     drop_last: bool = False
     arrow: bool = False
+    choice: Choice | None = None
+    """What ``shuffle(block="auto")`` picked, and why; None where it was not asked."""
 
     # -- where samples come from -----------------------------------------------------------------------------------
 
@@ -75,6 +95,7 @@ class Dataset:
         format: str | None = None,  # noqa: A002
         columns: Sequence[str] | None = None,
         where: Sequence[Any] | None = None,
+        progress: Progress | None = None,
     ) -> Dataset:
         """The samples of a namespace path, a URL, a snapshot (``imagenet@v3``) or a table with a ``path`` column.
 
@@ -94,22 +115,27 @@ class Dataset:
             columns: of tables, the names of those that are read; None: all, folders such as ``month=1`` included.
             where: of tables, which rows: ``[("day", ">=", 3), ("site", "in", ["a"])]``, or a list of such lists, any of
                 which is enough. Files and row groups that cannot hold any are not read, nor counted by ``len``.
+            progress: told of shards and bytes while they are indexed. None: a bar on standard error, if that is a
+                terminal, the index takes more than a second, and the setting ``progress`` allows it.
 
         Raises:
             InputError, NotFoundError, CorruptError, ChangedError, DeniedError, TryAgainError.
         """
         settings = Settings.load()
         space = namespace if namespace is not None else Namespace.load(settings)
-        index = open_source(
-            target,
-            by=by,
-            namespace=space,
-            on_change=on_change,
-            format=format,
-            columns=columns,
-            where=where,
-            settings=settings,
-        )
+        bar = drawn(Tally("indexed"), after=_SILENT_S, allowed=settings.progress and progress is None)
+        with bar as shown:
+            index = open_source(
+                target,
+                by=by,
+                namespace=space,
+                on_change=on_change,
+                format=format,
+                columns=columns,
+                where=where,
+                settings=settings,
+                indexing=progress or shown,
+            )
         return Dataset.of(Reopened(index, target, by, space, on_change, format, columns, where), name=target)
 
     @staticmethod
@@ -150,7 +176,8 @@ class Dataset:
         children = tuple(one.stream for one in datasets)
         counts = tuple(len(one.leaves) for one in datasets)
         stream = Join(children, counts, seed) if weights is None else Mix(children, counts, block_counts(weights), seed)
-        return Dataset(stream, leaves, skip=next((one.skip for one in datasets if one.skip is not None), None))
+        skip = next((one.skip for one in datasets if one.skip is not None), None)
+        return Dataset(stream, leaves, skip=skip, choice=least_shared([one.choice for one in datasets]))
 
     # -- order -----------------------------------------------------------------------------------------------------
 
@@ -161,34 +188,29 @@ class Dataset:
             seed: of the order.
             block: None: every sample may come anywhere. A size (``"4MB"``, bytes): samples of shards are read in blocks
                 of about that size, and those of 16 blocks from anywhere are mixed, which takes far fewer requests;
-                `mixing` says how well that mixes. Compressed shards are always shuffled by blocks, whole shards each,
-                whatever is given here: see `mixing`, and the guide *Training from shards*.
+                `mixing` says how well that mixes. ``"auto"``: the one or the other, by what requests to this store cost
+                for these samples; it is measured once (about three seconds), `choice` says what was picked, and a
+                snapshot keeps it in the home for all ranks and later runs. Compressed shards are always shuffled by
+                blocks, whole shards each, whatever is given here: see `mixing`, and the guide *Training from shards*.
 
         Raises:
-            InputError: blocks of anything but shards straight after `open`.
+            InputError: blocks of anything but shards straight after `open`; ``"auto"`` for several ranks that may not
+            come to the same choice. ``"auto"`` reads from the store, and raises what that raises.
         """
         self._unbatched("shuffle")
+        if block == AUTO:
+            return self._shuffle_as_measured(seed)
         rows, leaf = self.stream, self.leaves[0]
         cut_blocks = getattr(leaf.index, "blocks", None)
-        together = getattr(leaf.index, "together", None)  # compressed shards
+        together = _together(leaf)
         if together is not None and cut_blocks is not None and isinstance(rows, Rows) and leaf.window is None:
             stream = wholes(rows, seed, cut_blocks(0), together)
             if block is None:
-                _LOG.warning(
-                    "%s: compressed shards are shuffled by whole shards, %d of %d mixed at a time (Dataset.mixing); "
-                    "for a shuffle over everything, decompress them",
-                    rows.name,
-                    stream.together,
-                    len(stream.starts),
-                )
+                _LOG.warning(_BY_SHARDS, rows.name, stream.together, len(stream.starts))
             return dataclasses.replace(self, stream=stream)
         if block is None:
-            if any(getattr(one.index, "together", None) is not None for one in self.leaves):
-                _LOG.warning(
-                    "%s: compressed shards shuffled over everything are decompressed again and again: shuffle() "
-                    "straight after open(), or decompress them",
-                    self.stream.describe(),
-                )
+            if any(_together(one) is not None for one in self.leaves):
+                _LOG.warning(_AGAIN_AND_AGAIN, self.stream.describe())
             return dataclasses.replace(self, stream=Shuffle(self.stream, seed))
         if not isinstance(rows, Rows) or leaf.window is not None or cut_blocks is None:
             raise InputError(
@@ -199,6 +221,13 @@ class Dataset:
         if size < 1:
             raise InputError(f"shuffle(block={block!r})", hint="bytes of a block, for example 4MB")
         return dataclasses.replace(self, stream=blocked(rows, seed, cut_blocks(size)))
+
+    def _shuffle_as_measured(self, seed: int) -> Dataset:
+        leaf = self.leaves[0]
+        plain = isinstance(self.stream, Rows) and leaf.window is None and _together(leaf) is None
+        choice = choose_order(leaf.index, Settings.load()) if plain else Choice(None)
+        choice.check_ranks(self.striping.world_size)
+        return dataclasses.replace(self.shuffle(seed, block=choice.block), choice=choice)
 
     @property
     def mixing(self) -> Mixing | None:
@@ -242,10 +271,14 @@ class Dataset:
         """This process's stripe: position p goes to rank p mod world_size, nothing is padded or repeated.
 
         Without arguments, torchrun's RANK and WORLD_SIZE are used, and without those there is one rank.
+
+        Raises:
+            InputError: no such rank, or ranks whose ``shuffle(block="auto")`` may not agree.
         """
-        return dataclasses.replace(
-            self, striping=Shard(_variable("RANK", rank, 0), _variable("WORLD_SIZE", world_size, 1))
-        )
+        striping = Shard(_variable("RANK", rank, 0), _variable("WORLD_SIZE", world_size, 1))
+        if self.choice is not None:
+            self.choice.check_ranks(striping.world_size)
+        return dataclasses.replace(self, striping=striping)
 
     # -- samples -----------------------------------------------------------------------------------------------------
 

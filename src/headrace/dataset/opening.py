@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.base.errors import ChangedError, InputError, NotFoundError
-from headrace.base.progress import Progress
+from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.dataset import table
 from headrace.dataset.group import check_kind, open_groups
 from headrace.dataset.inventory import Place, find_place, recent_objects
 from headrace.dataset.objects import Objects
 from headrace.dataset.samples import ObjectSamples
-from headrace.dataset.shards.adopt import BESIDE, Kept
+from headrace.dataset.shards.adopt import BESIDE, Kept, export
 from headrace.dataset.shards.choice import beside, choose, choose_kind, format_of, shards_of, tables_of
 from headrace.dataset.shards.compressed import CompressedSamples
 from headrace.dataset.shards.format import Accompanied, Format
 from headrace.dataset.shards.formats import OBJECTS, format_named
-from headrace.dataset.shards.index import Job, Shard, open_set
+from headrace.dataset.shards.index import Job, Shard, find_set, open_set
 from headrace.dataset.shards.samples import ShardSamples
 from headrace.dataset.shelf import Shelf
-from headrace.dataset.snapshot import is_snapshot_name, open_snapshot, snapshot_objects, snapshot_place
+from headrace.dataset.snapshot import Snapshot, is_snapshot_name, open_snapshot, snapshot_objects, snapshot_place
 from headrace.dataset.tables.footers import Job as TableJob
 from headrace.dataset.tables.kinds import kind_named
 from headrace.dataset.tables.samples import TableSamples
@@ -44,6 +44,7 @@ def open_samples(
     where: Sequence[Any] | None = None,
     settings: Settings,
     progress: Progress,
+    indexing: Progress,
 ) -> ObjectSamples | ShardSamples | TableSamples:
     """See `headrace.dataset.source.open_source`."""
     check_kind(by)
@@ -51,7 +52,7 @@ def open_samples(
         format_named(format)
     wanted = wanted_of(columns, where)
     if target.startswith("/") or "://" in target:
-        single = Single(target, format, by, wanted, namespace, settings, progress)
+        single = Single(target, format, by, wanted, namespace, settings, indexing)
         rows = single.samples()
         if rows is not None:
             return rows
@@ -61,11 +62,11 @@ def open_samples(
         try:
             objects = recent_objects(place, settings, progress)
         except NotFoundError:
-            one = _one_shard(target, format, by, namespace, settings, progress)
+            one = _one_shard(target, format, by, namespace, settings, indexing)
             if one is None:
                 raise
             return one
-        opening = _Opening(place, by, format, wanted, settings, progress, target)
+        opening = _Opening(place, by, format, wanted, settings, indexing, target)
         try:
             return opening.samples(objects, pinned=False, reports=not pinned)
         except (ChangedError, NotFoundError):
@@ -80,7 +81,8 @@ def open_samples(
         )
     snapshot = open_snapshot(target, namespace=namespace, settings=settings)
     objects = snapshot_objects(snapshot, settings, progress)
-    opening = _Opening(snapshot_place(snapshot, namespace), by, format, wanted, settings, progress, target)
+    place = snapshot_place(snapshot, namespace)
+    opening = _Opening(place, by, format, wanted, settings, indexing, target, snapshot)
     return opening.samples(objects, pinned=pinned, reports=not pinned)
 
 
@@ -114,6 +116,63 @@ def _indexed(shelf: Shelf, job: Job) -> ShardSamples:
     return ShardSamples(job.store, job.root, job.format, shards, index)
 
 
+def index_snapshot(
+    snapshot: Snapshot,
+    *,
+    format: str | None = None,  # noqa: A002
+    namespace: Namespace,
+    settings: Settings,
+    progress: Progress = SILENT,
+    begins: Callable[[str, int, int], None] | None = None,
+) -> int | None:
+    """Make the index of a snapshot's shards and keep it beside the manifest, so that other nodes read no shard for it.
+
+    What this node knows already is not read again: neither shards that were indexed before, nor those that an
+    interrupted call had finished.
+
+    Args:
+        snapshot: a complete one.
+        format: of the shards; None: found by names, as ``Dataset.open`` finds it.
+        namespace: where the snapshot's source is resolved.
+        settings: for the cache folder and for fetching.
+        progress: told of shards and bytes, read or found.
+        begins: called with format, number of shards and their bytes, before anything is read.
+
+    Returns:
+        How many samples the shards hold; None where there are no shards, or tables, which need no index.
+
+    Raises:
+        InputError: shards among other objects, and no `format`; or `format` names no kind of shards.
+        UnsupportedError: compressed shards. CorruptError: a damaged one. ChangedError, NotFoundError: one is no longer
+        the one recorded. ReadOnlyError: the home. Any store error.
+    """
+    snapshot.home.check_writable()
+    if format is not None and (kind_named(format) is not None or format_named(format) is None):
+        raise InputError(
+            f"format={format!r} has no index to keep", path=snapshot.id, hint="leave it out, or --no-index"
+        )
+    objects = snapshot_objects(snapshot, settings, SILENT)
+    shelf = Shelf.of(settings)
+    if choose_kind(format, "stem", shelf, objects, snapshot.id) is not None:
+        return None
+    fmt = choose(format, "stem", shelf, objects, snapshot.id)
+    if fmt is None:
+        return None
+    place = snapshot_place(snapshot, namespace)
+    job = _Opening(place, "stem", format, Wanted(), settings, progress, snapshot.id, snapshot).job(fmt, objects)
+    if begins is not None:
+        begins(fmt.name, len(job.shards), sum(shard.size for shard in job.shards))
+    found = find_set(shelf, job)
+    export(found, job, _kept(snapshot, fmt.name))
+    return int(found[1]["samples"])
+
+
+def _kept(snapshot: Snapshot, form: str) -> Kept:
+    """Where what is known of a snapshot's shards, of that format, is kept."""
+    home = snapshot.home
+    return Kept(home.store, home.key(*snapshot.folder, "index", form, ""), writable=not home.read_only)
+
+
 def _listed_anew(place: Place, settings: Settings, progress: Progress) -> Objects:
     """A listing is trusted for a while; shards replaced meanwhile are seen only by looking again."""
     return recent_objects(
@@ -132,6 +191,7 @@ class _Opening:
     settings: Settings
     progress: Progress
     target: str
+    snapshot: Snapshot | None = None
 
     def samples(self, objects: Objects, *, pinned: bool, reports: bool) -> ObjectSamples | ShardSamples | TableSamples:
         shelf = Shelf.of(self.settings)
@@ -139,7 +199,9 @@ class _Opening:
         if kind is not None:
             files = tables_of(kind, objects, self.place.prefix, self.target)
             job = TableJob(self.place.store, self.place.prefix, kind, files, self.settings, self.progress)
-            return TableSamples(job, self.wanted, shelf)
+            rows = TableSamples(job, self.wanted, shelf)
+            rows.kept = self._kept(kind.name)
+            return rows
         if self.wanted != Wanted():
             raise InputError("holds no tables, so columns and where mean nothing", path=self.target, hint=_TABLES)
         fmt = choose(self.format, self.by, shelf, objects, self.target)
@@ -157,8 +219,19 @@ class _Opening:
         )
 
     def _shards(self, shelf: Shelf, fmt: Format, objects: Objects) -> ShardSamples:
+        job = self.job(fmt, objects)
+        samples = _indexed(shelf, job)
+        samples.kept = self._kept(fmt.name)
+        return samples
+
+    def _kept(self, form: str) -> Kept | None:
+        return None if self.snapshot is None else _kept(self.snapshot, form)
+
+    def job(self, fmt: Format, objects: Objects) -> Job:
+        """What indexing the shards among `objects` needs to know. Raises NotFoundError: there are none."""
         store, prefix = self.place.store, self.place.prefix
         shards = shards_of(fmt, objects, prefix, self.target)
         near = beside(fmt, objects, prefix)
-        kept = (Kept(store, prefix + BESIDE),)
-        return _indexed(shelf, Job(store, fmt, shards, self.settings, self.progress, near, prefix, kept))
+        places = (self._kept(fmt.name), Kept(store, prefix + BESIDE))
+        kept = [place for place in places if place is not None]
+        return Job(store, fmt, shards, self.settings, self.progress, near, prefix, kept)

@@ -4,6 +4,9 @@
 
     <home>/datasets/<name>/<version>/manifest.parquet     see `headrace.dataset.manifest`
                                      snapshot.json        written last, only if absent: the snapshot exists now
+                                     index/<format>/      of its shards, where it was asked for: rebuildable, so it
+                                                          may come later (see `headrace.dataset.shards.adopt`);
+                                                          order-<id>.json (see `headrace.dataset.planning`)
 
 A version without ``snapshot.json`` is one that never finished; it is not listed and its number is not used again. If
 its manifest is in the way of a new attempt at the same version, that one is named after its digest instead:
@@ -61,6 +64,11 @@ class Snapshot:
     @property
     def id(self) -> str:
         return f"{self.name}@{self.version}"
+
+    @property
+    def folder(self) -> tuple[str, str, str]:
+        """Where it lies below the home, as parts of a key."""
+        return _ROOT, self.name, self.version
 
     @property
     def url(self) -> str:
@@ -310,4 +318,3 @@ def is_snapshot_name(text: str) -> bool:
     """Whether `text` can only be a snapshot: not a path, not a URL."""
     name, _, version = text.partition("@")
     return bool(_NAME.fullmatch(name)) and (not version or bool(_NAME.fullmatch(version)))
-

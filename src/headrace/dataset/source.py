@@ -84,6 +84,7 @@ def open_source(
     where: Sequence[Any] | None = None,
     settings: Settings,
     progress: Progress = SILENT,
+    indexing: Progress | None = None,
 ) -> SampleIndex:
     """The samples of a snapshot, a folder, shards or tables.
 
@@ -91,6 +92,7 @@ def open_source(
         namespace: where paths and URLs, and the snapshot's own source, are resolved.
         settings: for the cache folder, its TTL and the home.
         progress: told while a listing or an index is made; silent when this node has it.
+        indexing: told instead of `progress` while shards are indexed, or footers of tables read.
         target: a snapshot (``imagenet@v3``, ``imagenet@latest``), a namespace path or a URL (listed now, the listing
             is trusted for ``cache.ttl``), or a ``.csv`` or ``.parquet`` table with a ``path`` column.
         by: what makes one sample; see `headrace.dataset.group`.
@@ -123,4 +125,5 @@ def open_source(
         where=where,
         settings=settings,
         progress=progress,
+        indexing=progress if indexing is None else indexing,
     )

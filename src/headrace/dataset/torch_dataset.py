@@ -5,6 +5,7 @@ The loader's own threads are usually faster (no copy between processes); this is
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 import torch.utils.data
 
 from headrace.base.errors import InputError
-from headrace.dataset.dataset import Dataset
+from headrace.dataset.dataset import Dataset, Shard
 from headrace.dataset.loader import Loader
 from headrace.dataset.state import State
 from headrace.dataset.torch import convert
@@ -76,7 +77,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             info = torch.utils.data.get_worker_info()
             workers, worker = (1, 0) if info is None else (info.num_workers, info.id)
             shard = self._dataset.striping
-            striped = self._dataset.shard(shard.rank + worker * shard.world_size, shard.world_size * workers)
+            stripe = Shard(shard.rank + worker * shard.world_size, shard.world_size * workers)
+            striped = dataclasses.replace(self._dataset, striping=stripe)
             self._loader = striped.loader(**self._options)
         return self._loader
 

@@ -44,10 +44,14 @@ _MOST_META = 64 << 20
 
 
 class Kept(NamedTuple):
-    """Where an index may be kept: below `prefix` (empty, or ending in ``/``) of `store`."""
+    """Where an index may be kept: below `prefix` (empty, or ending in ``/``) of `store`.
+
+    `writable`: False where that is attached read-only.
+    """
 
     store: Store
     prefix: str
+    writable: bool = True
 
 
 def export(found: tuple[Path, Mapping[str, Any]], job: Job, kept: Kept) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from headrace.dataset.arrow import pc, to_flags
 from headrace.dataset.home import url_of
 from headrace.dataset.ranged import Ranges
+from headrace.dataset.shards.adopt import Kept
 from headrace.dataset.shards.decoding import Records, records
 from headrace.dataset.shards.format import Format, Typed
 from headrace.dataset.shards.index import Shard, ShardSet
@@ -34,6 +35,8 @@ class ShardSamples:
     """Always: where the bytes of a sample lie is known of one version of a shard only."""
     reports = False
     classes: list[str] | None = None
+    kept: Kept | None = None
+    """Of a snapshot: where what is known of these samples is kept beside it."""
 
     def __init__(self, store: Store, prefix: str, fmt: Format, shards: list[Shard], index: ShardSet) -> None:
         self.store = store

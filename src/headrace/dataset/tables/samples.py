@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from headrace.dataset.home import url_of
+from headrace.dataset.shards.adopt import Kept
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.dataset.stages import Stage
@@ -33,6 +34,8 @@ class TableSamples:
     """Always: a footer says where the bytes lie of one version of a file only."""
     reports = False
     classes: list[str] | None = None
+    kept: Kept | None = None
+    """Of a snapshot: where what is known of these samples is kept beside it."""
 
     def __init__(self, job: Job, wanted: Wanted, shelf: Shelf) -> None:
         self.store, self.prefix, self.kind = job.store, job.prefix, job.kind
