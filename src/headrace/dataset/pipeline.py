@@ -323,31 +323,37 @@ class Pipeline:
         while (group := self._raw.get()) is not None and not self._closed:
             began = time.perf_counter()
             grown = _OVERHEAD * group.count - group.size
-            if self._open_columns(group):
-                grown += group.column_bytes()
-            else:
-                group.open()
-                for slot in group.slots:
-                    self._run(slot)
-                    grown += size_of(slot.sample)
+            done = self._open(group)
+            grown += group.column_bytes()
+            for slot in group.slots:
+                self._run(slot, done)
+                grown += size_of(slot.sample)
             group.size += grown
             self._hold(grown)
             self._decode_busy[number] += time.perf_counter() - began
             self._finish(group)
             del group
 
-    def _open_columns(self, group: Group) -> bool:
-        if not (self._columns and isinstance(group, RangedGroup)):
-            return False
-        decode = self._stages[0][0].function if self._stages[0] else None
-        return group.open_columns(decode if isinstance(decode, Records) else None)
+    def _open(self, group: Group) -> int:
+        """Make a group's samples, or columns. Returns how many stages are behind them already: what a format does is
+        quicker for many records at once.
+        """
+        if isinstance(group, RangedGroup) and len(self._stages) == 1:
+            decode = self._stages[0][0].function if self._stages[0] else None
+            records = decode if isinstance(decode, Records) else None
+            if (self._columns or records is not None) and group.open_columns(records):
+                if not self._columns:
+                    group.spread()
+                return 0 if records is None else 1
+        group.open()
+        return 0
 
-    def _run(self, slot: Slot) -> None:
+    def _run(self, slot: Slot, done: int) -> None:
         if slot.error is not None:
             slot.sample = None
             return
         try:
-            slot.sample, slot.kept = run_stages(self._stages[slot.leaf], slot.sample)
+            slot.sample, slot.kept = run_stages(self._stages[slot.leaf][done:], slot.sample)
         except StageError as failed:
             slot.sample = None
             slot.error = (failed.stage, failed.error)
@@ -359,8 +365,8 @@ class Pipeline:
         collector, seen = self._collector, 0
         while self._groups.wait(self._something) and collector.ready():
             group = collector.take()
-            if not self._threads_wanted and not self._open_columns(group):
-                group.open()
+            if not self._threads_wanted:
+                self._open(group)
             self._build(builder, group, seen)
             seen += group.count
             self._settled = seen - builder.waiting

@@ -139,6 +139,14 @@ class RangedGroup(Group):
             slots.append(slot)
         self._cuts = []
 
+    def spread(self) -> None:
+        """From columns to samples."""
+        columns, self.columns = self.columns or {}, None
+        names = list(columns)
+        for local, row in zip(self._local, zip(*columns.values(), strict=True), strict=True):
+            sample = dict(zip(names, row, strict=True))
+            self.slots.append(Slot(sample["__key__"], self._leaf, local, sample, []))
+
     def open_columns(self, decode: Decodes | None) -> bool:
         """Make the samples as columns. False: something is odd or bad, and `open` finds out what."""
         if any(answer.error is not None for answer in self._answers):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.shards.crc import crc32c_of, masked_of, masked_of_rows
+from headrace.dataset.shards.crc import crc32c, crc32c_of, masked, masked_of, masked_of_rows
 from headrace.dataset.shards.format import Member, ShardBytes
 
 _LENGTH = struct.Struct("<Q")
@@ -83,7 +83,10 @@ class TFRecord:
         Raises:
             CorruptError: the data fails its checksum.
         """
-        return self.decode_all([data])[0]
+        payload = data[: -_CRC.size]
+        if len(data) < _CRC.size or masked(crc32c(payload)) != _CRC.unpack_from(data, len(payload))[0]:
+            raise CorruptError("the record fails its checksum", hint="the shard is damaged")
+        return payload
 
     def decode_all(self, data: Sequence[memoryview]) -> list[memoryview]:
         """As `decode`, for several records: a third of the time for each. Raises as `decode`, for any of them."""
