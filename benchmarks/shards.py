@@ -116,7 +116,7 @@ def _parquet() -> Row:
 def _packed(number: int, dataset: str, size: str, *, second: bool) -> Row:
     which = "second" if second else "first"
     names = {kind: f"headrace over {kind}" for kind in ("MDS", "litdata", "tar")}
-    folders = {"MDS": "mds", "litdata": "litdata", "tar": "shards"}
+    folders = {"MDS": ("mds", "mds"), "litdata": ("litdata", "litdata"), "tar": ("shards", None)}
 
     def theirs(name: str, peer: str) -> tuple[Contender, ...]:
         return tuple(
@@ -131,7 +131,7 @@ def _packed(number: int, dataset: str, size: str, *, second: bool) -> Row:
             name,
             "headrace_packed",
             env=CACHE_ENV,
-            options={"folder": f"{dataset}-{folders[kind]}"},
+            options={"folder": f"{dataset}-{folders[kind][0]}", "format": folders[kind][1]},
             mode="epoch",
             prime=second,
         )

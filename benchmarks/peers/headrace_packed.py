@@ -1,7 +1,7 @@
 """headrace over any format as a user writes it: open the folder, shuffle or not, batch, loader.
 
 ``folder``: below the bucket. ``local``: from the disk (``file://``) rather than the store. ``order``: ``sequential``,
-``blocked`` or ``global``. ``example``: records are parsed by `hr.decode.example`.
+``blocked`` or ``global``. ``format``: where names do not tell. ``example``: records are parsed by `hr.decode.example`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from meter import Batch
 
 def batches(job: Job) -> Iterator[Batch]:
     where = f"file://{job.root}/bench" if job.options.get("local") else f"s3://{BUCKET}"
-    dataset = hr.Dataset.open(f"{where}/{job.options['folder']}/")
+    dataset = hr.Dataset.open(f"{where}/{job.options['folder']}/", format=job.options.get("format"))
     order = job.options.get("order", "sequential")
     if order != "sequential":
         dataset = dataset.shuffle(job.seed, block="4MB" if order == "blocked" else None)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from litdata import StreamingDataLoader, StreamingDataset
+from litdata.streaming import downloader
 
 from job import BUCKET, REGION, Job
 from meter import Batch
@@ -20,6 +21,8 @@ from peers.torch_loader import PREFETCH, tensors
 
 def batches(job: Job) -> Iterator[Batch]:
     warnings.simplefilter("ignore")
+    # its obstore client refuses plain HTTP and has no option for it; TLS would only make it slower
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # type: ignore[typeddict-unknown-key]
     workers = int(job.options.get("workers", 0))
     dataset = StreamingDataset(
         input_dir=f"s3://{BUCKET}/{job.dataset}-litdata", shuffle=False, drop_last=False,

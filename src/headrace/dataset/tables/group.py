@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,7 +12,7 @@ from headrace.base.errors import CorruptError, HeadraceError
 from headrace.dataset.arrow import Expression, Schema, Table, first_line, pa
 from headrace.dataset.shards.index import Shard
 from headrace.dataset.source import Part, Rows
-from headrace.dataset.tables.kind import Kind
+from headrace.dataset.tables.kind import Footer, Kind
 from headrace.dataset.tables.partitions import Partitions
 from headrace.dataset.tables.where import matching
 from headrace.store.protocol import Buffer
@@ -19,11 +21,39 @@ _DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexErr
 """What pyarrow raises over bytes that are no Parquet or Arrow, beside running out of memory."""
 
 
+_FOOTERS = 32
+
+
 class Decoded(NamedTuple):
     """The rows of a group. `table`: a sample's columns; `kept`: the rows that match ``where``, rising, None: all."""
 
     table: Table
     kept: Rows | None
+
+
+class Parsed:
+    """Footers of the files used last: parsing one takes as long as decoding a small row group. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: OrderedDict[str, Footer] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Parsed, ()
+
+    def get(self, kind: Kind, key: str, footer: Buffer, size: int) -> Footer:
+        """Of the file `key`. Raises CorruptError."""
+        with self._lock:
+            found = self._found.get(key)
+            if found is not None:
+                self._found.move_to_end(key)
+                return found
+        found = kind.parse(footer, size)
+        with self._lock:
+            self._found[key] = found
+            while len(self._found) > _FOOTERS:
+                self._found.popitem(last=False)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +66,7 @@ class Scheme:
     read: tuple[str, ...]
     partitions: Partitions
     where: Expression | None
+    parsed: Parsed = field(default_factory=Parsed, repr=False)
 
     @property
     def schema_out(self) -> Schema:
@@ -91,7 +122,7 @@ class Group:
         scheme = self.scheme
         read: Any = None
         if scheme.read:
-            footer = scheme.kind.parse(self.footer, self.file.size)
+            footer = scheme.parsed.get(scheme.kind, self.file.key, self.footer, self.file.size)
             placed = [(part.start, piece) for part, piece in zip(self.parts, pieces, strict=True)]
             read = footer.read(self.number, scheme.read, placed)
             if read.num_rows != self.rows:
