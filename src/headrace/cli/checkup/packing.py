@@ -26,7 +26,7 @@ from headrace.dataset.joining import MOST
 from headrace.dataset.measuring import BLOCKS_AT_ONCE, Rate, measure, rate_of
 from headrace.dataset.planning import decide
 from headrace.dataset.shards.format import Format
-from headrace.dataset.shards.formats import FORMATS, PACKED
+from headrace.dataset.shards.formats import FORMATS, PACKED, compressed_suffixes
 from headrace.dataset.shards.reading import StoreBytes
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.fetch import Fetcher, Read
@@ -71,8 +71,11 @@ def check_packing(settings: Settings, reads: Sequence[Read], spot: Spot, *, seco
     if not reads or any(key.endswith(_TABLES) for key in keys):
         return
     if fmt is None and any(key.endswith(PACKED) for key in keys):
-        text = "packing: compressed tars cannot be read from their middle"
-        yield Finding("packing", "note", text, "unpack them to .tar, then pack anew if their samples are small")
+        text = "packing: tars compressed like that are not read"
+        yield Finding("packing", "note", text, "decompress them to .tar, then pack anew if their samples are small")
+    elif fmt is None and any(key.endswith(compressed_suffixes(one)) for key in keys for one in FORMATS):
+        text = "packing: compressed shards cannot be read from their middle; they are shuffled by whole shards"
+        yield Finding("packing", "note", text, f"headrace pack {spot.path} DST --shuffle 1")
     elif fmt is None:
         yield _objects(settings, reads, spot, seconds / 2)
     else:

@@ -57,9 +57,14 @@ class Records:
         try:
             if isinstance(decode, Mapping):
                 return {name: [decode[name](one) for one in values] for name, values in parts.items()}
+            data = parts["data"]
             at_once = getattr(decode, "all", None)
-            values = list(map(decode, parts["data"])) if at_once is None else at_once(parts["data"])
-        except HeadraceError:
+            if at_once is not None:
+                return {"data": at_once(data)}
+            if isinstance(decode(data[0]), dict):  # a line of JSON: names differ from record to record
+                return None
+            values = list(map(decode, data))
+        except Exception:  # whatever it is: one by one it is told whose it is
             return None
         return None if any(isinstance(one, dict) for one in values) else {"data": values}
 
