@@ -20,7 +20,7 @@ from meter import cpu_seconds
 
 def run(job: Job) -> Result:
     warnings.simplefilter("ignore")
-    from webdataset.compat import ShardWriter
+    from webdataset.writer import ShardWriter
 
     s5cmd = shutil.which("s5cmd", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert s5cmd, "s5cmd is not installed"
