@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 from litdata import StreamingDataLoader, StreamingDataset
 from litdata.streaming import downloader
 
 from job import BUCKET, REGION, Job
 from meter import Batch
-from peers.torch_loader import PREFETCH, tensors
+from peers.torch_loader import of_dicts
 
 
 def batches(job: Job) -> Iterator[Batch]:
@@ -29,17 +28,4 @@ def batches(job: Job) -> Iterator[Batch]:
         cache_dir=os.path.join(os.environ["HEADRACE_CACHE_DIR"], "litdata"), max_cache_size="10GB",
         storage_options={"endpoint_url": job.endpoint, "region_name": REGION},
     )  # fmt: skip
-
-    def collate(samples: list[dict[str, bytes]]) -> list[list[Any]]:
-        parts = [list(sample.values()) for sample in samples]
-        return tensors(parts) if workers else parts
-
-    loader: Any = StreamingDataLoader(
-        dataset, batch_size=job.batch, num_workers=workers, collate_fn=collate,
-        prefetch_factor=PREFETCH if workers else None, persistent_workers=workers > 0,
-    )  # fmt: skip
-    while True:
-        for batch in loader:
-            yield len(batch), [part for parts in batch for part in parts]
-        if job.mode == "epoch":
-            return
+    return of_dicts(StreamingDataLoader, dataset, job, workers)

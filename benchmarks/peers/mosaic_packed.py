@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 from torch.utils.data import DataLoader
 
 from job import BUCKET, Job
 from meter import Batch
 from peers.mosaic import without_torchvision
-from peers.torch_loader import PREFETCH, tensors
+from peers.torch_loader import of_dicts
 
 
 def batches(job: Job) -> Iterator[Batch]:
@@ -29,17 +28,4 @@ def batches(job: Job) -> Iterator[Batch]:
         remote=f"s3://{BUCKET}/{job.dataset}-mds", local=os.path.join(os.environ["HEADRACE_CACHE_DIR"], "mds"),
         batch_size=job.batch, shuffle=False, num_canonical_nodes=1, predownload=64 * job.batch,
     )  # fmt: skip
-
-    def collate(samples: list[dict[str, bytes]]) -> list[list[Any]]:
-        parts = [list(sample.values()) for sample in samples]
-        return tensors(parts) if workers else parts
-
-    loader: Any = DataLoader(
-        dataset, batch_size=job.batch, num_workers=workers, collate_fn=collate,
-        prefetch_factor=PREFETCH if workers else None, persistent_workers=workers > 0,
-    )  # fmt: skip
-    while True:
-        for batch in loader:
-            yield len(batch), [part for parts in batch for part in parts]
-        if job.mode == "epoch":
-            return
+    return of_dicts(DataLoader, dataset, job, workers)

@@ -26,6 +26,28 @@ def tensors(batch: list[list[Any]]) -> list[list[Any]]:
         return [[torch.frombuffer(part, dtype=torch.uint8) for part in parts] for parts in batch]
 
 
+def of_dicts(loader: Any, dataset: Any, job: Job, workers: int) -> Iterator[Batch]:
+    """A data set of samples that are dicts of parts, not shuffled, through a `loader` of DataLoader's kind."""
+
+    def collate(samples: list[dict[str, Any]]) -> list[list[Any]]:
+        parts = [list(sample.values()) for sample in samples]
+        return tensors(parts) if workers else parts
+
+    stream = loader(
+        dataset,
+        batch_size=job.batch,
+        num_workers=workers,
+        collate_fn=collate,
+        prefetch_factor=PREFETCH if workers else None,
+        persistent_workers=workers > 0,
+    )
+    while True:
+        for batch in stream:
+            yield len(batch), [part for parts in batch for part in parts]
+        if job.mode == "epoch":
+            return
+
+
 def through_loader(
     dataset: Any, job: Job, workers: int, *, shuffle: bool = True, as_tensors: bool = True
 ) -> Iterator[Batch]:

@@ -72,8 +72,7 @@ def _ragged(samples: Sequence[Sample]) -> Any:
 
 def size_of(value: Any) -> int:
     """Bytes held by the arrays and buffers of a sample; everything else counts as nothing."""
-    kind = cast("type[object]", type(value))
-    if kind is dict:
+    if isinstance(value, dict):
         total = 0
         for one in cast("dict[Any, Any]", value).values():
             if type(one) is memoryview:
@@ -85,8 +84,6 @@ def size_of(value: Any) -> int:
         return value.nbytes
     if isinstance(value, (bytes, bytearray)):
         return len(value)
-    if isinstance(value, dict):
-        return sum(size_of(one) for one in cast("dict[Any, Any]", value).values())
     if isinstance(value, (list, tuple)):
         return sum(size_of(one) for one in cast("list[Any]", value))
     nbytes = getattr(value, "nbytes", 0)

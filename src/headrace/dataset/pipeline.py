@@ -33,6 +33,7 @@ from headrace.dataset.shards.decoding import Records
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.stages import Stage, StageError, run_stages, threads_of
 from headrace.dataset.stats import Meter, Stats, summarise
+from headrace.dataset.threads import join_all
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob
 
@@ -178,10 +179,7 @@ class Pipeline:
                 group.ticket.cancel()
         for _ in range(self._threads_wanted):
             self._raw.put(None)
-        deadline = time.monotonic() + _JOIN_S
-        for thread in self._threads:
-            if thread is not threading.current_thread() and thread.is_alive():
-                thread.join(max(0.0, deadline - time.monotonic()))
+        join_all(self._threads, _JOIN_S)
 
     def _guarded(self, work: Any) -> None:
         try:

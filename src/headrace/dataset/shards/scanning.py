@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -13,6 +12,7 @@ from headrace.base.metrics import Metrics
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.dataset.shelf import Shelf
+from headrace.dataset.threads import join_all
 from headrace.fetch import Fetcher
 
 _T = TypeVar("_T")
@@ -62,9 +62,7 @@ def scan_all(
                     raise error
         finally:
             stopped.set()
-            deadline = time.monotonic() + _GRACE_S
-            for thread in threads:
-                thread.join(max(0.0, deadline - time.monotonic()))
+            join_all(threads, _GRACE_S)
             fetcher.close()
 
 

@@ -33,6 +33,7 @@ from headrace.dataset.tables.lots import Lot, Take, lots
 from headrace.dataset.tables.samples import TableSamples
 from headrace.dataset.tables.stretch import Cut, Stretch, batch_of
 from headrace.dataset.tables.values import values_of
+from headrace.dataset.threads import join_all
 from headrace.fetch import Fetcher, Read, Ticket
 from headrace.store.protocol import Blob
 
@@ -244,10 +245,7 @@ class ColumnarRun:
             ticket.cancel()
         for _ in range(_THREADS):
             self._jobs.put(None)
-        deadline = time.monotonic() + _JOIN_S
-        for thread in self._threads:
-            if thread is not threading.current_thread() and thread.is_alive():
-                thread.join(max(0.0, deadline - time.monotonic()))
+        join_all(self._threads, _JOIN_S)
 
     def _guarded(self, work: Any) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, overload
@@ -78,8 +79,9 @@ class _Names(Sequence[str]):
             for one, start, stop in cuts
         ]
 
+    @abstractmethod
     def _all(self) -> Iterator[str]:
-        raise NotImplementedError
+        """All of them, one after the other."""
 
     def _list(self) -> list[str]:
         return list(self._all())
