@@ -17,12 +17,16 @@ from headrace.base.errors import (
     CredentialsError,
     DeadlineError,
     HeadraceError,
+    InternalError,
     NotFoundError,
     SlowDownError,
     UnreachableError,
 )
+from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.fetch import Fetcher, Read
+from headrace.fetch.budget import Budget
+from headrace.fetch.reactor import Reactor
 from headrace.store.protocol import Blob
 
 from .scripted import Answer, ScriptedServer, WireStore, ok, reset
@@ -193,6 +197,24 @@ def test_corrupted_bodies_are_read_again_or_named(start: Start) -> None:
     with pytest.raises(CorruptError, match="MD5"):
         fetcher.get(Read(always, "k", len(BODY), md5))
     fetcher.close()
+
+
+def test_a_read_after_the_end_is_told_so(start: Start) -> None:
+    _, store = start(lambda c, p, n: c.sendall(ok(BODY)))
+    fetcher = Fetcher.open(settings())
+    fetcher.get(Read(store, "k"))
+    fetcher.close()
+    with pytest.raises(InternalError, match="closed"):
+        fetcher.get(Read(store, "k"))
+
+
+def test_a_reactor_that_ends_before_it_is_rung_is_not_rung() -> None:
+    class Late(Reactor):
+        def _ring(self) -> None:
+            self._thread.join()  # it looked up by itself, just as it was told to close
+            super()._ring()
+
+    Late(FetchSettings(), Budget(1 << 20), Metrics()).close()
 
 
 def test_nobody_there(fetcher: Fetcher) -> None:

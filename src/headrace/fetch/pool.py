@@ -59,6 +59,7 @@ class Pool:
         self._requests = self._received = 0
         self._told = (0, 0)
         self._hedges = 0
+        self._closed = False
 
     @property
     def quiet(self) -> bool:
@@ -83,6 +84,8 @@ class Pool:
 
     def pump(self) -> None:
         """Start what may start: below the concurrency level and the memory budget, demand before speculation."""
+        if self._closed:
+            self.close()
         while self._active < self.level.limit:
             operation = self._next()
             if operation is None:
@@ -150,7 +153,8 @@ class Pool:
             self._told = (self._requests, self._received)
 
     def close(self) -> None:
-        """Close every connection and fail what is left."""
+        """Close every connection and fail what is left, now and whenever more is added and pumped."""
+        self._closed = True
         for operation in [*self._demand, *self._ahead, *(o for _, o in self._later)]:
             self._tell(operation, InternalError("the fetcher was closed", path=operation.read.path))
         for operation in list({id(o): o for o in self._busy.values()}.values()):

@@ -44,7 +44,8 @@ class Reactor:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
         self._asleep = False
-        self._closed = False
+        self._closed = self._ended = False
+        self._ringing = threading.Lock()
         self._wakes: list[float] = []
         self._aside: ThreadPoolExecutor | None = None
         self._thread = threading.Thread(target=self._run, name="headrace-fetch", daemon=True)
@@ -58,10 +59,12 @@ class Reactor:
         self.call(lambda: self._add(store, wire, operations))
 
     def call(self, work: Callable[[], None]) -> None:
-        """Run `work` on the reactor's thread, soon."""
+        """Run `work` on the reactor's thread, soon; at once where that has ended, so that whoever waits is told."""
         self._inbox.append(work)
-        if self._asleep:
-            os.eventfd_write(self._bell, 1)
+        if self._ended:
+            self._empty()
+        elif self._asleep:
+            self._ring()
 
     def aside(self, work: Callable[[], Callable[[], None]]) -> None:
         """Run blocking `work` on another thread, then what it returns on the reactor's."""
@@ -108,10 +111,23 @@ class Reactor:
         if self._closed:
             return
         self._closed = True
-        os.eventfd_write(self._bell, 1)
+        self._ring()
         self._thread.join(timeout=5)
         if self._aside is not None:
             self._aside.shutdown(wait=False, cancel_futures=True)
+
+    def _ring(self) -> None:
+        with self._ringing:  # once the thread has ended, the descriptor's number may be another file's
+            if not self._ended:
+                os.eventfd_write(self._bell, 1)
+
+    def _empty(self) -> None:
+        while True:
+            try:
+                work = self._inbox.popleft()
+            except IndexError:  # two threads may empty it once the reactor has ended
+                return
+            work()
 
     def _add(self, store: Store, wire: Wire, operations: Sequence[Operation]) -> None:
         pool = self._pools.get(store.identity)
@@ -122,7 +138,10 @@ class Reactor:
                 pool = self._pools[key] = Pool(wire, self._settings, self._budget, self._metrics, self)
         for operation in operations:
             pool.add(operation)
-        pool.pump()
+        if self._ended:
+            pool.close()
+        else:
+            pool.pump()
 
     def _run(self) -> None:
         scratch = memoryview(bytearray(_SCRATCH))
@@ -143,10 +162,13 @@ class Reactor:
             raise
         finally:
             self._closed = True
-            for pool in self._pools.values():
+            with self._ringing:
+                self._ended = True
+                os.close(self._bell)
+            self._empty()
+            for pool in list(self._pools.values()):
                 pool.close()
             self._epoll.close()
-            os.close(self._bell)
 
     def _turn(self, scratch: memoryview) -> None:
         busy = any(not pool.quiet for pool in self._pools.values())
@@ -168,5 +190,4 @@ class Reactor:
                 touched[id(pool)] = pool
         for pool in touched.values():
             pool.pump()
-        while self._inbox:
-            self._inbox.popleft()()
+        self._empty()
