@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.dataset.blocked import Blocked, blocked
-from headrace.dataset.order import Rows
+from headrace.dataset.order import Repeat, Rows
 
 seeds = st.integers(0, 2**64 - 1)
 
@@ -44,6 +44,30 @@ def test_a_stretch_touches_few_blocks(cut: tuple[int, npt.NDArray[np.int64]], se
     for first in range(0, size, order.grain):
         touched = np.unique(np.searchsorted(begin, rows[first : first + order.grain], side="right"))
         assert len(touched) <= order.grain // smallest + 2
+
+
+@given(cut=starts(), seed=seeds, mixed=st.integers(1, 300), passes=st.integers(1, 5))
+def test_later_passes_keep_to_the_grain_too(
+    cut: tuple[int, npt.NDArray[np.int64]], seed: int, mixed: int, passes: int
+) -> None:
+    """What is read together is one stretch, also where a pass is no multiple of the grain; each pass is complete."""
+    size, begin = cut
+    once = Blocked(Rows(size, "rows"), seed, begin, mixed)
+    rows = Repeat(once, passes).locate(0, np.arange(size * passes, dtype=np.int64))[1]
+    places = []
+    for number in range(passes):
+        here = rows[number * size : (number + 1) * size]
+        straight = once.locate(number, np.arange(size, dtype=np.int64))[1]
+        back = np.empty(size, np.int64)
+        back[straight] = np.arange(size)
+        places.append(number * size + back[here])
+        assert sorted(here.tolist()) == list(range(size))
+    place = np.concatenate(places)
+    for first in range(0, size * passes, mixed):
+        grain = place[first : first + mixed]
+        spans = len({int(number) for number in (np.arange(first, first + len(grain)) // size)})
+        stretches = {(int(at) // size, int(at) % size // mixed) for at in grain}
+        assert len(stretches) == 1 or spans > 1
 
 
 def test_epochs_and_seeds_differ_and_the_order_never_changes_between_versions() -> None:

@@ -119,7 +119,7 @@ def _answer(lot: Lot, chance: Any) -> None:
 
 
 def _opened(group: RangedGroup, *, columns: bool) -> list[dict[str, Any]]:
-    if columns and group.open_columns(None):
+    if columns and group.open_columns([]):
         assert group.columns is not None
         rows = zip(*group.columns.values(), strict=True)
         samples = [dict(zip(group.columns, row, strict=True)) for row in rows]

@@ -3,6 +3,10 @@
 A fresh 4.2 MB buffer means a thousand page faults and 4.2 MB of zeros written by the kernel before a byte is read;
 110 kB from the allocator is often not better, since it returns what was freed to the kernel. A buffer here comes back
 when the last view of it is gone, wherever that was held.
+
+Buffers begin at a page. The allocator's large ones begin 16 bytes behind one, and processors of several makers copy
+four to five times slower to a place 1 to 31 bytes behind its source, modulo a page: which is where the start of a file
+in the page cache lies, also on its way through a local socket. Figures: design/007-aligned-buffers.md.
 """
 
 from __future__ import annotations
@@ -16,21 +20,25 @@ import numpy as np
 import numpy.typing as npt
 
 _Bytes: TypeAlias = "npt.NDArray[np.uint8]"
+_PAGE = 4096
 _SMALL = 16 * 1024
 _KEEP = 32 * 1024 * 1024
+_FORGET = 10  # of the most that was lent at once, a 1024th is forgotten with each buffer taken
 
 
 class Buffers:
     """Hands out writable buffers and takes them back. Any thread; buffers may be dropped on any thread.
 
-    At most `keep` bytes are kept unused; sizes are rounded up by at most a sixteenth (small ones to whole pages).
+    At most `keep` bytes are kept unused; or more, as long as they and what is lent are no more than was lent at once
+    not long ago: a loader with large batches gives back a whole batch at once, and soon wants it again. Sizes are
+    rounded up by at most a sixteenth (small ones to whole pages), and a block of up to twice the size will do.
     """
 
     def __init__(self, keep: int = _KEEP) -> None:
         self._keep = keep
         self._free: defaultdict[int, list[_Bytes]] = defaultdict(list)
         self._lent: dict[int, weakref.ref[Any]] = {}
-        self._unused = 0
+        self._unused = self._in_use = self._peak = 0
 
     def take(self, size: int) -> memoryview:
         """`size` bytes, contents arbitrary. Small ones come from the allocator.
@@ -41,28 +49,66 @@ class Buffers:
         if size < _SMALL:
             return np.empty(size, np.uint8).data
         room = _rounded(size)
-        try:
-            block = self._free[room].pop()
-            self._unused -= room
-        except IndexError:
-            block = np.empty(room, np.uint8)
+        block = self._kept(room)
+        if block is None:
+            block = aligned(room)
+        self._in_use += len(block)
+        self._peak = max(self._in_use, self._peak - (self._peak >> _FORGET))
         lease = block[:size]
         token = id(lease)
         self._lent[token] = weakref.ref(lease, partial(self._back, token, block))
         return lease.data
 
     @property
+    def lent(self) -> int:
+        """Bytes of buffers in use (as `unused`)."""
+        return self._in_use
+
+    @property
     def unused(self) -> int:
         """Bytes kept for the next readers (approximately, while others take and give)."""
         return self._unused
+
+    def trim(self) -> None:
+        """Give back what is kept beyond `keep`: whoever used much has ended."""
+        self._peak = 0
+        self._shrink()
 
     def _back(self, token: int, block: _Bytes, _: object) -> None:
         # Runs wherever the last view dies, also inside the collector: no locks, only atomic list and dict operations.
         self._lent.pop(token, None)
         room = len(block)
-        if self._unused + room <= self._keep:
-            self._unused += room
-            self._free[room].append(block)
+        self._in_use -= room
+        self._unused += room
+        self._free[room].append(block)
+        self._shrink()
+
+    def _kept(self, room: int) -> _Bytes | None:
+        """An unused block of this size; else one of up to twice as much."""
+        for size in (room, *(size for size in list(self._free) if room < size <= 2 * room)):
+            try:
+                block = self._free[size].pop()
+            except IndexError:
+                continue
+            self._unused -= size
+            return block
+        return None
+
+    def _shrink(self) -> None:
+        most = max(self._keep, self._peak - self._in_use)
+        for blocks in list(self._free.values()) if self._unused > most else ():
+            while self._unused > most:
+                try:
+                    self._unused -= len(blocks.pop())
+                except IndexError:
+                    break
+
+
+def aligned(size: int) -> _Bytes:
+    """`size` bytes that begin at a page, contents arbitrary. Raises MemoryError."""
+    block = np.empty(size + _PAGE, np.uint8)
+    first = -block.ctypes.data % _PAGE
+    return block[first : first + size]
 
 
 def _rounded(size: int) -> int:
@@ -71,5 +117,14 @@ def _rounded(size: int) -> int:
 
 
 _shared = Buffers()
+
+
+def lent() -> int:
+    """Bytes of the process's own pool in use (approximately)."""
+    return _shared.lent
+
+
 take = _shared.take
 """A buffer of the process's own pool: `take(size)`."""
+trim = _shared.trim
+"""Give back what the process's own pool keeps beyond its least."""

@@ -10,6 +10,7 @@ import numpy as np
 Sample: TypeAlias = Any
 """What a stage hands on: by default a dict of ``__key__``, parts by name and extra columns."""
 
+_FLAT = {memoryview, np.ndarray}
 _NUMBERS = (bool, int, float, complex, np.generic)
 
 
@@ -85,6 +86,9 @@ def size_of(value: Any) -> int:
     if isinstance(value, (bytes, bytearray)):
         return len(value)
     if isinstance(value, (list, tuple)):
-        return sum(size_of(one) for one in cast("list[Any]", value))
+        values = cast("list[Any]", value)
+        if set(map(type, values)) <= _FLAT:
+            return sum([one.nbytes for one in values])
+        return sum(size_of(one) for one in values)
     nbytes = getattr(value, "nbytes", 0)
     return nbytes if isinstance(nbytes, int) else 0

@@ -219,6 +219,24 @@ class Example:
             raise error.at(f"{sample.get('__key__', '')}.{self.name}") from None
         return {**features, **others}
 
+    def columns(self, columns: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The same for several samples at once; None where that cannot be, and where a sample is bad."""
+        from headrace.dataset.shards.example import examples
+
+        others = {name: values for name, values in columns.items() if name != self.name}
+        try:
+            features: dict[str, Any] | None = examples(columns[self.name])
+        except CorruptError:
+            return None
+        if features is None:
+            return None
+        for name in self.single:
+            values = features.get(name, [()])
+            if any(len(one) != 1 for one in values):
+                return None
+            features[name] = [one[0] for one in values]
+        return {**features, **others}
+
 
 @dataclass(frozen=True, slots=True)
 class Text:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from headrace.base import memory
 from headrace.base.errors import InputError
 from headrace.dataset.build import Delivery
 from headrace.dataset.dataset import Dataset
@@ -57,6 +58,7 @@ class Loader:
         self._begun = False
         self._current: weakref.ref[Epoch] | None = None
         self._running: Running | None = None
+        weakref.finalize(self, memory.trim).atexit = False
 
     # -- iterating -------------------------------------------------------------------------------------------------
 

@@ -204,7 +204,11 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Another stream several times over (None: without end), each pass as an epoch of its own."""
+    """Another stream several times over (None: without end), each pass as an epoch of its own.
+
+    A pass that begins inside a grain, as the passes before it are no multiple of one, is rotated: its last positions
+    fill that grain up, and then its grains are the whole's. Else every one of them would be read in two halves.
+    """
 
     child: Stream
     times: int | None
@@ -222,12 +226,14 @@ class Repeat:
         return self.child.grain
 
     def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
-        passes, inner = np.divmod(positions, np.int64(self.child.size or 1))
+        size, grain = self.child.size or 1, self.child.grain
+        passes, inner = np.divmod(positions, np.int64(size))
         leaf, row = np.empty_like(positions), np.empty_like(positions)
         for number in np.unique(passes):
             here = passes == number
             inner_epoch = epoch * (self.times or _FOREVER) + int(number)
-            leaf[here], row[here] = self.child.locate(inner_epoch, inner[here])
+            begun = -int(number) * size % grain
+            leaf[here], row[here] = self.child.locate(inner_epoch, (inner[here] - begun) % size)
         return leaf, row
 
     def describe(self, *, named: bool = True) -> str:

@@ -19,8 +19,9 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 from headrace.base.errors import HeadraceError
 from headrace.dataset.batch import size_of
@@ -28,8 +29,7 @@ from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
 from headrace.dataset.feed import Course, Leaf, Maker, mean_size, register, settle
 from headrace.dataset.ledger import Judge, Skip, Skipped
-from headrace.dataset.ranged import Answer, RangedGroup
-from headrace.dataset.shards.decoding import Records
+from headrace.dataset.ranged import Answer, Decodes, RangedGroup
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.stages import Stage, StageError, run_stages, threads_of
 from headrace.dataset.stats import Meter, Stats, summarise
@@ -43,6 +43,8 @@ _GROUP_BYTES = 1 << 20
 _GROUP_BYTES_RAW = 8 << 20
 _OVERHEAD = 1024
 """Bytes of this process that a sample takes beside its own, roughly: tiny samples must not fill the memory either."""
+_ODD = 16
+"""Groups one after another that could not be made by columns, after which that is no longer tried."""
 _BUNDLE = 32
 _WAKE = 16
 _TIED = 4
@@ -91,7 +93,11 @@ class Pipeline:
         self._before = fetcher.stats().counters
         self._stages = plan.stages_by_leaf
         self._threads_wanted = threads_of(self._stages)
-        self._columns = plan.batch is not None and len(plan.leaves) == 1 and _only_decodes(self._stages[0])
+        self._decoders = _by_columns(self._stages)
+        self._odd = 0
+        self._columns = (
+            plan.batch is not None and len(plan.leaves) == 1 and len(self._decoders) == len(self._stages[0])
+        )
         """Whether groups may be handed on as columns: nobody asks for single samples."""
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
         self._collector: Collector = (
@@ -336,13 +342,13 @@ class Pipeline:
         """Make a group's samples, or columns. Returns how many stages are behind them already: what a format does is
         quicker for many records at once.
         """
-        if isinstance(group, RangedGroup) and len(self._stages) == 1:
-            decode = self._stages[0][0].function if self._stages[0] else None
-            records = decode if isinstance(decode, Records) else None
-            if (self._columns or records is not None) and group.open_columns(records):
+        if isinstance(group, RangedGroup) and (self._columns or self._decoders) and self._odd < _ODD:
+            if group.open_columns(self._decoders):
+                self._odd = 0
                 if not self._columns:
                     group.spread()
-                return 0 if records is None else 1
+                return len(self._decoders)
+            self._odd += 1
         group.open()
         return 0
 
@@ -401,9 +407,10 @@ class Pipeline:
             self.meter.filtered += 1
 
 
-def _only_decodes(stages: Sequence[Stage]) -> bool:
-    """Whether nothing is done with a sample but what its format does."""
-    return not stages or (len(stages) == 1 and isinstance(stages[0].function, Records))
+def _by_columns(stages: Sequence[Sequence[Stage]]) -> list[Decodes]:
+    """The first stages of the only leaf, as far as they take columns."""
+    able = takewhile(lambda one: one.kind == "map" and hasattr(one.function, "columns"), stages[0])
+    return [cast("Decodes", one.function) for one in able] if len(stages) == 1 else []
 
 
 def _group(number: int, slots: list[Slot], size: int) -> Group:

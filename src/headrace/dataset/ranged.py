@@ -64,10 +64,12 @@ class Ranged(Protocol):
 
 
 class Decodes(Protocol):
-    """What a format makes of its records."""
+    """A stage that makes something of several samples at once."""
 
-    def columns(self, parts: Mapping[str, list[Any]]) -> dict[str, list[Any]] | None:
-        """The values of several samples, by name; None where they have to be made one by one, also for an error."""
+    def columns(self, columns: Mapping[str, list[Any]], /) -> dict[str, list[Any]] | None:
+        """What becomes of these columns, a list of values for each name; None where samples have to be made one by
+        one, also for an error.
+        """
         ...
 
 
@@ -94,7 +96,8 @@ class Answer:
             self.error = short_answer(read, len(result.data))
         else:
             self.error = range_error(read, result).at(read.path)
-        return [group for group in self.groups if group.arrived()]
+        groups, self.groups = self.groups, []  # they refer to this: the bytes must not wait for the collector
+        return [group for group in groups if group.arrived()]
 
 
 class RangedGroup(Group):
@@ -137,7 +140,7 @@ class RangedGroup(Group):
                     slot.error = ("fetch", answer.error)
             sample.update(extra)
             slots.append(slot)
-        self._cuts = []
+        self._cuts, self._answers = [], ()
 
     def spread(self) -> None:
         """From columns to samples."""
@@ -147,7 +150,7 @@ class RangedGroup(Group):
             sample = dict(zip(names, row, strict=True))
             self.slots.append(Slot(sample["__key__"], self._leaf, local, sample, []))
 
-    def open_columns(self, decode: Decodes | None) -> bool:
+    def open_columns(self, decoders: Sequence[Decodes]) -> bool:
         """Make the samples as columns. False: something is odd or bad, and `open` finds out what."""
         if any(answer.error is not None for answer in self._answers):
             return False
@@ -155,15 +158,16 @@ class RangedGroup(Group):
         if names is None:
             return False
         cuts, step = self._cuts, len(names)
-        parts = {
-            name: [answer.data[start:stop] for answer, start, stop in cuts[place::step]]
-            for place, name in enumerate(names)
-        }
-        values = parts if decode is None else decode.columns(parts)
-        if values is None:
-            return False
-        self.columns = {"__key__": found.pop("__key__"), **values, **found}
-        self._cuts = []
+        columns: dict[str, list[Any]] | None = {"__key__": found.pop("__key__")}
+        for place, name in enumerate(names):
+            columns[name] = [answer.data[start:stop] for answer, start, stop in cuts[place::step]]
+        columns.update(found)
+        for decoder in decoders:
+            columns = decoder.columns(columns)
+            if columns is None:
+                return False
+        self.columns = columns
+        self._cuts, self._answers = [], ()
         return True
 
 

@@ -27,6 +27,7 @@ from headrace.base.errors import (
     NotFoundError,
     TryAgainError,
 )
+from headrace.base.memory import aligned
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _STEP = 1 << 20
@@ -114,7 +115,7 @@ class Source:
         fresh = self.fresh
         self.read(0, view)
         if fresh:
-            again = memoryview(bytearray(min(_STEP, len(view))))
+            again = aligned(min(_STEP, len(view))).data
             for at in range(0, len(view), _STEP):
                 piece = view[at : at + _STEP]
                 self.read(at, again[: len(piece)])

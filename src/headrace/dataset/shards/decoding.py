@@ -47,25 +47,31 @@ class Records:
         found = {name: [value.get(name) for value in values] for name in names}
         return {"__key__": key, **found, "__shard__": shard}
 
-    def columns(self, parts: Mapping[str, list[Any]]) -> dict[str, list[Any]] | None:
+    def columns(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]] | None:
         """The same for several samples with the same parts: a list of values for each name. None where that cannot be:
         records of several names, more kinds of shards than one, or an error, which belongs to one of them.
         """
-        decode = self.decoders[0]
         if len(self.decoders) > 1:
             return None
         try:
-            if isinstance(decode, Mapping):
-                return {name: [decode[name](one) for one in values] for name, values in parts.items()}
-            data = parts["data"]
-            at_once = getattr(decode, "all", None)
-            if at_once is not None:
-                return {"data": at_once(data)}
-            if isinstance(decode(data[0]), dict):  # a line of JSON: names differ from record to record
-                return None
-            values = list(map(decode, data))
+            values = self._columns({name: values for name, values in columns.items() if name not in _OURS})
         except Exception:  # whatever it is: one by one it is told whose it is
             return None
+        if values is None:
+            return None
+        return {"__key__": columns["__key__"], **values, "__shard__": columns["__shard__"]}
+
+    def _columns(self, parts: Mapping[str, list[Any]]) -> dict[str, list[Any]] | None:
+        decode = self.decoders[0]
+        if isinstance(decode, Mapping):
+            return {name: [decode[name](one) for one in values] for name, values in parts.items()}
+        data = parts["data"]
+        at_once = getattr(decode, "all", None)
+        if at_once is not None:
+            return {"data": at_once(data)}
+        if isinstance(decode(data[0]), dict):  # a line of JSON: names differ from record to record
+            return None
+        values = list(map(decode, data))
         return None if any(isinstance(one, dict) for one in values) else {"data": values}
 
     def _one(self, parts: Mapping[str, Any], shard: str, key: str) -> dict[str, Any]:

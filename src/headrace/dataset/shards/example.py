@@ -8,8 +8,8 @@ and unknown fields are skipped, all as protobuf has it. Any thread.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ _FIRST, _SECOND, _THIRD = (number << 3 | _BYTES for number in (1, 2, 3))  # tags
 _FEW = 24  # bytes of varints that a Python loop reads faster than NumPy
 _TOO_LONG = 10  # bytes of the longest varint
 _ALL = (1 << 64) - 1
+_MOST_LAYOUTS = 1024
 
 _Field: TypeAlias = "tuple[int, int, int, int]"
 """Field number, wire type, start, stop; of a varint: its value in place of start."""
@@ -46,18 +47,118 @@ def example(data: Buffer) -> dict[str, Value]:
         raise CorruptError("the Example is cut off", hint="is it a serialised tf.train.Example?") from None
 
 
+def examples(data: Sequence[Buffer]) -> dict[str, list[Value]] | None:
+    """`example` of several, by columns; None where they do not all have the same names in the same order. Raises as
+    `example`, for any of them.
+    """
+    views = [memoryview(one).cast("B") for one in data]
+    layout = _shared(views)
+    if layout is not None:
+        return {spot.name: _column(views, spot) for spot in layout.spots}
+    rows = [example(one) for one in views]
+    names = list(rows[0]) if rows else []
+    if any(list(row) != names for row in rows):
+        return None
+    return {name: [row[name] for row in rows] for name in names}
+
+
+class _Spot(NamedTuple):
+    """Where the values of a feature lie. `ranges`: of bytes, of each value; else one, of all values packed."""
+
+    name: str
+    kind: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+class _Layout(NamedTuple):
+    """Of an Example all of whose features are `_spot`s: these, and every byte around their values: (start, stop,
+    bytes).
+    """
+
+    spots: tuple[_Spot, ...]
+    around: tuple[tuple[int, int, memoryview], ...]
+
+
+_layouts: dict[int, _Layout | None] = {}
+"""By the length of the Example; None: one of that length was seen. Writers repeat themselves: records of one size
+mostly differ in nothing but values, which is told by comparing a few bytes.
+"""
+
+
 def _example(view: memoryview) -> dict[str, Value]:
+    layout = _layouts.get(len(view))
+    if layout is not None and all(view[start:stop] == same for start, stop, same in layout.around):
+        return {spot.name: _value(view, spot) for spot in layout.spots}
     features: dict[str, Value] = {}
+    spots: list[_Spot] | None = []
     for number, wire, start, stop in _fields(view, 0, len(view)):
         if number == 1 and wire == _BYTES:
             for inner, kind, begin, end in _fields(view, start, stop):
                 if inner == 1 and kind == _BYTES:
-                    name, value = _usual(view, begin, end) or _entry(view, begin, end)
+                    spot = _usual(view, begin, end)
+                    if spot is None:
+                        spots = None
+                        name, value = _entry(view, begin, end)
+                    else:
+                        name, value = spot.name, _value(view, spot)
+                        if spots is not None:
+                            spots.append(spot)
                     features[name] = value
+    if spots:
+        _learn(view, spots)
     return features
 
 
-def _usual(view: memoryview, start: int, stop: int) -> tuple[str, Value] | None:
+def _shared(views: Sequence[memoryview]) -> _Layout | None:
+    """The layout that all of them have, if it is known."""
+    lengths = {len(view) for view in views}
+    layout = _layouts.get(lengths.pop()) if len(lengths) == 1 else None
+    if layout is None:
+        return None
+    for start, stop, same in layout.around:
+        if b"".join([view[start:stop] for view in views]) != bytes(same) * len(views):
+            return None
+    return layout
+
+
+def _column(views: Sequence[memoryview], spot: _Spot) -> list[Value]:
+    """The feature of each of them. Numbers become rows of one array."""
+    if spot.kind == _FIRST and len(spot.ranges) == 1:
+        ((start, stop),) = spot.ranges
+        return [[bytes(view[start:stop])] for view in views]
+    if spot.kind != _FIRST:
+        ((start, stop),) = spot.ranges
+        packed = np.frombuffer(b"".join([view[start:stop] for view in views]), np.uint8).reshape(len(views), -1)
+        if spot.kind == _SECOND:
+            return list(packed.view("<f4").astype(np.float32))
+        if (packed < 0x80).all():
+            return list(packed.astype(np.int64))
+    return [_value(view, spot) for view in views]
+
+
+def _learn(view: memoryview, spots: list[_Spot]) -> None:
+    """Remember the layout, the second time that an Example has this length."""
+    if len(view) not in _layouts:
+        if len(_layouts) >= _MOST_LAYOUTS:
+            _layouts.clear()
+        _layouts[len(view)] = None
+        return
+    inside = [one for spot in spots for one in spot.ranges]
+    starts, stops = [0, *(stop for _, stop in inside)], [*(start for start, _ in inside), len(view)]
+    around = tuple((a, b, memoryview(bytes(view[a:b]))) for a, b in zip(starts, stops, strict=True) if a < b)
+    _layouts[len(view)] = _Layout(tuple(spots), around)
+
+
+def _value(view: memoryview, spot: _Spot) -> Value:
+    if spot.kind == _FIRST:
+        return [bytes(view[start:stop]) for start, stop in spot.ranges]
+    ((start, stop),) = spot.ranges
+    if spot.kind == _THIRD:
+        return varints(view[start:stop])
+    return np.frombuffer(view[start:stop], "<f4").astype(np.float32)
+
+
+def _usual(view: memoryview, start: int, stop: int) -> _Spot | None:
     """One entry of the map the way every current writer has it: name, then a Feature that holds nothing but one list,
     numbers packed. Twice as fast as `_entry`, which takes whatever is not like that (None).
     """
@@ -78,7 +179,7 @@ def _usual(view: memoryview, start: int, stop: int) -> tuple[str, Value] | None:
     if start + size != stop:
         return None
     if kind == _FIRST:
-        texts: list[bytes] = []
+        texts: list[tuple[int, int]] = []
         while start < stop:
             if view[start] != _FIRST:
                 return None
@@ -86,17 +187,15 @@ def _usual(view: memoryview, start: int, stop: int) -> tuple[str, Value] | None:
             end = start + size
             if end > stop:
                 return None
-            texts.append(bytes(view[start:end]))
+            texts.append((start, end))
             start = end
-        return name, texts
+        return _Spot(name, kind, tuple(texts))
     if start == stop or view[start] != _FIRST:
         return None
     size, start = _length(view, start + 1, stop)
-    if start + size != stop:
+    if start + size != stop or (kind == _SECOND and size % 4):
         return None
-    if kind == _THIRD:
-        return name, varints(view[start:stop])
-    return None if size % 4 else (name, np.frombuffer(view[start:stop], "<f4").astype(np.float32))
+    return _Spot(name, kind, ((start, stop),))
 
 
 def _entry(view: memoryview, start: int, stop: int) -> tuple[str, Value]:

@@ -91,8 +91,9 @@ class TFRecord:
     def decode_all(self, data: Sequence[memoryview]) -> list[memoryview]:
         """As `decode`, for several records: a third of the time for each. Raises as `decode`, for any of them."""
         payloads = [one[:-4] for one in data]
+        found = masked_of(crc32c_of(payloads))  # first: it brings the end of each record into the processor's cache
         stored = b"".join([one[-4:] for one in data])
-        if len(stored) != 4 * len(data) or not (masked_of(crc32c_of(payloads)) == np.frombuffer(stored, "<u4")).all():
+        if len(stored) != 4 * len(data) or not (found == np.frombuffer(stored, "<u4")).all():
             raise CorruptError("the record fails its checksum", hint="the shard is damaged")
         return payloads
 

@@ -17,8 +17,6 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-import numpy as np
-
 from headrace.base.errors import (
     AlreadyExistsError,
     ChangedError,
@@ -28,6 +26,7 @@ from headrace.base.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from headrace.base.memory import take
 from headrace.store.backends.errors import from_os
 from headrace.store.backends.parts import Parts, UnderWay, pwrite
 from headrace.store.protocol import (
@@ -459,7 +458,7 @@ def _listed(key: str, entry: os.DirEntry[str]) -> ObjectInfo | None:
 
 
 def _read(descriptor: int, start: int, stop: int) -> memoryview:
-    data = np.empty(max(0, stop - start), np.uint8).data
+    data = take(max(0, stop - start))
     done = 0
     while done < len(data):
         count = os.preadv(descriptor, [data[done:]], start + done)

@@ -1,0 +1,89 @@
+"""Examples whose layout is known are read like those whose layout is not, whatever their bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.base.errors import CorruptError
+from headrace.dataset.shards import example as module
+from headrace.dataset.shards.example import example, examples
+from headrace.pack.examples import example as written
+
+values = st.one_of(
+    st.binary(max_size=20),
+    st.lists(st.binary(max_size=5), max_size=3),
+    st.integers(-3, 400),
+    st.lists(st.integers(0, 127), min_size=1, max_size=6).map(lambda given: np.array(given, np.int64)),
+    st.lists(st.floats(width=32), min_size=1, max_size=6).map(lambda given: np.array(given, np.float32)),
+)
+features = st.dictionaries(st.text("abé", min_size=1, max_size=3), values, max_size=4)
+
+
+def plain(found: dict[str, Any]) -> dict[str, Any]:
+    arrays = {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
+    return {**found, **{name: (str(one.dtype), one.tobytes()) for name, one in arrays.items()}}
+
+
+def outcome(data: bytes) -> Any:
+    try:
+        return plain(example(data))
+    except CorruptError as error:
+        return error.reason
+
+
+def unlearned(data: bytes) -> Any:
+    module._layouts.clear()
+    return outcome(data)
+
+
+@given(features, st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=20))
+def test_a_known_layout_changes_nothing(given: dict[str, Any], changes: list[tuple[int, int]]) -> None:
+    good = written(given)
+    spoilt = []
+    for place, byte in changes if good else ():
+        data = bytearray(good)
+        data[place % len(good)] = byte
+        spoilt.append(bytes(data))
+    expected = [unlearned(one) for one in spoilt]
+    first = unlearned(good)
+    assert [outcome(good) for _ in range(3)] == [first] * 3
+    assert [outcome(one) for one in spoilt] == expected
+    assert outcome(good) == first
+
+
+@given(features, st.lists(st.binary(min_size=4, max_size=4), min_size=1, max_size=9), st.booleans())
+def test_several_at_once_are_as_one_by_one(given: dict[str, Any], texts: list[bytes], known: bool) -> None:
+    rows = [written({**given, "text": text, "n": text[0] % 128}) for text in texts]
+    module._layouts.clear()
+    if known:
+        for _ in range(2):
+            example(rows[0])
+    found = examples([memoryview(row) for row in rows])
+    assert found is not None
+    one_by_one = [plain(example(row)) for row in rows]
+    assert [plain(dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True)] == one_by_one
+
+
+def test_names_that_differ_are_no_columns() -> None:
+    assert examples([written({"a": 1}), written({"b": 1})]) is None
+    step = hr.decode.example(single=["a"])
+    assert step.columns({"__key__": ["x", "y"], "data": [written({"a": 1}), written({"b": 1})]}) is None
+
+
+def test_columns_are_the_samples() -> None:
+    step = hr.decode.example(single=["a"])
+    rows = [written({"a": at, "b": np.arange(at % 3, dtype=np.float32)}) for at in range(40)]
+    found = step.columns({"__key__": [str(at) for at in range(40)], "data": rows, "__shard__": ["s"] * 40})
+    assert found is not None
+    samples = [step({"__key__": str(at), "data": row, "__shard__": "s"}) for at, row in enumerate(rows)]
+    assert list(found) == list(samples[0])
+    for at, sample in enumerate(samples):
+        assert {name: np.asarray(column[at]).tolist() for name, column in found.items()} == {
+            name: np.asarray(value).tolist() for name, value in sample.items()
+        }
+    assert step.columns({"__key__": ["x"], "data": [b"\xff" * 9]}) is None

@@ -1,0 +1,60 @@
+"""The buffers that reads fill: where they begin, when they are used again, and how much is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.base.memory import Buffers, aligned
+
+MB = 1 << 20
+
+
+def address(view: memoryview) -> int:
+    return np.frombuffer(view, np.uint8).ctypes.data
+
+
+@given(st.integers(16 * 1024, 5 * MB))
+def test_they_begin_at_a_page_and_are_as_long_as_asked(size: int) -> None:
+    view = Buffers().take(size)
+    assert (len(view), address(view) % 4096, view.readonly) == (size, 0, False)
+    assert (len(aligned(size)), aligned(size).ctypes.data % 4096) == (size, 0)
+
+
+def test_a_buffer_comes_back_when_its_last_view_is_gone() -> None:
+    buffers = Buffers()
+    first = buffers.take(MB)
+    piece, where = first[5:9], address(first)
+    del first
+    assert buffers.unused == 0
+    assert address(buffers.take(MB)) != where
+    del piece
+    assert where in {address(view) for view in (buffers.take(MB), buffers.take(MB))}
+
+
+def test_a_larger_one_will_do_where_none_fits() -> None:
+    buffers = Buffers()
+    where = address(buffers.take(2 * MB))
+    small = buffers.take(MB + 5)
+    assert (address(small), len(small)) == (where, MB + 5)
+    assert address(buffers.take(MB // 2)) != where
+
+
+def test_what_was_lent_at_once_is_kept_while_it_is_used_and_given_back_by_trim() -> None:
+    buffers = Buffers(keep=2 * MB)
+    for _ in range(3):
+        lent = [buffers.take(MB) for _ in range(10)]
+        del lent
+        assert 9 * MB <= buffers.unused <= 10 * MB
+    buffers.trim()
+    assert buffers.unused <= 2 * MB
+
+
+def test_a_peak_is_forgotten() -> None:
+    buffers = Buffers(keep=2 * MB)
+    lent = [buffers.take(MB) for _ in range(10)]
+    del lent
+    for _ in range(5000):
+        buffers.take(MB)
+    assert buffers.unused <= 2 * MB
