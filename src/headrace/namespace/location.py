@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -64,7 +65,10 @@ class Place:
 
     def unattached(self) -> NotFoundError:
         """The error for a path that no attachment holds."""
-        return NotFoundError("no store is attached here", path=self.path, hint="headrace mounts shows what is attached")
+        hint = "headrace mounts shows what is attached"
+        if os.path.exists(self.path):
+            hint = f"what lies on this machine's disk is file://{self.path}; {hint}"
+        return NotFoundError("no store is attached here", path=self.path, hint=hint)
 
     def check_writable(self, *, root: bool = False) -> None:
         """Refuse what must not be written, before any request. `root`: the root of a store will do too.

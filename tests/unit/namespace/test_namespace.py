@@ -194,3 +194,13 @@ def test_own_writes_show_through_overlapping_stores(tmp_path: Path) -> None:
                 assert ns.stat(other).size == size
             ns.delete(written)
             assert not ns.exists(other)
+
+
+def test_a_path_of_this_machine_is_met_with_its_url(tmp_path: Path) -> None:
+    with namespace(mounts={"/s": "ref://s"}) as (ns, _):
+        with pytest.raises(NotFoundError) as caught:
+            ns.stat(str(tmp_path / "nothing"))
+        assert "file://" not in str(caught.value.hint)
+        with pytest.raises(NotFoundError) as caught:
+            ns.stat(str(tmp_path))
+    assert f"file://{tmp_path}" in str(caught.value.hint)
