@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import ChangedError, InputError
 from headrace.dataset.mix import Join, Mix, block_counts
-from headrace.dataset.order import Permutation, Repeat, Rows, Shuffle, Stream, Take
+from headrace.dataset.order import Permutation, Repeat, Rows, Shuffle, Stream, Take, straight
 from headrace.dataset.state import Progress, Residual, dump, load
 
 keys = st.integers(0, 2**64 - 1)
@@ -206,3 +206,21 @@ def test_one_uneven_state_is_not_enough_for_other_ranks() -> None:
 def test_nonsense_is_refused(state: object) -> None:
     with pytest.raises(InputError):
         load(state, "f", "o", 10, 0, 1, 1)  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 3), st.integers(0, 200), st.integers(1, 60))
+def test_what_is_said_to_be_straight_is(size: int, count: int, epoch: int, first: int, length: int) -> None:
+    rows = Rows(size, "")
+    finite: tuple[Stream, ...] = (rows, Take(rows, count), Repeat(rows, 3), Take(Repeat(rows, None), count))
+    mixed: tuple[Stream, ...] = (Repeat(Take(rows, count), 2), Shuffle(rows, 1), Repeat(Shuffle(rows, 1), 2))
+    for stream in (*finite, *mixed, Repeat(rows, None)):
+        stop = first + length
+        if stream.size is not None and stop > stream.size:
+            continue
+        begin = straight(stream, epoch, first, stop)
+        if begin is not None:
+            located = stream.locate(epoch, np.arange(first, stop, dtype=np.int64))[1]
+            assert located.tolist() == list(range(begin, begin + length))
+    assert straight(rows, epoch, 0, 1) == 0
+    assert straight(Repeat(rows, 3), epoch, size, size + 1) == 0
+    assert straight(Shuffle(rows, 1), epoch, 0, size) is None

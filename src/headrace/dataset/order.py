@@ -238,3 +238,18 @@ class Repeat:
 
     def describe(self, *, named: bool = True) -> str:
         return f"repeat({self.times}, {self.child.describe(named=named)})"
+
+
+def straight(stream: Stream, epoch: int, first: int, stop: int) -> int | None:
+    """Where positions [first, stop) are neighbouring rows of the only source, the first of these; None: they are not,
+    or nobody can tell without looking.
+    """
+    if isinstance(stream, Rows):
+        return first
+    if isinstance(stream, Take):
+        return straight(stream.child, epoch, first, stop)
+    if isinstance(stream, Repeat) and stream.grain == 1 and stream.child.size:
+        number, inner = divmod(first, stream.child.size)
+        if inner + stop - first <= stream.child.size:
+            return straight(stream.child, epoch * (stream.times or _FOREVER) + number, inner, inner + stop - first)
+    return None

@@ -204,6 +204,8 @@ class ColumnarRun:
 
     def _settle(self, count: int) -> tuple[int, int]:
         """Give back the window of the first pieces in use. Returns their stored bytes, and what they held."""
+        if not count:
+            return 0, 0
         done, self._used = self._used[:count], self._used[count:]
         with self._changed:
             for piece in done:
@@ -464,7 +466,7 @@ class ColumnarRun:
         of = None
         if len(parts) == 1:
             table, rows, kept = parts[0]
-            numbers = rows + groups[0].first
+            numbers = _beyond(rows, groups[0].first)
             files: tuple[str, ...] = (groups[0].name,)
         else:
             places = np.concatenate([places for _, _, places in parts])
@@ -473,7 +475,7 @@ class ColumnarRun:
             names = dict.fromkeys(group.name for group in groups)
             which = {name: number for number, name in enumerate(names)}
             numbers = np.concatenate(
-                [rows + group.first for (_, rows, _), group in zip(parts, groups, strict=True)]
+                [_beyond(rows, group.first) for (_, rows, _), group in zip(parts, groups, strict=True)]
             )[order]
             of = np.repeat([which[group.name] for group in groups], [len(rows) for _, rows, _ in parts]).astype(
                 np.int64
@@ -482,7 +484,7 @@ class ColumnarRun:
             kept = places[order]
         local, dropped = lot.local, None
         if kept is not None and len(kept) < len(lot.local):
-            local = lot.local[kept]
+            local = np.asarray(lot.local)[kept]
             dropped = np.append(kept - np.arange(len(kept)), len(lot.local) - len(kept))
             self.meter.filtered += len(lot.local) - len(kept)
         values = None
@@ -497,11 +499,16 @@ def _rows(take: Take, decoded: Decoded) -> tuple[Any, Any, Any]:
     if decoded.kept is not None:
         flags = np.zeros(decoded.table.num_rows, np.bool_)
         flags[decoded.kept] = True
-        match = flags[rows]
+        match = flags[rows.start : rows.stop] if isinstance(rows, range) else flags[rows]
         if not match.all():
             places = np.flatnonzero(match) if places is None else places[match]
-            rows = rows[match]
+            rows = np.asarray(rows)[match]
             return decoded.table.take(from_numbers(rows)), rows, places
     if take.run:
         return decoded.table.slice(int(rows[0]), len(rows)), rows, places
-    return decoded.table.take(from_numbers(rows)), rows, places
+    return decoded.table.take(from_numbers(np.asarray(rows))), rows, places
+
+
+def _beyond(rows: Any, first: int) -> Any:
+    """Numbers of a file's rows, of those of a row group."""
+    return range(rows.start + first, rows.stop + first) if isinstance(rows, range) else rows + first

@@ -2,7 +2,8 @@
 
 A lot is what is decoded, put into order and handed on together. Where rows come group after group (no shuffle) there is
 a lot for each group; where they are mixed, a lot takes of each group what it needs of it, and the larger it is the less
-often a group has to be read again.
+often a group has to be read again. Where rows are neighbours a `range` stands for their numbers: making, comparing and
+adding up a few arrays of them takes longer than decoding the rows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.dataset.feed import Course
-from headrace.dataset.order import Ints
+from headrace.dataset.order import Ints, straight
 from headrace.dataset.tables.samples import TableSamples
 
 MOST = 1 << 20
@@ -24,7 +25,7 @@ class Take(NamedTuple):
     """Rows of one group, and their places in the lot. `run`: the rows are neighbours, and can be cut out at once."""
 
     group: int
-    rows: Ints
+    rows: Ints | range
     places: Ints | None
     """None: all of the lot's, in order."""
     run: bool
@@ -33,7 +34,7 @@ class Take(NamedTuple):
 class Lot(NamedTuple):
     """Rows that are put into order together. `local`: their places in the stripe."""
 
-    local: Ints
+    local: Ints | range
     takes: list[Take]
 
 
@@ -47,6 +48,11 @@ def lots(course: Course, index: TableSamples, rows_of: Callable[[], int]) -> Ite
             most = max(1, most // grain) * grain
         stop = (first // most + 1) * most
         stop = stop if course.end is None else min(stop, course.end)
+        begin = _straight(course, first, stop)
+        if begin is not None:
+            yield from _in_order(first, range(begin, begin + stop - first), index)
+            first = stop
+            continue
         local = np.arange(first, stop, dtype=np.int64)
         if len(ahead):
             local = local[~np.isin(local, ahead)]
@@ -56,6 +62,25 @@ def lots(course: Course, index: TableSamples, rows_of: Callable[[], int]) -> Ite
         position = course.residual.positions(course.residual.index(course.stripe, local))
         _, row = course.stream.locate(course.residual.epoch, position)
         yield from cut(local, row, index)
+
+
+def _straight(course: Course, first: int, stop: int) -> int | None:
+    """The row at which places [first, stop) of the stripe begin, if they are neighbouring rows."""
+    residual = course.residual
+    if residual.stripes > 1 or residual.holes or any(first <= one < stop for one in course.progress.ahead):
+        return None
+    return straight(course.stream, residual.epoch, first + residual.start, stop + residual.start)
+
+
+def _in_order(first: int, row: range, index: TableSamples) -> Iterator[Lot]:
+    """A lot for each row group."""
+    at = row.start
+    while at < row.stop:
+        number = int(np.searchsorted(index.first, at, side="right")) - 1
+        begin, end = int(index.first[number]), min(int(index.first[number + 1]), row.stop)
+        local = range(first + at - row.start, first + end - row.start)
+        yield Lot(local, [Take(number, range(at - begin, end - begin), None, True)])
+        at = end
 
 
 def cut(local: Ints, row: Ints, index: TableSamples) -> Iterator[Lot]:

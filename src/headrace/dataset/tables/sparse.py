@@ -17,8 +17,12 @@ class SparseFile:
 
     closed = False
 
-    def __init__(self, size: int, pieces: Sequence[tuple[int, Buffer]]) -> None:
+    def __init__(self, size: int, pieces: Sequence[tuple[int, Buffer]] = ()) -> None:
         self._size = size
+        self.hold(pieces)
+
+    def hold(self, pieces: Sequence[tuple[int, Buffer]]) -> None:
+        """Have these stretches instead."""
         self._pieces = [(start, memoryview(data).cast("B")) for start, data in pieces]
         self._at = 0
 

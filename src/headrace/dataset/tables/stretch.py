@@ -24,8 +24,8 @@ class Stretch(NamedTuple):
 
     table: Table
     values: dict[str, Values] | None
-    local: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.int64]
+    local: npt.NDArray[np.int64] | range
+    numbers: npt.NDArray[np.int64] | range
     files: tuple[str, ...]
     of: npt.NDArray[np.int64] | None
     dropped: npt.NDArray[np.int64] | None
@@ -61,7 +61,7 @@ def batch_of(cuts: Sequence[Cut]) -> Any:
 class _Slice:
     """Of a cut, what names its rows."""
 
-    numbers: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64] | range
     files: tuple[str, ...]
     of: npt.NDArray[np.int64] | None
 
@@ -118,7 +118,7 @@ class Keys(_Names):
     """``__key__`` of a batch."""
 
     def _all(self) -> Iterator[str]:
-        return (f"{number:08d}" for one in self._slices for number in one.numbers.tolist())
+        return (f"{number:08d}" for one in self._slices for number in _plain(one.numbers))
 
 
 class Files(_Names):
@@ -128,3 +128,7 @@ class Files(_Names):
         for one in self._slices:
             for number in [0] * len(one.numbers) if one.of is None else one.of.tolist():
                 yield one.files[number]
+
+
+def _plain(numbers: npt.NDArray[np.int64] | range) -> Sequence[int]:
+    return numbers if isinstance(numbers, range) else numbers.tolist()
