@@ -25,6 +25,6 @@ def warm(folder: Path, size: int) -> None:
 
 
 def spare() -> int:
-    """How much is worth warming: free memory, at most 4 GB; bytes."""
+    """How much is worth warming: free memory, at most 2 GB; bytes."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(4 << 30, free // 2)
+    return min(2 << 30, free // 2)

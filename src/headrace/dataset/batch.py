@@ -7,10 +7,13 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from headrace.base.memory import take
+
 Sample: TypeAlias = Any
 """What a stage hands on: by default a dict of ``__key__``, parts by name and extra columns."""
 
 _FLAT = {memoryview, np.ndarray}
+_LARGE = 16 * 1024
 _NUMBERS = (bool, int, float, complex, np.generic)
 
 
@@ -57,10 +60,17 @@ def _stack(values: list[Any]) -> Any:
         isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype for value in values
     ):
         return values
-    batch = np.empty((len(values), *shape), dtype=dtype)
+    batch = _room(len(values) * first.nbytes, dtype).reshape((len(values), *shape))
     for place, value in enumerate(values):
         batch[place] = value
     return batch
+
+
+def _room(size: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array of `size` bytes. Large ones are of memory used before, which comes back when the batch is gone: fresh
+    pages take longer than what is copied into them.
+    """
+    return np.frombuffer(take(size), dtype) if size >= _LARGE else np.empty(size // max(dtype.itemsize, 1), dtype)
 
 
 def _ragged(samples: Sequence[Sample]) -> Any:

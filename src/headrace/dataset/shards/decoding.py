@@ -67,12 +67,15 @@ class Records:
             return {name: [decode[name](one) for one in values] for name, values in parts.items()}
         data = parts["data"]
         at_once = getattr(decode, "all", None)
-        if at_once is not None:
-            return {"data": at_once(data)}
-        if isinstance(decode(data[0]), dict):  # a line of JSON: names differ from record to record
-            return None
+        if at_once is not None and (made := at_once(data)) is not None:
+            return _items(made) if isinstance(made, dict) else {"data": made}
         values = list(map(decode, data))
-        return None if any(isinstance(one, dict) for one in values) else {"data": values}
+        if not any(isinstance(one, dict) for one in values):
+            return {"data": values}
+        names = list(values[0])
+        if not all(isinstance(one, dict) and list(one) == names for one in values):  # lines of JSON may be like that
+            return None
+        return _items({name: [one[name] for one in values] for name in names})
 
     def _one(self, parts: Mapping[str, Any], shard: str, key: str) -> dict[str, Any]:
         decode = self.decoders[self.kind_of[shard] if self.kind_of else 0]

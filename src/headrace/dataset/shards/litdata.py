@@ -178,6 +178,23 @@ class _Item:
             raise CorruptError(f"the leaves end at byte {at} of the item, which has {len(data)}")
         return build(self.tree, iter(found))
 
+    def all(self, data: Sequence[memoryview]) -> dict[str, list[Any]] | None:
+        """The same for several items that are plain dicts and whose leaves have the same lengths, by columns; None for
+        any others. Raises as for one.
+        """
+        tree = self.tree
+        if tree is None or tree.kind != "dict" or any(tree.children):
+            return None
+        lengths = values.same_lengths(data, len(self.leaves))
+        if lengths is None or 4 * len(lengths) + sum(lengths) != len(data[0]):
+            return None
+        found: dict[str, list[Any]] = {}
+        at = 4 * len(lengths)
+        for name, decode, length in zip(tree.keys, self.leaves, lengths, strict=True):
+            found[name] = values.decode_all(decode, [one[at : at + length] for one in data])
+            at += length
+        return found
+
 
 @dataclass(frozen=True)
 class _Tokens:
@@ -250,24 +267,39 @@ def _torch(number: int) -> str:
     return _TORCH[number]
 
 
-def _array(data: memoryview) -> npt.NDArray[Any]:
-    """Type, axes and shape (uint32 each), then the numbers."""
-    return _headed(data, "<u4", _numpy)
+@dataclass(frozen=True)
+class _Headed:
+    """An array behind its type, its axes and its shape (uint32 each). `tensor`: of PyTorch's types, in big endian;
+    older litdata wrote little endian. The type is never 0, so the first byte tells.
+    """
 
+    tensor: bool
 
-def _tensor(data: memoryview) -> npt.NDArray[Any]:
-    """The same, in big endian; older litdata wrote little endian. The type is never 0, so the first byte tells."""
-    return _headed(data, "<u4" if bytes(data[:1]) != b"\0" else ">u4", _torch)
+    def __call__(self, data: memoryview) -> npt.NDArray[Any]:
+        """The array, a view. Raises CorruptError, UnsupportedError."""
+        stop, dtype, shape = self._head(data)
+        return values.shaped(data[stop:], dtype, shape)
 
+    def all(self, data: Sequence[memoryview]) -> list[npt.NDArray[Any]]:
+        """The same for several of one length."""
+        stop, dtype, shape = self._head(data[0])
+        values.shaped(data[0][stop:], dtype, shape)
+        if b"".join([one[:stop] for one in data]) != bytes(data[0][:stop]) * len(data):
+            return [self(one) for one in data]
+        kind = np.dtype(dtype)
+        return [np.frombuffer(one, kind, -1, stop).reshape(shape) for one in data]
 
-def _headed(data: memoryview, order: str, dtype: Callable[[int], str]) -> npt.NDArray[Any]:
-    if len(data) < 8:
-        raise CorruptError(f"{len(data)} bytes are no array")
-    number, axes = map(int, np.frombuffer(data[:8], order))
-    stop = 8 + 4 * axes
-    if stop > len(data):
-        raise CorruptError(f"{len(data)} bytes are no array of {axes} axes")
-    return values.shaped(data[stop:], dtype(number), tuple(map(int, np.frombuffer(data[8:stop], order))))
+    def _head(self, data: memoryview) -> tuple[int, str, tuple[int, ...]]:
+        """Its length, and what it says."""
+        if len(data) < 8:
+            raise CorruptError(f"{len(data)} bytes are no array")
+        order = ">" if self.tensor and not data[0] else "<"
+        number, axes = struct.unpack_from(f"{order}2I", data)
+        stop = 8 + 4 * axes
+        if stop > len(data):
+            raise CorruptError(f"{len(data)} bytes are no array of {axes} axes")
+        dtype = _torch(number) if self.tensor else _numpy(number)
+        return stop, dtype, struct.unpack_from(f"{order}{axes}I", data, 8)
 
 
 _OTHERS: dict[str, Decode] = {
@@ -279,6 +311,6 @@ _OTHERS: dict[str, Decode] = {
     "pil": values.pixels,
     "jpeg_array": Several(values.raw),
     "json": nested,
-    "numpy": _array,
-    "tensor": _tensor,
+    "numpy": _Headed(tensor=False),
+    "tensor": _Headed(tensor=True),
 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -159,6 +159,23 @@ class _Record:
             at = stop
         if at != len(data):
             raise CorruptError(f"the columns end at byte {at} of the record, which has {len(data)}")
+        return found
+
+    def all(self, data: Sequence[memoryview]) -> dict[str, list[Any]] | None:
+        """The same for several records whose columns have the same lengths, by columns; None for any others. Raises as
+        for one.
+        """
+        columns = self.columns
+        lengths = values.same_lengths(data, sum(column.size is None for column in columns))
+        if lengths is None or 4 * len(lengths) + sum(lengths) + sum(one.size or 0 for one in columns) != len(data[0]):
+            return None
+        found: dict[str, list[Any]] = {}
+        said = iter(lengths)
+        at = 4 * len(lengths)
+        for name, decode, size in columns:
+            stop = at + (next(said) if size is None else size)
+            found[name] = values.decode_all(decode, [one[at:stop] for one in data])
+            at = stop
         return found
 
 

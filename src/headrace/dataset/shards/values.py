@@ -104,6 +104,14 @@ class Number:
         value = np.frombuffer(data, dtype)[0]
         return value.item() if self.plain else value
 
+    def all(self, data: Sequence[memoryview]) -> list[Any]:
+        """The same for several."""
+        dtype = np.dtype(self.dtype)
+        if any(len(one) != dtype.itemsize for one in data):
+            return [self(one) for one in data]
+        found = np.frombuffer(b"".join(data), dtype)
+        return found.tolist() if self.plain else list(found)
+
 
 @dataclass(frozen=True)
 class Flat:
@@ -117,6 +125,29 @@ class Flat:
         if len(data) % dtype.itemsize:
             raise CorruptError(f"{len(data)} bytes are no array of {dtype}")
         return np.frombuffer(data, dtype)
+
+    def all(self, data: Sequence[memoryview]) -> list[npt.NDArray[Any]]:
+        """The same for several."""
+        dtype = np.dtype(self.dtype)
+        if any(len(one) % dtype.itemsize for one in data):
+            return [self(one) for one in data]
+        return [np.frombuffer(one, dtype) for one in data]
+
+
+def same_lengths(data: Sequence[memoryview], count: int) -> tuple[int, ...] | None:
+    """The `count` lengths (uint32) with which each of several records begins, if all are as long and say the same."""
+    head = 4 * count
+    if len(data[0]) < head or any(len(one) != len(data[0]) for one in data):
+        return None
+    if b"".join([one[:head] for one in data]) != bytes(data[0][:head]) * len(data):
+        return None
+    return struct.unpack_from(f"<{count}I", data[0])
+
+
+def decode_all(decode: Callable[[memoryview], Any], data: Sequence[memoryview]) -> list[Any]:
+    """Each of them, at once where `decode` can. Raises as `decode`."""
+    at_once = getattr(decode, "all", None)
+    return list(map(decode, data)) if at_once is None else at_once(data)
 
 
 def shaped(data: memoryview, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
