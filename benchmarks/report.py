@@ -208,13 +208,13 @@ def write(folder: Path, rows: Sequence[RowResult]) -> str:
         "rows": [dataclasses.asdict(row) for row in everything],
     }
     path.write_text(json.dumps(record, indent=1) + "\n")
-    text = markdown(everything, here)
+    text = markdown(everything, here, folder.name)
     (folder / "loader.md").write_text(text)
     plot(folder, everything)
     return text
 
 
-def markdown(rows: Sequence[RowResult], here: Mapping[str, Any]) -> str:
+def markdown(rows: Sequence[RowResult], here: Mapping[str, Any], folder: str = "loader") -> str:
     """The report: the machine, the requirements with what was reached, every contender, how each was tuned."""
     packages = ", ".join(f"{name} {version}" for name, version in here["packages"].items())
     about = (
@@ -223,7 +223,7 @@ def markdown(rows: Sequence[RowResult], here: Mapping[str, Any]) -> str:
         f"{packages}. "
         "Medians of interleaved repetitions; in brackets the slowest and the fastest.\n"
     )
-    out = ["# Loader benchmark\n", about, LEGEND, "## What must be reached\n"]
+    out = [f"# Benchmark: {folder}\n", about, LEGEND, "## What must be reached\n"]
     out.append("| row | requirement | reached | against | |\n|---|---|---|---|---|")
     out += [
         f"| {row.number}. {row.title} | {outcome.text} | {_value(outcome)} | {outcome.against} | {mark(outcome)} |"

@@ -22,7 +22,7 @@ import numpy.typing as npt
 _Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 _PAGE = 4096
 _SMALL = 16 * 1024
-_KEEP = 64 * 1024 * 1024
+_KEEP = 32 * 1024 * 1024
 _FORGET = 10  # of the most that was lent at once, a 1024th is forgotten with each buffer taken
 
 
