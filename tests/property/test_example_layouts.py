@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,4 +87,16 @@ def test_columns_are_the_samples() -> None:
         assert {name: np.asarray(column[at]).tolist() for name, column in found.items()} == {
             name: np.asarray(value).tolist() for name, value in sample.items()
         }
-    assert step.columns({"__key__": ["x"], "data": [b"\xff" * 9]}) is None
+    with pytest.raises(CorruptError):
+        step.columns({"__key__": ["x"], "data": [b"\xff" * 9]})
+
+
+def test_an_empty_list_has_a_layout_too() -> None:
+    empty = bytes.fromhex("0a0b0a090a017812041a020a00")  # {"x": an int64 list without values}
+    alone = plain(example(empty))
+    module._layouts.clear()
+    for _ in range(2):
+        example(empty)
+    found = examples([memoryview(empty)] * 3)
+    assert found is not None
+    assert [plain(dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True)] == [alone] * 3

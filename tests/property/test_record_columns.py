@@ -67,12 +67,18 @@ def same(decoder: Any, preamble: bytes, data: list[bytes]) -> None:
     found = records(decoder, [("s", preamble)])
     views = [memoryview(one) for one in data]
     keys = [str(number) for number in range(len(views))]
-    columns = found.columns({"__key__": keys, "data": views, "__shard__": ["s"] * len(views)})
+    bad: HeadraceError | None = None
+    columns = None
+    try:
+        columns = found.columns({"__key__": keys, "data": views, "__shard__": ["s"] * len(views)})
+    except HeadraceError as error:
+        bad = error
     try:
         rows = [found({"__key__": key, "data": view, "__shard__": "s"}) for key, view in zip(keys, views, strict=True)]
     except HeadraceError:
         assert columns is None
         return
+    assert bad is None
     if columns is None:
         return
     assert list(columns) == list(rows[0])

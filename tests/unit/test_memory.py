@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +52,28 @@ def test_what_was_lent_at_once_is_kept_while_it_is_used_and_given_back_by_trim()
         assert 9 * MB <= buffers.unused <= 10 * MB
     buffers.trim()
     assert buffers.unused <= 2 * MB
+
+
+def test_threads_do_not_lose_count() -> None:
+    buffers = Buffers(keep=2 * MB)
+
+    def work() -> None:
+        for turn in range(3000):
+            held = [buffers.take(20_000 + 5000 * (turn % 7)) for _ in range(3)]
+            del held
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert buffers.lent == 0
+    assert buffers.unused == sum(size * len(blocks) for size, blocks in buffers._free.items())
 
 
 def test_a_peak_is_forgotten() -> None:

@@ -52,7 +52,8 @@ class Buffers:
         block = self._kept(room)
         if block is None:
             block = aligned(room)
-        self._in_use += len(block)
+        room = len(block)
+        self._in_use += room
         self._peak = max(self._in_use, self._peak - (self._peak >> _FORGET))
         lease = block[:size]
         token = id(lease)
@@ -76,6 +77,7 @@ class Buffers:
 
     def _back(self, token: int, block: _Bytes, _: object) -> None:
         # Runs wherever the last view dies, also inside the collector: no locks, only atomic list and dict operations.
+        # So is `self._unused += room` of a local number; with a call in it, another thread's sum may be lost.
         self._lent.pop(token, None)
         room = len(block)
         self._in_use -= room
@@ -99,9 +101,10 @@ class Buffers:
         for blocks in list(self._free.values()) if self._unused > most else ():
             while self._unused > most:
                 try:
-                    self._unused -= len(blocks.pop())
+                    room = len(blocks.pop())
                 except IndexError:
                     break
+                self._unused -= room
 
 
 def aligned(size: int) -> _Bytes:

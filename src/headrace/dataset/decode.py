@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, InputError, UnsupportedError
+from headrace.dataset.stages import TakesColumns
 
 __all__ = ["Example", "Image", "Npy", "Text", "example", "image", "npy", "text"]
 
@@ -194,7 +195,7 @@ class Npy:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class Example(TakesColumns):
     """See `example`."""
 
     name: str
@@ -220,14 +221,11 @@ class Example:
         return {**features, **others}
 
     def columns(self, columns: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The same for several samples at once; None where that cannot be, and where a sample is bad."""
+        """The same for several samples at once; None where that cannot be. Raises as for one."""
         from headrace.dataset.shards.example import examples
 
         others = {name: values for name, values in columns.items() if name != self.name}
-        try:
-            features: dict[str, Any] | None = examples(columns[self.name])
-        except CorruptError:
-            return None
+        features: dict[str, Any] | None = examples(columns[self.name])
         if features is None:
             return None
         for name in self.single:

@@ -19,9 +19,8 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
 from queue import Empty, SimpleQueue
-from typing import Any, cast
+from typing import Any
 
 from headrace.base.errors import HeadraceError
 from headrace.dataset.batch import size_of
@@ -29,9 +28,9 @@ from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
 from headrace.dataset.feed import Course, Leaf, Maker, mean_size, register, settle
 from headrace.dataset.ledger import Judge, Skip, Skipped
-from headrace.dataset.ranged import Answer, Decodes, RangedGroup
+from headrace.dataset.ranged import Answer, RangedGroup
 from headrace.dataset.slots import Group, Slot
-from headrace.dataset.stages import Stage, StageError, run_stages, threads_of
+from headrace.dataset.stages import Stage, StageError, TakesColumns, run_stages, threads_of
 from headrace.dataset.stats import Meter, Stats, summarise
 from headrace.dataset.threads import join_all
 from headrace.fetch import Fetcher, Read
@@ -407,10 +406,16 @@ class Pipeline:
             self.meter.filtered += 1
 
 
-def _by_columns(stages: Sequence[Sequence[Stage]]) -> list[Decodes]:
+def _by_columns(stages: Sequence[Sequence[Stage]]) -> list[TakesColumns]:
     """The first stages of the only leaf, as far as they take columns."""
-    able = takewhile(lambda one: one.kind == "map" and hasattr(one.function, "columns"), stages[0])
-    return [cast("Decodes", one.function) for one in able] if len(stages) == 1 else []
+    if len(stages) != 1:
+        return []
+    able: list[TakesColumns] = []
+    for stage in stages[0]:
+        if stage.kind != "map" or not isinstance(stage.function, TakesColumns):
+            break
+        able.append(stage.function)
+    return able
 
 
 def _group(number: int, slots: list[Slot], size: int) -> Group:

@@ -18,6 +18,7 @@ from headrace.dataset.joining import GAP, MOST, range_error, short_answer
 from headrace.dataset.order import Ints
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.source import Rows, SampleIndex
+from headrace.dataset.stages import TakesColumns
 from headrace.fetch import Read
 from headrace.store.protocol import Blob, Store
 
@@ -60,16 +61,6 @@ class Ranged(Protocol):
 
     def columns(self, rows: Rows, objects: Sequence[int]) -> tuple[dict[str, list[Any]], tuple[str, ...] | None]:
         """The same by columns: ``__key__`` and extra fields; and the names of the parts, None where they differ."""
-        ...
-
-
-class Decodes(Protocol):
-    """A stage that makes something of several samples at once."""
-
-    def columns(self, columns: Mapping[str, list[Any]], /) -> dict[str, list[Any]] | None:
-        """What becomes of these columns, a list of values for each name; None where samples have to be made one by
-        one, also for an error.
-        """
         ...
 
 
@@ -150,7 +141,7 @@ class RangedGroup(Group):
             sample = dict(zip(names, row, strict=True))
             self.slots.append(Slot(sample["__key__"], self._leaf, local, sample, []))
 
-    def open_columns(self, decoders: Sequence[Decodes]) -> bool:
+    def open_columns(self, stages: Sequence[TakesColumns]) -> bool:
         """Make the samples as columns. False: something is odd or bad, and `open` finds out what."""
         if any(answer.error is not None for answer in self._answers):
             return False
@@ -162,10 +153,13 @@ class RangedGroup(Group):
         for place, name in enumerate(names):
             columns[name] = [answer.data[start:stop] for answer, start, stop in cuts[place::step]]
         columns.update(found)
-        for decoder in decoders:
-            columns = decoder.columns(columns)
-            if columns is None:
-                return False
+        try:
+            for stage in stages:
+                columns = stage.columns(columns)
+                if columns is None:
+                    return False
+        except Exception:  # whatever it is, it belongs to one of them
+            return False
         self.columns = columns
         self._cuts, self._answers = [], ()
         return True

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.dataset.batch import Sample
+
+
+class TakesColumns(ABC):
+    """A function of a ``map`` stage that can do several samples at once. Said by being one of these: users' functions
+    may have attributes of any name.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def columns(self, columns: Mapping[str, list[Any]], /) -> dict[str, list[Any]] | None:
+        """What becomes of samples given as a list of values [n] for each name; None where they have to be made one by
+        one. May raise whatever it raises for one of them: one by one it is told whose it is. Any thread.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from typing import Any, cast
 
 from headrace.base.errors import HeadraceError
 from headrace.dataset.shards.format import Decode
+from headrace.dataset.stages import TakesColumns
 
 _OURS = ("__key__", "__shard__")
 
 
 @dataclass(frozen=True)
-class Records:
+class Records(TakesColumns):
     """Decodes the only part of a sample, ``data``, or each of several parts. Pickles; any thread.
 
     `decoders`: one for each kind of shard; `kind_of`: which one by the shard's name, empty where there is only one.
@@ -49,14 +50,11 @@ class Records:
 
     def columns(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]] | None:
         """The same for several samples with the same parts: a list of values for each name. None where that cannot be:
-        records of several names, more kinds of shards than one, or an error, which belongs to one of them.
+        records of several names, or more kinds of shards than one. Raises as for one.
         """
         if len(self.decoders) > 1:
             return None
-        try:
-            values = self._columns({name: values for name, values in columns.items() if name not in _OURS})
-        except Exception:  # whatever it is: one by one it is told whose it is
-            return None
+        values = self._columns({name: values for name, values in columns.items() if name not in _OURS})
         if values is None:
             return None
         return {"__key__": columns["__key__"], **values, "__shard__": columns["__shard__"]}
