@@ -93,6 +93,7 @@ def test_the_cache_gives_way_to_what_is_being_written(small_disk: Path, seaweedf
     with rigged(seaweedfs, before=fill, HEADRACE_CACHE_MIN_FREE=str(reserve)) as rig:
         for key, body in BODIES.items():
             assert Path(rig.folder, key).read_bytes() == body
+        assert wait_for(lambda: rig.stats()["mount.fills_under_way"] == 0, 20)  # what has begun is finished
         assert wait_for(lambda: free() < reserve + (6 << 20), 20), "the cache was not filled: this proves nothing"
         with open(Path(rig.folder, "big"), "wb", buffering=0) as file:
             for _ in range(2):

@@ -267,14 +267,18 @@ class Cache:
             raise translated(error, self._layout.folder) from error
         return Evicted(int(self._metrics.get("cache.evicted") - before), freed)
 
-    def relieve(self) -> None:
-        """Evict until the disk has `min_free` again, where something else has filled it. To be called now and then."""
+    def relieve(self) -> bool:
+        """Evict until the disk has `min_free` again, where something else has filled it; whether it lacked any.
+
+        To be called now and then. What was evicted and is still open somewhere is free once it is closed.
+        """
         if self._writing is None or not self._health.filling:
-            return
+            return False
         try:
-            self._writing.room.relieve()
+            return self._writing.room.relieve()
         except OSError as error:
             self._writing.blocks.write_failed(error)
+            return False
 
     def verify(self, progress: Progress = SILENT) -> VerifyReport:
         """Compare every entry with its checksum; remove what does not match, and what dead writers left; count anew.

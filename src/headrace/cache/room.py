@@ -146,11 +146,12 @@ class Room:
             self._barren_until = time.monotonic() + _PATIENCE_S
         return freed > 0
 
-    def relieve(self) -> None:
-        """Evict what the disk lacks of `min_free`. Raises OSError: the disk fails."""
+    def relieve(self) -> bool:
+        """Evict what the disk lacks of `min_free`; whether it lacked any. Raises OSError: the disk fails."""
         lacking = self.min_free - self.free()
         if lacking > 0:
             self.make(lacking)
+        return lacking > 0
 
     def recount(self) -> Count | None:
         """Count what is there, a few seconds a million entries. None when another process is evicting or counting.

@@ -135,6 +135,11 @@ class Fetcher:
         """Wait until everything fetched so far is in the cache, or was given up; False after `timeout_s`."""
         return self._cached is None or self._cached.filling.settle(timeout_s)
 
+    @property
+    def fills_under_way(self) -> int:
+        """Objects being fetched for the cache, or waiting to be written into it."""
+        return len(self._cached.filling) if self._cached is not None else 0
+
     def stats(self) -> FetchStats:
         """Counters, and the concurrency and latency found for each store."""
         counters = {**self.metrics.snapshot(), "fetch.bytes_in_flight": float(self._direct.in_flight)}

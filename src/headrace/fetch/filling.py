@@ -42,6 +42,9 @@ class Filling:
         self._changed = threading.Condition()
         self.insist = False
 
+    def __len__(self) -> int:
+        return self._claims
+
     @property
     def crowded(self) -> bool:
         """Whether no more claims should be made just now."""

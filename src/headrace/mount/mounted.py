@@ -99,8 +99,9 @@ class Mounted:
                 swept = time.monotonic()
                 self.reading.backings.sweep()
                 self._session.expire(self._settings.fetch.deadline + _SWEEP_S)
-            if self._staging is not None and self._fetcher.cache is not None:
-                self._fetcher.cache.relieve()  # what is being written may fill the disk that both share
+            # What is being written may fill the disk that both share. Files kept for the next open hold their bytes.
+            if self._staging is not None and self._fetcher.cache is not None and self._fetcher.cache.relieve():
+                self.reading.backings.sweep()
             # A rename that was finished in the background: what was listed meanwhile is of two minds.
             before, moving = moving, self._staging is not None and self._staging.hides_any
             if before and not moving:
@@ -249,6 +250,7 @@ class Mounted:
             "streams": lambda: len(self.reading.streams),
             "stream_bytes": lambda: self.reading.streams.budget.used,
             "prefetch_under_way": lambda: len(self._prefetcher) if self._prefetcher is not None else 0,
+            "fills_under_way": lambda: self._fetcher.fills_under_way,
             "waiting_requests": lambda: self._session.waiting,
             "names": table.size,
             "nodes": lambda: len(table.nodes),
