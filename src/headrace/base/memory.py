@@ -48,11 +48,15 @@ class Buffers:
         """
         if size < _SMALL:
             return np.empty(size, np.uint8).data
-        room = _rounded(size)
-        block = self._kept(room)
-        if block is None:
-            block = aligned(room)
-        room = len(block)
+        step = 1 << max(size.bit_length() - 5, 12)
+        room = (size + step - 1) & -step
+        try:
+            block = self._free[room].pop()
+        except IndexError:
+            block = self._larger(room)
+            room = len(block)
+        else:
+            self._unused -= room
         self._in_use += room
         self._peak = max(self._in_use, self._peak - (self._peak >> _FORGET))
         lease = block[:size]
@@ -83,18 +87,20 @@ class Buffers:
         self._in_use -= room
         self._unused += room
         self._free[room].append(block)
-        self._shrink()
+        if self._unused > self._keep:
+            self._shrink()
 
-    def _kept(self, room: int) -> _Bytes | None:
-        """An unused block of this size; else one of up to twice as much."""
-        for size in (room, *(size for size in list(self._free) if room < size <= 2 * room)):
-            try:
-                block = self._free[size].pop()
-            except IndexError:
-                continue
-            self._unused -= size
-            return block
-        return None
+    def _larger(self, room: int) -> _Bytes:
+        """An unused block of up to twice as much, or a new one."""
+        for size in list(self._free) if self._unused > room else ():
+            if room < size <= 2 * room:
+                try:
+                    block = self._free[size].pop()
+                except IndexError:
+                    continue
+                self._unused -= size
+                return block
+        return aligned(room)
 
     def _shrink(self) -> None:
         most = max(self._keep, self._peak - self._in_use)
@@ -112,11 +118,6 @@ def aligned(size: int) -> _Bytes:
     block = np.empty(size + _PAGE, np.uint8)
     first = -block.ctypes.data % _PAGE
     return block[first : first + size]
-
-
-def _rounded(size: int) -> int:
-    step = 1 << max(size.bit_length() - 5, 12)
-    return (size + step - 1) & -step
 
 
 _shared = Buffers()
