@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from headrace.base import errors
-from headrace.base.settings import CacheSettings, FetchSettings, MountSettings
+from headrace.base.settings import CacheSettings, FetchSettings, MountSettings, SyncSettings
 from headrace.base.units import format_bytes
 from headrace.cli.app import SECTIONS, app
 
@@ -43,9 +43,12 @@ def _command(command: click.Command | None, parent: click.Context, title: str) -
         yield from _command(inner, context, f"{title} {name}")
 
 
+_SECTIONS = {"cache": CacheSettings, "fetch": FetchSettings, "mount": MountSettings, "sync": SyncSettings}
+
+
 def _settings() -> Iterator[str]:
     yield _SETTINGS_HEAD
-    for section, kind in (("cache", CacheSettings), ("fetch", FetchSettings), ("mount", MountSettings)):
+    for section, kind in _SECTIONS.items():
         yield f"\n## `[{section}]`: {(kind.__doc__ or '').strip().lower().rstrip('.')}\n"
         yield "| key | variable | default | meaning |"
         yield "|---|---|---|---|"
@@ -57,7 +60,7 @@ def _settings() -> Iterator[str]:
 
 def _default(field: dataclasses.Field[object]) -> str:
     if field.default is dataclasses.MISSING:
-        return "the user's cache folder"
+        return "the user's cache folder" if field.name == "dir" else "`headrace/sync` in the user's state folder"
     match field.metadata["unit"], field.default:
         case "bytes", int(size):
             return _size(size)

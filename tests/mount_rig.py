@@ -33,7 +33,8 @@ READY_S = 30.0
 UNDER_WAY = {
     f"mount.{name}"
     for name in (
-        "open_files", "open_by_kernel", "streams", "stream_bytes", "prefetch_under_way", "fills_under_way", "waiting_requests",
+        "open_files", "open_by_kernel", "streams", "stream_bytes", "prefetch_under_way", "fills_under_way",
+        "waiting_requests",
     )
 }  # fmt: skip
 COMMAND = [sys.executable, "-m", "headrace.cli"]

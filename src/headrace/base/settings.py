@@ -131,6 +131,20 @@ class MountSettings:
 
 
 @dataclass(frozen=True)
+class SyncSettings:
+    """A bucket that follows a folder."""
+
+    period: float = _seconds("5s", "shortest time between two uploads of one small file")
+    drain: float = _seconds("60s", "longest wait at the end for what is not sent; `sync --recover` does the rest")
+    bandwidth: int = _bytes("0", "bytes a second to send, on average; 0: no limit")
+    requests: int = _count(20_000, "requests an hour while the job runs, and as many in one burst")
+    state: str = field(
+        default_factory=lambda: str(platformdirs.user_state_path("headrace") / "sync"),
+        metadata={"parse": _parse_text, "doc": "folder for what is remembered of each sync", "unit": "path"},
+    )
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that can be set. `mounts` and `stores` hold tables as written: path or URL prefix → options."""
 
@@ -138,6 +152,7 @@ class Settings:
     cache: CacheSettings = field(default_factory=CacheSettings)
     fetch: FetchSettings = field(default_factory=FetchSettings)
     mount: MountSettings = field(default_factory=MountSettings)
+    sync: SyncSettings = field(default_factory=SyncSettings)
     mounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     stores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     progress: bool = True
@@ -188,7 +203,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _merge(settings: Settings, table: Mapping[str, Any], where: str) -> Settings:
-    known = {"home", "progress", "cache", "fetch", "mount", "mounts", "stores"}
+    known = {"home", "progress", "cache", "fetch", "mount", "sync", "mounts", "stores"}
     changes: dict[str, Any] = {"files": (*settings.files, where)}
     for key, value in table.items():
         if key not in known:
@@ -246,7 +261,7 @@ def _merge_environment(settings: Settings, environ: Mapping[str, str]) -> Settin
     if environ.get("HEADRACE_PROGRESS"):
         flag = _parse_flag(environ["HEADRACE_PROGRESS"], name="HEADRACE_PROGRESS")
         settings = dataclasses.replace(settings, progress=flag)
-    for section in ("cache", "fetch", "mount"):
+    for section in ("cache", "fetch", "mount", "sync"):
         current = getattr(settings, section)
         for f in dataclasses.fields(current):
             name = f"HEADRACE_{section}_{f.name}".upper()

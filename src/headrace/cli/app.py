@@ -33,6 +33,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "unpack": "Unpack tar shards to single objects.",
         "bench": "Measure how fast the loader reads a path.",
     },
+    "Outputs": {
+        "sync": "Keep a bucket up to date with a folder that is written to.",
+    },
     "Node": {
         "cache": "Look after the node's cache.",
         "s3": "Run an S3 server on this machine.",

@@ -1,0 +1,235 @@
+"""``headrace sync DIR URL``."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.base.errors import HeadraceError, InputError, TryAgainError
+from headrace.cli.output import Column, json_option, show_record, show_table
+
+if TYPE_CHECKING:
+    from headrace.base.settings import Settings
+    from headrace.sync import Report, SyncOptions
+
+_COLUMNS = (
+    Column("folder", "FOLDER"),
+    Column("url", "URL"),
+    Column("state", "STATE"),
+    Column("files", "FILES LEFT", "count"),
+    Column("bytes", "BYTES LEFT", "bytes"),
+    Column("oldest", "OLDEST", "seconds"),
+    Column("updated", "UPDATED", "time"),
+)
+_NAMED = 20
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", required=False)
+@click.argument("destination", metavar="[URL]", required=False)
+@click.option("--once", is_flag=True, help="Send what is there, then end; nothing is being written any more.")
+@click.option(
+    "--recover", is_flag=True, help="Send what syncs that died, or ran out of time, have left. All, or of DIR."
+)
+@click.option("--status", "status", is_flag=True, help="Show every sync of this machine, and what it has not sent.")
+@click.option("--period", help="Shortest time between two uploads of one small file.  [default: sync.period]")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave these files or folders out. May be repeated.")
+@click.option(
+    "--checkpoint", "checkpoints", multiple=True, metavar="PATTERN",
+    help="Folders that get a marker COMMITTED when all of them is there.  [default: checkpoints/*]",
+)  # fmt: skip
+@click.option("--delete", is_flag=True, help="Delete in the store what was sent and is deleted here.")
+@click.option("--bandwidth", metavar="SIZE", help="Bytes a second, on average.  [default: sync.bandwidth]")
+@click.option("--drain", metavar="TIME", help="Longest wait at the end for what is not sent.  [default: sync.drain]")
+@json_option
+def command(
+    folder: str | None,
+    destination: str | None,
+    *,
+    once: bool,
+    recover: bool,
+    status: bool,
+    period: str | None,
+    exclude: tuple[str, ...],
+    checkpoints: tuple[str, ...],
+    delete: bool,
+    bandwidth: str | None,
+    drain: str | None,
+    as_json: bool,
+) -> None:
+    """Send what changes in DIR to URL (or to a path of the namespace), until SIGTERM or Ctrl-C.
+
+    Small files follow within seconds, large ones when they are closed; of a file that grows only what is new is sent.
+    Files stay in the store when they are deleted here. SIGTERM sends what is left first, Ctrl-C does not; either way
+    what is left is named, and --recover sends it.
+    """
+    import dataclasses
+
+    from headrace.base.settings import Settings
+    from headrace.base.units import parse_seconds
+    from headrace.sync import statuses
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    settings = Settings.load()
+    if status or recover:
+        _refuse(destination, once=once)
+        rows = [dataclasses.asdict(one) for one in statuses(settings.sync.state) if _of(folder, one.folder)]
+        if status:
+            show_table(rows, _COLUMNS, as_json=as_json, empty="nothing has been synced from here")
+            return
+    elif folder is None or destination is None:
+        raise InputError("DIR and URL are needed", hint="headrace sync outputs s3://bucket/outputs")
+    options = _options(
+        settings, period=period, exclude=exclude, checkpoints=checkpoints, delete=delete, bandwidth=bandwidth
+    )
+    patience = settings.sync.drain if drain is None else parse_seconds(drain, name="--drain")
+    if recover:
+        _recover(settings, folder, dataclasses.replace(options, judge=False), patience, as_json=as_json)
+        return
+    assert folder is not None
+    assert destination is not None
+    report = _sync(settings, folder, destination, options, patience, follow=not once, complete=once)
+    _show(report, as_json=as_json)
+    _raise_for(report, folder)
+
+
+def _refuse(destination: str | None, *, once: bool) -> None:
+    if destination is not None or once:
+        raise InputError("--status and --recover take DIR only", hint="headrace sync --recover DIR")
+
+
+def _of(folder: str | None, known: str) -> bool:
+    import os
+
+    return folder is None or os.path.realpath(folder) == known
+
+
+def _options(
+    settings: Settings,
+    *,
+    period: str | None,
+    exclude: tuple[str, ...],
+    checkpoints: tuple[str, ...],
+    delete: bool,
+    bandwidth: str | None,
+) -> SyncOptions:
+    import dataclasses
+
+    from headrace.base.units import parse_bytes, parse_seconds
+    from headrace.sync import CLASSES, IGNORED, SyncOptions
+
+    seconds = settings.sync.period if period is None else parse_seconds(period, name="--period")
+    rate = settings.sync.bandwidth if bandwidth is None else parse_bytes(bandwidth, name="--bandwidth")
+    classes = tuple(one if one.when_closed else dataclasses.replace(one, period=seconds) for one in CLASSES)
+    found = SyncOptions(
+        classes, (*IGNORED, *exclude), delete=delete, bandwidth=rate or None, requests=settings.sync.requests
+    )
+    return dataclasses.replace(found, checkpoints=checkpoints) if checkpoints else found
+
+
+def _sync(
+    settings: Settings,
+    folder: str,
+    destination: str,
+    options: SyncOptions,
+    drain: float,
+    *,
+    follow: bool,
+    complete: bool,
+) -> Report:
+    from headrace.base.errors import ReadOnlyError
+    from headrace.cli.progress import passing
+    from headrace.cli.target import open_namespace, target
+    from headrace.sync import State, Sync
+
+    namespace = open_namespace()
+    place = target(namespace, destination)
+    location = namespace.resolve(place)
+    if location.read_only:
+        raise ReadOnlyError("is read-only", path=destination, hint="attach it again without read_only to write there")
+    key = location.key.strip("/")
+    over = threading.Event()
+    terminate = signal.signal(signal.SIGTERM, lambda _number, _frame: over.set())
+    try:
+        state = State(settings.sync.state, folder, f"{location.store.url}/{key}", place)
+        with (
+            passing("sent") as report,
+            state,
+            Sync(folder, location.store, f"{key}/" if key else "", state, options, report) as sync,
+        ):
+            try:
+                if follow:
+                    click.echo(f"{destination} follows {folder}", err=True)
+                    while not over.wait(1.0):
+                        pass
+                return sync.finish(drain, complete=complete)
+            except KeyboardInterrupt:
+                sync.close()
+                _name(sync.report())
+                raise
+    finally:
+        signal.signal(signal.SIGTERM, terminate)
+
+
+def _recover(settings: Settings, folder: str | None, options: SyncOptions, drain: float, *, as_json: bool) -> None:
+    import os
+
+    from headrace.sync import statuses
+
+    rows: list[dict[str, object]] = []
+    failure: HeadraceError | None = None
+    for one in statuses(settings.sync.state):
+        if not _of(folder, one.folder) or one.state in ("running", "finished"):
+            continue
+        row: dict[str, object] = {"folder": one.folder, "url": one.url, "state": "gone", "files": 0, "bytes": 0}
+        rows.append(row)
+        if not os.path.isdir(one.folder):
+            continue
+        try:
+            report = _sync(settings, one.folder, one.destination, options, drain, follow=False, complete=False)
+            _raise_for(report, one.folder)
+        except HeadraceError as error:
+            failure = error
+            row["state"] = str(error)
+        else:
+            row |= {"state": "finished", "files": report.files, "bytes": report.bytes}
+    columns = (
+        _COLUMNS[0],
+        _COLUMNS[1],
+        _COLUMNS[2],
+        Column("files", "SENT", "count"),
+        Column("bytes", "BYTES", "bytes"),
+    )
+    show_table(rows, columns, as_json=as_json, empty="nothing is left to be sent")
+    if failure is not None:
+        raise failure
+
+
+def _show(report: Report, *, as_json: bool) -> None:
+    import dataclasses
+
+    row = dataclasses.asdict(report)
+    if not as_json:
+        row |= {"left": len(report.left) or None, "skipped": len(report.skipped) or None}
+    kinds = {"files": "count", "bytes": "bytes", "requests": "count", "checkpoints": "count", "seconds": "seconds"}
+    show_record(row, as_json=as_json, kinds=kinds)  # pyright: ignore[reportArgumentType]
+    for name, reason in report.skipped[:_NAMED] if not as_json else ():
+        click.echo(f"skipped: {name}: {reason}", err=True)
+
+
+def _raise_for(report: Report, folder: str) -> None:
+    if report.left:
+        _name(report)
+        hint = f"send them: headrace sync --recover {folder}"
+        raise TryAgainError(f"{len(report.left)} files are not sent", path=folder, hint=hint)
+
+
+def _name(report: Report) -> None:
+    for one in report.left[:_NAMED]:
+        click.echo(f"left: {one.path}: {one.bytes:,} bytes{': ' if one.error else ''}{one.error}", err=True)
+    if len(report.left) > _NAMED:
+        click.echo(f"left: {len(report.left) - _NAMED:,} more", err=True)

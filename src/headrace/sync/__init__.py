@@ -1,0 +1,19 @@
+"""The bucket follows a folder: what changes is sent, whole or by its new bytes, until the job ends. See README.md."""
+
+from headrace.sync.options import CLASSES, IGNORED, FileClass, SyncOptions
+from headrace.sync.state import State, Status, statuses
+from headrace.sync.syncer import Backlog, Left, Report, Sync
+
+__all__ = [
+    "CLASSES",
+    "IGNORED",
+    "Backlog",
+    "FileClass",
+    "Left",
+    "Report",
+    "State",
+    "Status",
+    "Sync",
+    "SyncOptions",
+    "statuses",
+]

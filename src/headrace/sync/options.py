@@ -1,0 +1,113 @@
+"""What a sync does with which file, and how much it may spend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from headrace.base.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class FileClass:
+    """Files that are treated alike. A pattern without ``/`` is for the last part of a name, else for all of it.
+
+    Raises:
+        InputError: a period that is none.
+    """
+
+    name: str
+    patterns: tuple[str, ...] = ("*",)
+    at_least: int = 0
+    """Bytes: smaller files are not of this class."""
+    period: float = 5.0
+    """Seconds between two uploads of one file, at least."""
+    when_closed: bool = False
+    """Sent at once when nobody has it open for writing any more; `period` is for files that stay open."""
+    growing: bool = False
+    """Its writer only appends, as to a log: what was sent stays true while it is being written to."""
+
+    def __post_init__(self) -> None:
+        if self.period <= 0:
+            raise InputError(f"class {self.name}: a period is more than 0 seconds")
+
+    def takes(self, name: str, size: int) -> bool:
+        """Whether a file is of this class."""
+        return size >= self.at_least and matches(name, self.patterns)
+
+
+LOGS = ("*.log", "*.out", "*.err", "*.jsonl", "*.ndjson", "*.csv", "*.tsv", "*.txt", "events.out.tfevents.*", "stdout",
+        "stderr")  # fmt: skip
+MODELS = ("*.pt", "*.pth", "*.ckpt", "*.safetensors", "*.bin", "*.h5", "*.hdf5", "*.keras", "*.onnx", "*.gguf",
+          "*.msgpack", "*.distcp")  # fmt: skip
+IGNORED = ("*.tmp", "*.temp", "*.partial", "*.incomplete", "*~", ".*.sw?", ".nfs*", "__pycache__", ".ipynb_checkpoints",
+           ".git", "*.lock")  # fmt: skip
+"""Not sent: what is about to be renamed into place, and what editors and file systems leave."""
+
+CLASSES = (
+    FileClass("log", LOGS, growing=True),
+    FileClass("model", MODELS, period=600.0, when_closed=True),
+    FileClass("large", at_least=64 << 20, period=600.0, when_closed=True),
+    FileClass("small"),
+)
+"""The first that takes a file counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOptions:
+    """How one `Sync` works.
+
+    Raises:
+        InputError: a value that makes no sense.
+    """
+
+    classes: tuple[FileClass, ...] = CLASSES
+    ignore: tuple[str, ...] = IGNORED
+    """Patterns of files and folders that are left out."""
+    checkpoints: tuple[str, ...] = ("checkpoints/*",)
+    """Patterns of folders that count as one: their marker ``COMMITTED`` is written when all of it is there."""
+    quiet: float = 10.0
+    """Seconds without a change after which a checkpoint folder counts as finished."""
+    judge: bool = True
+    """Whether quiet counts. False: the job is over, and may have been cut short."""
+    delete: bool = False
+    """Delete in the store what was sent by this sync and is deleted here."""
+    bandwidth: float | None = None
+    """Bytes a second, on average; None: no limit."""
+    memory: int = 128 << 20
+    """Bytes read and not yet acknowledged, at most."""
+    requests: int = 20_000
+    """Requests an hour while the job runs, and as many in one burst. At the end all that is left is sent regardless."""
+    rescan: float = 30.0
+    """Seconds between two looks at every file, for changes nobody was told of. `watch` False: the shortest period."""
+    watch: bool = True
+    """Be told of changes by the kernel (needs the ``runs`` extra)."""
+
+    def __post_init__(self) -> None:
+        if not self.classes:
+            raise InputError("a sync needs at least one class of files")
+        if self.requests < 1 or self.quiet < 0 or self.rescan <= 0:
+            raise InputError("requests, quiet and rescan are more than 0")
+
+    def class_of(self, name: str, size: int) -> FileClass:
+        """The class of a file; the last one takes what no other does."""
+        return next((one for one in self.classes if one.takes(name, size)), self.classes[-1])
+
+    def ignores(self, name: str) -> bool:
+        """Whether a file or folder is left out, by its name below the synced folder."""
+        return matches(name, self.ignore)
+
+    def checkpoint_of(self, name: str) -> str | None:
+        """The checkpoint folder that a file belongs to, None if none."""
+        parts = name.split("/")[:-1]
+        for count in range(1, len(parts) + 1):
+            folder = "/".join(parts[:count])
+            if any(pattern.count("/") == count - 1 and fnmatchcase(folder, pattern) for pattern in self.checkpoints):
+                return folder
+        return None
+
+
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether any of the patterns is for this name."""
+    last = name.rpartition("/")[2]
+    return any(fnmatchcase(name if "/" in pattern else last, pattern) for pattern in patterns)

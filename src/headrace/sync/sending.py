@@ -1,0 +1,148 @@
+"""One file into the store: whole, by its new bytes only, or as a copy of what is there under another name."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.base.errors import ChangedError, HeadraceError, NotFoundError
+from headrace.base.progress import Progress
+from headrace.store.protocol import ObjectInfo, Store
+from headrace.sync.digest import Digests
+from headrace.sync.ledger import Sent
+from headrace.sync.options import FileClass
+from headrace.sync.scan import Folder, Stamp
+from headrace.upload import Uploader
+
+SMALLEST: Final = 5 << 20
+"""Bytes an object must have to be appended to; smaller ones are sent whole."""
+_LARGEST_COPY: Final = 5 << 30
+"""Bytes that S3 copies in one request."""
+_MD5_DIGITS: Final = 32
+_TICK_S: Final = 0.012
+"""More than a tick of the clock for file times, so that a later write has a later time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One file to send. `sent`: what is there of it; `twin`: what is there of the same file under another name;
+    `there`: an object of that name which nobody remembers sending.
+    """
+
+    name: str
+    kind: FileClass
+    sent: Sent | None
+    twin: Sent | None = None
+    there: ObjectInfo | None = None
+    tries: int = 0
+
+
+class Sender:
+    """Sends files of one folder below one prefix. Any thread. `cancel`: set, it ends what is under way."""
+
+    def __init__(
+        self, folder: Folder, store: Store, prefix: str, uploader: Uploader, cancel: threading.Event, progress: Progress
+    ) -> None:
+        self._folder = folder
+        self._store = store
+        self._prefix = prefix
+        self._uploader = uploader
+        self._cancel = cancel
+        self.progress = progress
+
+    def appends(self, sent: Sent | None, size: int) -> bool:
+        """Whether only the new bytes of a file that grew to `size` have to be sent."""
+        seen = self._store.capabilities
+        return (
+            sent is not None
+            and sent.digests is not None
+            and size > sent.info.size >= SMALLEST
+            and seen.copied_parts is not False
+            and seen.parts is not False
+        )
+
+    def send(self, order: Order) -> Sent:
+        """Send one.
+
+        Raises:
+            NotFoundError: it is gone. ChangedError: it changes all the time. Else as `Uploader.put_file`.
+        """
+        stamp = self._at_rest(order.name)
+        if order.twin is not None and order.twin.stamp == stamp:
+            with suppress(HeadraceError):
+                return Sent(stamp, self._copied(order.name, order.twin.info), order.twin.digests)
+        sent, path = order.sent, self._folder.local(order.name)
+        growing = order.kind.growing and (stamp.size >= SMALLEST or order.tries > 1)
+        try:
+            if order.there is not None and _is_same(path, stamp.size, order.there):
+                digests, info = Digests.of(path, stamp.size) if stamp.size >= SMALLEST else None, order.there
+            elif sent is not None and self._continues(order, sent, stamp):
+                digests = Digests.of(path, stamp.size, sent.digests)
+                info = self._append(order, sent.info, stamp, growing=growing)
+            else:
+                digests = Digests.of(path, stamp.size) if stamp.size >= SMALLEST else None
+                info = self._put(order.name, stamp, growing=growing)
+        except FileNotFoundError:
+            raise NotFoundError("no such file", path=path) from None
+        except (OSError, EOFError) as error:
+            raise ChangedError(f"the file cannot be read to its end: {error}", path=path) from error
+        if not growing and self._folder.look(order.name) != stamp:
+            raise ChangedError("the file changed while it was sent", path=path)
+        return Sent(stamp, info, digests)
+
+    def _at_rest(self, name: str) -> Stamp:
+        stamp = self._folder.look(name)
+        if stamp is not None and abs(time.time() - stamp.mtime_ns / 1e9) < _TICK_S:
+            time.sleep(_TICK_S)
+            stamp = self._folder.look(name)
+        if stamp is None:
+            raise NotFoundError("no such file", path=self._folder.local(name))
+        return stamp
+
+    def _continues(self, order: Order, sent: Sent, stamp: Stamp) -> bool:
+        """Whether the file still begins with what was sent: for a log by samples, else by all of it."""
+        return (
+            self.appends(sent, stamp.size)
+            and sent.digests is not None
+            and (sent.stamp.device, sent.stamp.inode) == (stamp.device, stamp.inode)
+            and sent.digests.hold(self._folder.local(order.name), every=not order.kind.growing)
+        )
+
+    def _append(self, order: Order, base: ObjectInfo, stamp: Stamp, *, growing: bool) -> ObjectInfo:
+        try:
+            return self._uploader.append(
+                self._store, base.key, base, self._folder.local(order.name), stamp.size,
+                growing=growing, progress=self.progress, cancel=self._cancel,
+            )  # fmt: skip
+        except (ChangedError, NotFoundError):  # somebody else wrote the object, or deleted it
+            return self._put(order.name, stamp, growing=growing)
+
+    def _put(self, name: str, stamp: Stamp, *, growing: bool) -> ObjectInfo:
+        return self._uploader.put_file(
+            self._store, self._prefix + name, self._folder.local(name), stamp.size,
+            growing=growing, progress=self.progress, cancel=self._cancel,
+        )  # fmt: skip
+
+    def _copied(self, name: str, source: ObjectInfo) -> ObjectInfo:
+        """Raises HeadraceError: it could not be copied, or is not the object it was."""
+        if source.size > _LARGEST_COPY:
+            raise ChangedError("too large to be copied in one request")
+        key = self._prefix + name
+        self._store.copy(source.key, key)
+        info = self._store.head(key)
+        if self._store.head(source.key).version != source.version or info.size != source.size:
+            raise ChangedError("the object has changed", path=source.key)
+        self.progress.advance(1, 0)
+        return info
+
+
+def _is_same(path: str, size: int, info: ObjectInfo) -> bool:
+    """Whether an object surely holds a file's bytes: its ETag is their MD5, as for objects sent in one request."""
+    if info.size != size or info.etag is None or len(info.etag) != _MD5_DIGITS:
+        return False
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == info.etag

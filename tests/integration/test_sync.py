@@ -1,0 +1,321 @@
+"""``headrace sync`` as users run it: a folder that is written to, a real S3 server, and what is found in the bucket."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from headrace.base.errors import HeadraceError
+from headrace.testing.servers import EmbeddedS3
+from tests.sync_rig import Rig, wait_for
+
+pytestmark = pytest.mark.server
+
+MB = 1_000_000
+
+
+@pytest.fixture
+def rig(seaweedfs: EmbeddedS3, tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(seaweedfs, tmp_path)
+    yield made
+    made.close()
+
+
+def test_once_sends_all_of_it_and_the_next_time_nothing(rig: Rig):
+    bodies = {"a.txt": b"a", "empty": b"", "deep/er/b c.json": b"{}", "large.dat": os.urandom(20 * MB)}
+    for name, body in bodies.items():
+        path = rig.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+    (rig.folder / "half.tmp").write_bytes(b"about to be renamed")
+    first = rig.once()
+    assert rig.objects() == bodies
+    assert (first["files"], first["left"]) == (4, [])
+    assert first["bytes"] == sum(map(len, bodies.values()))
+    again = rig.once()
+    assert (again["files"], again["bytes"], again["requests"]) == (0, 0, 0)
+
+
+def test_what_is_there_already_is_not_sent_again_when_nothing_is_remembered(rig: Rig):
+    (rig.folder / "same").write_bytes(b"x" * 1000)
+    (rig.folder / "other").write_bytes(b"y" * 1000)
+    rig.once()
+    (rig.folder / "other").write_bytes(b"z" * 1000)
+    for path in sorted((rig.scratch / "state").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    told = rig.once()
+    assert told["bytes"] == 1000
+    assert rig.objects() == {"same": b"x" * 1000, "other": b"z" * 1000}
+
+
+def test_changes_follow_within_seconds(rig: Rig):
+    rig.start("--period", "1s")
+    (rig.folder / "first").write_text("1")
+    assert wait_for(lambda: rig.has("first", b"1"), 15)
+    (rig.folder / "a/new/folder").mkdir(parents=True)
+    (rig.folder / "a/new/folder/file").write_text("2")
+    assert wait_for(lambda: rig.has("a/new/folder/file", b"2"), 15)
+    (rig.folder / "first").write_text("3")
+    assert wait_for(lambda: rig.has("first", b"3"), 15)
+    (rig.folder / "first").unlink()
+    code, told, _ = rig.stop()
+    assert (code, told["left"]) == (0, [])
+    assert rig.has("first", b"3"), "deleted here, kept there"
+    assert [one["state"] for one in rig.status()] == ["finished"]
+
+
+def test_it_follows_without_being_told_of_changes(rig: Rig, tmp_path: Path):
+    blind = tmp_path / "blind" / "watchfiles"
+    blind.mkdir(parents=True)
+    (blind / "__init__.py").write_text("raise ImportError('not installed')\n")
+    rig.variables = {"PYTHONPATH": str(blind.parent)}
+    rig.start("--period", "1s")
+    (rig.folder / "deep").mkdir()
+    (rig.folder / "deep/file").write_text("2")
+    assert wait_for(lambda: rig.has("deep/file", b"2"), 15)
+
+
+def test_deleted_there_too_when_that_is_wanted(rig: Rig):
+    (rig.folder / "kept").write_text("k")
+    (rig.folder / "gone").write_text("g")
+    rig.store().put("runs/one/foreign", b"not ours")
+    rig.once("--delete")
+    (rig.folder / "gone").unlink()
+    rig.once("--delete")
+    assert set(rig.objects()) == {"kept", "foreign"}
+
+
+def test_of_a_log_that_grows_only_what_is_new_is_sent(rig: Rig):
+    rig.start("--period", "500ms")
+    line = b"%063d\n"
+    seen: list[bytes] = []
+    over = threading.Event()
+    store = rig.store()
+
+    def look() -> None:
+        while not over.wait(0.3):
+            try:
+                seen.append(bytes(store.get("runs/one/train.log").data))
+            except HeadraceError:
+                continue
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    number = 0
+    with open(rig.folder / "train.log", "wb", buffering=0) as file:
+        until = time.monotonic() + 12
+        while time.monotonic() < until:
+            file.write(b"".join(line % n for n in range(number, number + 4000)))
+            number += 4000
+            time.sleep(0.05)
+    code, told, said = rig.stop()
+    over.set()
+    looking.join()
+    whole = b"".join(line % n for n in range(number))
+    assert code == 0, said
+    assert rig.objects() == {"train.log": whole}
+    assert len(whole) > 20 * MB, "too short: this proves nothing"
+    assert len(set(map(len, seen))) > 5, "it was not sent as it grew: this proves nothing"
+    assert all(whole.startswith(body) for body in seen)
+    # Below 5 MiB an object cannot be appended to, and is sent anew.
+    assert told["bytes"] < 1.1 * len(whole) + 15 * MB
+
+
+def test_rewritten_truncated_and_rotated_logs_end_as_they_are(rig: Rig):
+    names = ("rewritten.log", "cut.log", "turned.log")
+    for name in names:
+        (rig.folder / name).write_bytes(os.urandom(8 * MB))
+    rig.once()
+    with open(rig.folder / "rewritten.log", "r+b") as file:  # in the middle, and longer
+        file.seek(4 * MB)
+        file.write(b"other")
+        file.seek(0, os.SEEK_END)
+        file.write(os.urandom(MB))
+    with open(rig.folder / "cut.log", "r+b") as file:
+        file.truncate(0)
+        file.write(os.urandom(9 * MB))
+    (rig.folder / "turned.log").rename(rig.folder / "turned.log.1")
+    (rig.folder / "turned.log").write_bytes(os.urandom(10 * MB))
+    rig.once()
+    assert rig.objects() == {path.name: path.read_bytes() for path in rig.folder.iterdir()}
+
+
+CHUNK, CHUNKS = 100_000, 80
+
+
+def order(turn: int) -> list[int]:
+    """The order in which one turn rewrites the chunks of a file."""
+    return random.Random(turn).sample(range(CHUNKS), CHUNKS)
+
+
+def was_once(body: bytes) -> bool:
+    """Whether a file rewritten in this way ever held just this: what is new must have been written first."""
+    turns = [int.from_bytes(body[at : at + 4], "little") for at in range(0, len(body), CHUNK)]
+    new = max(turns)
+    count = turns.count(new)
+    first = order(new)[:count]
+    return all(turns[chunk] == new for chunk in first) and set(turns) <= {new, new - 1}
+
+
+def test_an_object_is_never_a_mixture_of_two_states_of_its_file(rig: Rig):
+    (rig.folder / "in-place.json").write_bytes(bytes(CHUNK * CHUNKS))
+    rig.start("--period", "300ms")
+    over = threading.Event()
+
+    def write() -> None:
+        turn = 0
+        while not over.is_set():
+            busy_until = time.monotonic() + 0.7
+            with open(rig.folder / "in-place.json", "r+b", buffering=0) as file:
+                while time.monotonic() < busy_until:
+                    turn += 1
+                    body = turn.to_bytes(4, "little") * (CHUNK // 4)
+                    for chunk in order(turn):
+                        os.pwrite(file.fileno(), body, chunk * CHUNK)
+            over.wait(0.7)  # a moment at rest: else there is hardly a state to send
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    store, seen = rig.store(), set[bytes]()
+    try:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and len(seen) < 4:
+            with suppress(HeadraceError):
+                body = bytes(store.get("runs/one/in-place.json").data)
+                assert was_once(body), "it is torn"
+                seen.add(body[:4])
+    finally:
+        over.set()
+        writing.join()
+    assert rig.stop()[0] == 0
+    assert len(seen) >= 4, "it was hardly sent: this proves nothing"
+    assert rig.objects() == {"in-place.json": (rig.folder / "in-place.json").read_bytes()}
+
+
+def test_what_is_renamed_is_copied_in_the_store(rig: Rig):
+    (rig.folder / "old.dat").write_bytes(os.urandom(20 * MB))
+    rig.start("--period", "1s")
+    body = (rig.folder / "old.dat").read_bytes()
+    assert wait_for(lambda: rig.has("old.dat", body))
+    (rig.folder / "old.dat").rename(rig.folder / "new.dat")
+    os.link(rig.folder / "new.dat", rig.folder / "linked.dat")
+    (rig.folder / "pointer.dat").symlink_to("new.dat")
+    assert wait_for(lambda: all(rig.has(name, body) for name in ("new.dat", "linked.dat", "pointer.dat")))
+    _, told, _ = rig.stop()
+    assert told["bytes"] == len(body)
+
+
+def test_a_model_is_sent_when_it_is_closed(rig: Rig):
+    rig.start("--period", "500ms")
+    with open(rig.folder / "model.pt", "wb", buffering=0) as file:
+        file.write(os.urandom(MB))
+        (rig.folder / "beside").write_text("1")
+        assert wait_for(lambda: rig.has("beside"))
+        (rig.folder / "beside").write_text("2")
+        assert wait_for(lambda: rig.has("beside", b"2"))
+        assert not rig.has("model.pt"), "sent while it was being written"
+        file.write(os.urandom(MB))
+    assert wait_for(lambda: rig.has("model.pt", (rig.folder / "model.pt").read_bytes()))
+
+
+def test_a_checkpoint_counts_when_all_of_it_is_there(rig: Rig):
+    rig.start("--period", "500ms")
+    folder = rig.folder / "checkpoints" / "100"
+    folder.mkdir(parents=True)
+    (folder / "model.pt").write_bytes(os.urandom(MB))
+    assert wait_for(lambda: rig.has("checkpoints/100/model.pt"))
+    (folder / "optimizer.pt").write_bytes(os.urandom(MB))
+    assert wait_for(lambda: rig.has("checkpoints/100/optimizer.pt"))
+    assert not rig.has("checkpoints/100/COMMITTED"), "its writer may not be done"
+    (folder / "COMMITTED").touch()
+    assert wait_for(lambda: rig.has("checkpoints/100/COMMITTED"))
+    marker = rig.store().get("runs/one/checkpoints/100/COMMITTED").data
+    assert b"optimizer.pt" in bytes(marker)
+    # Written again: the marker goes before any of it does.
+    (folder / "COMMITTED").unlink()
+    (folder / "model.pt").write_bytes(os.urandom(2 * MB))
+    assert wait_for(lambda: rig.has("checkpoints/100/model.pt", (folder / "model.pt").read_bytes()))
+    assert not rig.has("checkpoints/100/COMMITTED")
+    (folder / "COMMITTED").touch()
+    assert wait_for(lambda: rig.has("checkpoints/100/COMMITTED"))
+
+
+def test_a_checkpoint_cut_short_is_never_marked(rig: Rig):
+    rig.start("--period", "500ms")
+    folder = rig.folder / "checkpoints" / "7"
+    folder.mkdir(parents=True)
+    (folder / "model.pt").write_bytes(os.urandom(MB))
+    assert wait_for(lambda: rig.has("checkpoints/7/model.pt"))
+    code, told, _ = rig.stop()  # the job is stopped while it writes
+    assert (code, told["left"]) == (0, [])
+    assert not rig.has("checkpoints/7/COMMITTED")
+    os.utime(folder / "model.pt", (time.time() - 1000, time.time() - 1000))
+    rig.run("--recover")
+    assert not rig.has("checkpoints/7/COMMITTED")
+    assert rig.once()["checkpoints"] == 1, "--once says that nothing is being written any more"
+    assert rig.has("checkpoints/7/COMMITTED")
+
+
+def test_many_small_files_keep_to_the_allowance_of_requests(rig: Rig):
+    for number in range(600):
+        (rig.folder / f"{number:04d}.json").write_text(str(number))
+    rig.variables = {"HEADRACE_SYNC_REQUESTS": "100"}
+    rig.start("--period", "500ms")
+    assert wait_for(lambda: len(rig.objects()) >= 100)
+    before = rig.status()[0]
+    assert before["files"] > 300, "it sent them regardless"
+    code, told, _ = rig.stop()  # at the end all of them are
+    assert (code, told["files"], told["left"]) == (0, 600, [])
+    assert len(rig.objects()) == 600
+
+
+def test_two_syncs_of_one_pair_are_refused(rig: Rig):
+    rig.start()
+    assert rig.process is not None
+    second = rig.run(str(rig.folder), rig.url, "--once")
+    assert second.returncode == 6
+    assert f"pid {rig.process.pid}" in second.stderr
+    assert rig.run(str(rig.folder), rig.url + "-elsewhere", "--once").returncode == 0
+
+
+def test_what_is_no_file_is_left_out_and_told(rig: Rig, tmp_path: Path):
+    (tmp_path / "secret").write_text("elsewhere")
+    (rig.folder / "out.txt").symlink_to(tmp_path / "secret")
+    (rig.folder / "outer").symlink_to(tmp_path)
+    (rig.folder / "round").symlink_to(".")
+    os.mkfifo(rig.folder / "pipe")
+    (rig.folder / "file").write_text("1")
+    told = rig.once()
+    assert set(rig.objects()) == {"file"}
+    assert {name for name, _ in told["skipped"]} >= {"out.txt", "pipe"}
+
+
+def test_mistakes_are_answered_in_a_line(rig: Rig):
+    assert rig.run(str(rig.folder)).returncode == 2
+    assert rig.run("--recover", str(rig.folder), rig.url).returncode == 2
+    missing = rig.run(str(rig.folder / "nowhere"), rig.url, "--once")
+    assert (missing.returncode, "is not a folder" in missing.stderr) == (2, True)
+    (rig.folder / "file").write_text("1")
+    denied = rig.run(str(rig.folder), "s3://no-such-bucket-here/x", "--once", "--drain", "3s")
+    assert denied.returncode in (3, 6)
+    assert "Traceback" not in denied.stderr
+
+
+def test_ctrl_c_ends_it_at_once_and_names_what_is_left(rig: Rig):
+    (rig.folder / "large.dat").write_bytes(os.urandom(40 * MB))
+    rig.start("--bandwidth", "1MB")
+    assert wait_for(lambda: rig.status()[0]["files"] == 1)
+    began = time.monotonic()
+    code, _, said = rig.stop(signal.SIGINT)
+    assert code == 130
+    assert time.monotonic() - began < 3
+    assert "left: large.dat" in said
+    assert rig.objects() == {}
