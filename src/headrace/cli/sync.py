@@ -141,25 +141,18 @@ def _sync(
     follow: bool,
     complete: bool,
 ) -> Report:
-    from headrace.base.errors import ReadOnlyError
     from headrace.cli.progress import passing
     from headrace.cli.target import open_namespace, target
-    from headrace.sync import State, Sync
+    from headrace.sync import Sync
 
     namespace = open_namespace()
     place = target(namespace, destination)
-    location = namespace.resolve(place)
-    if location.read_only:
-        raise ReadOnlyError("is read-only", path=destination, hint="attach it again without read_only to write there")
-    key = location.key.strip("/")
     over = threading.Event()
     terminate = signal.signal(signal.SIGTERM, lambda _number, _frame: over.set())
     try:
-        state = State(settings.sync.state, folder, f"{location.store.url}/{key}", place)
         with (
             passing("sent") as report,
-            state,
-            Sync(folder, location.store, f"{key}/" if key else "", state, options, report) as sync,
+            Sync.open(folder, place, options, namespace=namespace, settings=settings, progress=report) as sync,
         ):
             try:
                 if follow:

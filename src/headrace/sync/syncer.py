@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from headrace.base.errors import ChangedError, DeniedError, HeadraceError, InputError, InternalError, NotFoundError
+from headrace.base.errors import (
+    ChangedError,
+    DeniedError,
+    HeadraceError,
+    InputError,
+    InternalError,
+    NotFoundError,
+    ReadOnlyError,
+)
 from headrace.base.progress import SILENT, Progress
+from headrace.base.settings import Settings
+from headrace.namespace import Namespace
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.sync.checkpoints import Checkpoints, is_marker
 from headrace.sync.due import SETTLE_S, Allowance, Tracked, cost, pause
@@ -125,6 +136,35 @@ class Sync:
         self._over = threading.Event()
         self._closed = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="headrace-sync-plan", daemon=True)
+
+    @staticmethod
+    def open(
+        folder: str | os.PathLike[str],
+        destination: str,
+        options: SyncOptions | None = None,
+        *,
+        namespace: Namespace | None = None,
+        settings: Settings | None = None,
+        progress: Progress = SILENT,
+    ) -> Sync:
+        """A sync of a folder to a path of the namespace, or a URL; it begins with `start`, or a ``with`` block.
+
+        Raises:
+            ReadOnlyError: attached read-only. TryAgainError: another process syncs the two. NotFoundError: nothing is
+            attached there. OSError: there is no room for the state.
+        """
+        settings = settings or Settings.load()
+        location = (namespace or Namespace.load(settings)).resolve(destination)
+        if location.read_only:
+            hint = "attach it again without read_only to write there"
+            raise ReadOnlyError("is read-only", path=destination, hint=hint)
+        key = location.key.strip("/")
+        state = State(settings.sync.state, os.fspath(folder), f"{location.store.url}/{key}", destination)
+        try:
+            return Sync(os.fspath(folder), location.store, f"{key}/" if key else "", state, options, progress)
+        except BaseException:
+            state.close()
+            raise
 
     @property
     def backlog(self) -> Backlog:
