@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-loader bench-mount bench-process bench-shards docs clean
+.PHONY: help setup demo test lint bench bench-loader bench-mount bench-process bench-shards bench-sync docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process bench-shards ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards bench-sync ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -54,6 +54,10 @@ bench-shards: ## shards against webdataset, TensorFlow, pyarrow, Mosaic and litd
 	@scripts/framework-tools peers
 	@dpkg -s wesnoth-1.16-data > /dev/null 2>&1 || scripts/apt-install wesnoth-1.16-data
 	@$(RUN)/python benchmarks/shards.py $(ARGS)
+
+bench-sync: ## a folder kept in a bucket: a checkpoint against s5cmd, a log (ARGS=... goes to benchmarks/sync.py)
+	@PYTHON=$(PYTHON) scripts/setup demo bench
+	@$(RUN)/python benchmarks/sync.py $(ARGS)
 
 docs: ## check the documentation: its links, and that its examples and claims run
 	@PYTHON=$(PYTHON) scripts/setup demo test

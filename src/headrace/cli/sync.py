@@ -88,10 +88,12 @@ def command(
     )
     patience = settings.sync.drain if drain is None else parse_seconds(drain, name="--drain")
     if recover:
-        _recover(settings, folder, dataclasses.replace(options, judge=False), patience, as_json=as_json)
+        _recover(settings, folder, dataclasses.replace(options, judge=False, watch=False), patience, as_json=as_json)
         return
     assert folder is not None
     assert destination is not None
+    if once:
+        options = dataclasses.replace(options, watch=False)
     report = _sync(settings, folder, destination, options, patience, follow=not once, complete=once)
     _show(report, as_json=as_json)
     _raise_for(report, folder)

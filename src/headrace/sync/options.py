@@ -74,7 +74,7 @@ class SyncOptions:
     """Delete in the store what was sent by this sync and is deleted here."""
     bandwidth: float | None = None
     """Bytes a second, on average; None: no limit."""
-    memory: int = 128 << 20
+    memory: int = 64 << 20
     """Bytes read and not yet acknowledged, at most."""
     requests: int = 20_000
     """Requests an hour while the job runs, and as many in one burst. At the end all that is left is sent regardless."""

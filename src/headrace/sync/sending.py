@@ -77,14 +77,16 @@ class Sender:
                 return Sent(stamp, self._copied(order.name, order.twin.info), order.twin.digests)
         sent, path = order.sent, self._folder.local(order.name)
         growing = order.kind.growing and (stamp.size >= SMALLEST or order.tries > 1)
+        # Reading all of it once more pays for files that may grow, which those that are sent when closed seldom do.
+        wanted = stamp.size >= SMALLEST and (sent is not None or not order.kind.when_closed)
         try:
             if order.there is not None and _is_same(path, stamp.size, order.there):
-                digests, info = Digests.of(path, stamp.size) if stamp.size >= SMALLEST else None, order.there
+                digests, info = Digests.of(path, stamp.size) if wanted else None, order.there
             elif sent is not None and self._continues(order, sent, stamp):
                 digests = Digests.of(path, stamp.size, sent.digests)
                 info = self._append(order, sent.info, stamp, growing=growing)
             else:
-                digests = Digests.of(path, stamp.size) if stamp.size >= SMALLEST else None
+                digests = Digests.of(path, stamp.size) if wanted else None
                 info = self._put(order.name, stamp, growing=growing)
         except FileNotFoundError:
             raise NotFoundError("no such file", path=path) from None
