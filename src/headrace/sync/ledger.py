@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.store.protocol import ObjectInfo
@@ -76,11 +76,13 @@ class Ledger:
         """A checkpoint folder is finished."""
         self._write("insert or replace into ready values (?, ?)", [(folder, stamps)])
 
-    def put(self, name: str, sent: Sent) -> None:
-        """A file was sent."""
-        digests = None if sent.digests is None else sent.digests.sums.tobytes()
-        row = (name, json.dumps(sent.stamp), json.dumps(sent.info[1:]), digests)
-        self._write("insert or replace into sent values (?, ?, ?, ?)", [row])
+    def put(self, sent: Mapping[str, Sent]) -> None:
+        """Files were sent. Together, since each transaction costs as much as a small upload."""
+        rows = [
+            (name, json.dumps(one.stamp), json.dumps(one.info[1:]), one.digests and one.digests.sums.tobytes())
+            for name, one in sent.items()
+        ]
+        self._write("insert or replace into sent values (?, ?, ?, ?)", rows)
 
     def drop(self, names: Iterable[str]) -> None:
         """What is known of these files counts no more."""
@@ -105,7 +107,9 @@ class Ledger:
     def _write(self, statement: str, rows: list[tuple[object, ...]]) -> None:
         with self._lock:
             try:
-                self._base.executemany(statement, rows)
+                with self._base:  # commits, or rolls back
+                    self._base.execute("begin")
+                    self._base.executemany(statement, rows)
             except sqlite3.Error as error:
                 if not self._broken:
                     _log.warning("what was sent cannot be remembered, and may be sent again: %s", error)

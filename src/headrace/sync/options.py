@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from headrace.base.errors import InputError
 
@@ -99,12 +100,17 @@ class SyncOptions:
 
     def checkpoint_of(self, name: str) -> str | None:
         """The checkpoint folder that a file belongs to, None if none."""
-        parts = name.split("/")[:-1]
-        for count in range(1, len(parts) + 1):
-            folder = "/".join(parts[:count])
-            if any(pattern.count("/") == count - 1 and fnmatchcase(folder, pattern) for pattern in self.checkpoints):
-                return folder
-        return None
+        return _checkpoint_of(name.rpartition("/")[0], self.checkpoints)
+
+
+@lru_cache(maxsize=4096)
+def _checkpoint_of(folder: str, patterns: tuple[str, ...]) -> str | None:
+    parts = folder.split("/")
+    for count in range(1, len(parts) + 1):
+        above = "/".join(parts[:count])
+        if any(pattern.count("/") == count - 1 and fnmatchcase(above, pattern) for pattern in patterns):
+            return above
+    return None
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:

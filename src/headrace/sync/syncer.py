@@ -46,6 +46,7 @@ _RETRY_S, _RETRY_SOON_S = 60.0, 5.0
 _GONE_S = 60.0
 _TELL_S = 1.0
 _STEP_S = 0.05
+_FEW = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ class Sync:
         self._files: dict[str, Tracked] = {}
         self._dirty: dict[str, Tracked] = {}
         self._gone: dict[str, tuple[Sent, float]] = {}
+        self._unwritten: dict[str, Sent] = {}
         self._known: dict[Stamp, Sent] = {}
         self._there: dict[str, ObjectInfo] = {}
         self._folders: dict[str, dict[str, Tracked]] = {}  # checkpoint folders and their files
@@ -252,6 +254,7 @@ class Sync:
         except Exception:
             _log.exception("the sync has stopped; this is a defect in headrace")
         finally:
+            self._ledger.put(self._unwritten)
             self._over.set()
 
     def _hear(self, now: float) -> None:
@@ -260,6 +263,9 @@ class Sync:
                 self._done.get_nowait()()
             except queue.Empty:
                 break
+        if self._unwritten:
+            self._ledger.put(self._unwritten)
+            self._unwritten = {}
         names = self._watcher.take()
         if now >= self._scan_at:
             self._scan(now)
@@ -352,21 +358,23 @@ class Sync:
 
     def _send_due(self, now: float) -> float:
         next_at = now + _NEVER_S
+        room = {True: 1 - self._under_way[True], False: _SMALL_AHEAD - self._under_way[False]}
         for file in list(self._dirty.values()):
-            if file.busy:
+            big = file.stamp.size >= _BIG
+            if file.busy or room[big] <= 0:  # the end of one that is under way asks again
                 continue
             at = self._due(file, now)
-            big = file.stamp.size >= _BIG
             folder = self.options.checkpoint_of(file.name)
             if at > now:
                 next_at = min(next_at, at)
-            elif folder not in self._committing and self._under_way[big] < (1 if big else _SMALL_AHEAD):
+            elif folder not in self._committing:
                 appends = self._sender.appends(file.sent, file.stamp.size)
                 count = cost(file, appends=appends, part=self._uploader.options.part)
                 wait = 0.0 if self._ending is not None else self._allowance.take(count, now)
                 if wait:
                     return min(next_at, now + wait)
                 self._requests += count
+                room[big] -= 1
                 self._send(file, folder, now, big=big)
         return next_at
 
@@ -409,8 +417,6 @@ class Sync:
                 result = error
             except Exception as error:
                 result = InternalError(f"{type(error).__name__}: {error}", path=file.name)
-            if isinstance(result, Sent):
-                self._ledger.put(file.name, result)
             self._answer(lambda: self._sent(file, result, big=big))
 
         (self._big if big else self._small).add(work)
@@ -427,6 +433,7 @@ class Sync:
             if file.sent is not None and self._known.get(file.sent.stamp) is file.sent:
                 del self._known[file.sent.stamp]
             file.sent, file.error, file.tries, file.stubborn = result, "", 0, False
+            self._unwritten[file.name] = result
             file.since = now
             self._known[result.stamp] = result
             self._there.pop(file.name, None)
@@ -546,6 +553,8 @@ class Sync:
                 self._dirty[file.name] = file
 
     def _tell(self, now: float) -> None:
+        if now < self._tell_at and len(self._dirty) > _FEW:
+            return
         waiting = list(self._dirty.values())
         oldest = max((now - file.since for file in waiting), default=0.0)
         self._backlog = Backlog(len(waiting), sum(file.stamp.size for file in waiting), oldest)
