@@ -20,6 +20,8 @@ from headrace.upload import Uploader
 
 SMALLEST: Final = 5 << 20
 """Bytes an object must have to be appended to; smaller ones are sent whole."""
+UNKNOWN: Final = Stamp(-1, 0, 0, 0)
+"""Of what was sent of a file that has changed since: no file has it, so that it is sent again."""
 _LARGEST_COPY: Final = 5 << 30
 """Bytes that S3 copies in one request."""
 _MD5_DIGITS: Final = 32
@@ -93,7 +95,7 @@ class Sender:
         except (OSError, EOFError) as error:
             raise ChangedError(f"the file cannot be read to its end: {error}", path=path) from error
         if not growing and self._folder.look(order.name) != stamp:
-            raise ChangedError("the file changed while it was sent", path=path)
+            return Sent(UNKNOWN, info)  # it was whole, but of which moment, nobody knows
         return Sent(stamp, info, digests)
 
     def _at_rest(self, name: str) -> Stamp:

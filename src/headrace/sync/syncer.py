@@ -28,7 +28,7 @@ from headrace.sync.due import SETTLE_S, Allowance, Tracked, cost, pause
 from headrace.sync.ledger import Ledger, Sent
 from headrace.sync.options import SyncOptions
 from headrace.sync.scan import Folder, Stamp
-from headrace.sync.sending import Order, Sender
+from headrace.sync.sending import UNKNOWN, Order, Sender
 from headrace.sync.state import State
 from headrace.sync.watch import Watcher
 from headrace.upload import MARKER, Uploader, UploadOptions
@@ -440,9 +440,13 @@ class Sync:
             if self._files.get(file.name) is not file:  # deleted meanwhile
                 self._gone[file.name] = (result, now)
                 return
-        elif isinstance(result, NotFoundError) and self._folder.look(file.name) is None:
+        elif self._files.get(file.name) is not file or (
+            isinstance(result, NotFoundError) and self._folder.look(file.name) is None
+        ):
             if self._files.get(file.name) is file:
                 self._lose(file.name, now)
+            # The store may have it all the same.
+            self._gone.setdefault(file.name, (Sent(UNKNOWN, ObjectInfo(self._prefix + file.name, 0)), now))
             return
         else:
             self._failed(file, result, now)
