@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.store.protocol import ObjectInfo
@@ -104,7 +104,7 @@ class Ledger:
         held = None if digests is None else Digests(info.size, array("Q", digests))
         return Sent(Stamp(*json.loads(stamp)), info, held)
 
-    def _write(self, statement: str, rows: list[tuple[object, ...]]) -> None:
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         with self._lock:
             try:
                 with self._base:  # commits, or rolls back

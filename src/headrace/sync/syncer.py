@@ -128,6 +128,7 @@ class Sync:
         self._there: dict[str, ObjectInfo] = {}
         self._folders: dict[str, dict[str, Tracked]] = {}  # checkpoint folders and their files
         self._finished: set[str] = set()  # of these: the writer says so
+        self._settled: set[str] = set()  # of these: the marker is there, over what is here
         self._committing: set[str] = set()
         self._backlog = Backlog()
         self._started = time.monotonic()
@@ -243,6 +244,8 @@ class Sync:
                 now = time.monotonic()
                 self._poke.clear()
                 self._hear(now)
+                if self._ending is not None and not self._ending.begun:
+                    self._begin_ending(self._ending)
                 next_at = min(self._send_due(now), self._commit_due(now))
                 self._forget(now)
                 self._tell(now)
@@ -287,6 +290,8 @@ class Sync:
         self._scan_at = now + max(every, 20 * took)
 
     def _look(self, name: str, now: float) -> None:
+        if name == ".":
+            return
         stamp = self._folder.look(name)
         if stamp is not None:
             self._see(name, stamp, now)
@@ -313,11 +318,14 @@ class Sync:
             file = self._files[name] = Tracked(name, kind, stamp, now, now, sent)
             if folder is not None:
                 self._folders.setdefault(folder, {})[name] = file
+                self._settled.discard(folder)
         elif file.stamp != stamp:
             if not file.dirty:
                 file.since = now
             file.stamp, file.moved, file.stubborn = stamp, now, False
             file.kind = self.options.class_of(name, stamp.size)
+            if folder is not None:
+                self._settled.discard(folder)
         if file.dirty:
             self._dirty.setdefault(name, file)
         elif not file.busy:
@@ -329,6 +337,7 @@ class Sync:
         folder = self.options.checkpoint_of(name)
         if folder is not None and folder in self._folders:
             self._folders[folder].pop(name, None)
+            self._settled.discard(folder)
             if not self._folders[folder]:
                 del self._folders[folder]
         if file.sent is not None:
@@ -469,6 +478,8 @@ class Sync:
     def _commit_due(self, now: float) -> float:
         next_at = now + _NEVER_S
         for folder, files in self._folders.items():
+            if folder in self._settled:
+                continue
             at = self._finished_at(folder, files.values(), now)
             if at > now:
                 next_at = min(next_at, at)
@@ -476,7 +487,9 @@ class Sync:
             sent = {name: file.sent for name, file in files.items() if file.sent is not None and not file.dirty}
             if folder in self._committing or len(sent) < len(files) or any(file.busy for file in files.values()):
                 continue
-            if not self._checkpoints.is_written(folder, sent):
+            if self._checkpoints.is_written(folder, sent):
+                self._settled.add(folder)
+            else:
                 self._commit(folder, sent)
         return next_at
 
@@ -528,6 +541,12 @@ class Sync:
 
     # the end, and what is told
 
+    def _begin_ending(self, ending: _Ending) -> None:
+        """What waited for another try gets one now."""
+        ending.begun = True
+        for file in self._dirty.values():
+            file.retry_at, file.stubborn = 0.0, False
+
     def _ended(self, now: float) -> bool:
         ending = self._ending
         if ending is None:
@@ -553,7 +572,7 @@ class Sync:
         for file in list(self._files.values()):
             held = file.sent.digests if file.sent is not None and file.kind.growing else None
             if held is not None and not held.hold(self._folder.local(file.name), every=True):
-                file.sent = None
+                file.sent, file.since = None, time.monotonic()
                 self._dirty[file.name] = file
 
     def _tell(self, now: float) -> None:
@@ -577,7 +596,7 @@ class _Ending:
     def __init__(self, until: float, *, complete: bool) -> None:
         self.until = until
         self.complete = complete
-        self.looked = self.verified = False
+        self.begun = self.looked = self.verified = False
 
 
 class _Meter:
