@@ -11,8 +11,10 @@ in the page cache lies, also on its way through a local socket. Figures: design/
 
 from __future__ import annotations
 
+import mmap
 import weakref
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -34,8 +36,10 @@ class Buffers:
     rounded up by at most a sixteenth (small ones to whole pages), and a block of up to twice the size will do.
     """
 
-    def __init__(self, keep: int = _KEEP) -> None:
+    def __init__(self, keep: int = _KEEP, make: Callable[[int], _Bytes] | None = None) -> None:
+        """`make`: where new blocks come from; None: `aligned`."""
         self._keep = keep
+        self._make = make or aligned
         self._free: defaultdict[int, list[_Bytes]] = defaultdict(list)
         self._lent: dict[int, weakref.ref[Any]] = {}
         self._unused = self._in_use = self._peak = 0
@@ -100,7 +104,7 @@ class Buffers:
                     continue
                 self._unused -= size
                 return block
-        return aligned(room)
+        return self._make(room)
 
     def _shrink(self) -> None:
         most = max(self._keep, self._peak - self._in_use)
@@ -118,6 +122,14 @@ def aligned(size: int) -> _Bytes:
     block = np.empty(size + _PAGE, np.uint8)
     first = -block.ctypes.data % _PAGE
     return block[first : first + size]
+
+
+def mapped(size: int) -> _Bytes:
+    """As `aligned`, from the kernel itself, which has it back the moment the last view is gone.
+
+    The allocator keeps what was freed in the arena of each thread: with large buffers in many threads, much of it.
+    """
+    return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)[:size]
 
 
 _shared = Buffers()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import xxhash
+
+from headrace.base.memory import mapped
 
 BLOCK = 8 << 20
 
@@ -30,9 +32,7 @@ class Digests:
         """
         kept = before.sums[: before.size // BLOCK] if before is not None and before.size <= size else array("Q")
         with open(path, "rb", buffering=0) as file:
-            return Digests(
-                size, [*kept, *(_sum(file.fileno(), at, size) for at in range(len(kept) * BLOCK, size, BLOCK))]
-            )
+            return Digests(size, [*kept, *_sums(file.fileno(), range(len(kept) * BLOCK, size, BLOCK), size)])
 
     def hold(self, path: str, *, every: bool) -> bool:
         """Whether the file still begins so. `every` False: looks at the first block, the last, and one in between."""
@@ -40,14 +40,20 @@ class Digests:
         chosen = range(count) if every else sorted({0, count - 1, random.randrange(count)}) if count else ()
         try:
             with open(path, "rb", buffering=0) as file:
-                return all(_sum(file.fileno(), number * BLOCK, self.size) == self.sums[number] for number in chosen)
+                found = _sums(file.fileno(), (number * BLOCK for number in chosen), self.size)
+                return all(one == self.sums[number] for one, number in zip(found, chosen, strict=True))
         except (OSError, EOFError):
             return False
 
 
-def _sum(fd: int, at: int, size: int) -> int:
-    length = min(BLOCK, size - at)
-    data = os.pread(fd, length, at)
-    if len(data) != length:
-        raise EOFError
-    return xxhash.xxh3_64_intdigest(data)
+def _sums(fd: int, starts: Iterable[int], size: int) -> Iterator[int]:
+    block = mapped(min(BLOCK, size)).data if size else memoryview(b"")
+    for at in starts:
+        piece = block[: min(BLOCK, size - at)]
+        done = 0
+        while done < len(piece):
+            count = os.preadv(fd, [piece[done:]], at + done)
+            if not count:
+                raise EOFError
+            done += count
+        yield xxhash.xxh3_64_intdigest(piece)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from headrace.base.errors import ChangedError, TryAgainError, UnsupportedError
-from headrace.base.memory import Buffers
+from headrace.base.memory import Buffers, mapped
 from headrace.base.progress import SILENT, Progress
 from headrace.store.protocol import Assembly, ObjectInfo, Store
 from headrace.upload.bandwidth import Bandwidth
@@ -56,7 +56,7 @@ class Uploader:
         self._bandwidth = Bandwidth(self.options.bandwidth)
         self._lock = threading.Lock()
         self._users = 0
-        self._buffers = Buffers(self.options.memory)
+        self._buffers = Buffers(self.options.memory, mapped)
 
     def __enter__(self) -> Uploader:
         return self
@@ -177,7 +177,7 @@ class Uploader:
             with self._lock:
                 self._users -= 1
                 if not self._users:  # nothing under way: the memory goes back
-                    self._buffers = Buffers(self.options.memory)
+                    self._buffers = Buffers(self.options.memory, mapped)
 
     def _send_whole(self, wish: _Wish, source: Source) -> ObjectInfo:
         if source.size > self.options.part:
