@@ -1,8 +1,9 @@
 """The bucket follows a folder: what changes is sent, whole or by its new bytes, until the job ends. See README.md."""
 
 from headrace.sync.options import CLASSES, IGNORED, FileClass, SyncOptions
+from headrace.sync.report import Backlog, Left, Report
 from headrace.sync.state import State, Status, statuses
-from headrace.sync.syncer import Backlog, Left, Report, Sync
+from headrace.sync.syncer import Sync
 
 __all__ = [
     "CLASSES",

@@ -11,6 +11,9 @@ from headrace.sync.scan import Stamp
 
 SETTLE_S = 0.2
 """A new file is given this long to be written."""
+LOOK_S = 0.5
+"""How long a file must have been at rest before it is asked whether it is closed."""
+NEVER_S = 3600.0
 _COPY = 128 << 20
 _CHEAP = 4 << 20
 _MOST_PERIODS = 60.0

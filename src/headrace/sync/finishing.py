@@ -1,0 +1,91 @@
+"""When a checkpoint folder is finished, and its marker written."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from headrace.sync.checkpoints import Checkpoints
+from headrace.sync.due import LOOK_S, NEVER_S, Tracked
+from headrace.sync.files import Files
+from headrace.sync.lanes import Lanes
+from headrace.sync.ledger import Sent
+from headrace.sync.options import SyncOptions
+
+_log = logging.getLogger("headrace.sync")
+_AGAIN_S = 2.0
+
+
+class Finishing:
+    """One thread. `under_way`: folders whose marker is being written, of which nothing may be sent meanwhile."""
+
+    def __init__(self, files: Files, checkpoints: Checkpoints, lanes: Lanes, options: SyncOptions) -> None:
+        self._files = files
+        self._checkpoints = checkpoints
+        self._lanes = lanes
+        self._options = options
+        self.under_way: set[str] = set()
+        self.written = 0
+
+    def commit_due(self, now: float, *, complete: bool | None) -> float:
+        """Write what markers are due; returns when to ask again. `complete`: None while the job runs, as far as known;
+        else whether all it has written is whole.
+        """
+        next_at = now + NEVER_S
+        for folder, files in self._files.checkpoints.items():
+            if folder in self._files.settled:
+                continue
+            at = self._finished_at(folder, files.values(), now, complete)
+            if at > now:
+                next_at = min(next_at, at)
+                continue
+            sent = {name: file.sent for name, file in files.items() if file.sent is not None and not file.dirty}
+            if folder in self.under_way or len(sent) < len(files) or any(file.busy for file in files.values()):
+                continue
+            if self._checkpoints.is_written(folder, sent):
+                self._files.settled.add(folder)
+            else:
+                self._commit(folder, sent)
+        return next_at
+
+    def _finished_at(self, folder: str, files: Collection[Tracked], now: float, complete: bool | None) -> float:
+        """When a folder counts as finished, if nothing changes in it.
+
+        What was cut short by the end of a job is as quiet as what is finished, so quiet counts only before that.
+        """
+        stamps = {file.name: file.stamp for file in files}
+        if complete or folder in self._files.finished or self._checkpoints.is_ready(folder, stamps):
+            return now
+        if complete is not None or not self._options.judge:
+            return now + NEVER_S
+        moved = max(file.moved for file in files)
+        newest = max(stamp.mtime_ns for stamp in stamps.values()) / 1e9
+        # What has long been at rest when it is first seen need not be waited for: by the files' own times.
+        at = moved + (LOOK_S if time.time() - newest > self._options.quiet else self._options.quiet)
+        if at <= now:
+            self._checkpoints.ready(folder, stamps)
+        return at
+
+    def _commit(self, folder: str, files: dict[str, Sent]) -> None:
+        self.under_way.add(folder)
+
+        def work() -> Callable[[], None]:
+            try:
+                self._checkpoints.write(folder, files)
+            except Exception as error:
+                _log.warning("%s: the marker could not be written, will be tried again: %s", folder, error)
+                return lambda: self._later(folder)
+            return lambda: self._done(folder)
+
+        self._lanes.add(0, work)
+
+    def _done(self, folder: str) -> None:
+        self.under_way.discard(folder)
+        self.written += 1
+
+    def _later(self, folder: str) -> None:
+        timer = threading.Timer(_AGAIN_S, lambda: self._lanes.tell(lambda: self.under_way.discard(folder)))
+        timer.daemon = True
+        timer.start()
