@@ -101,11 +101,14 @@ class Rig:
     def store(self) -> Store:
         return open_store(f"s3://{self.bucket}", self.server.options())
 
+    def names(self) -> list[str]:
+        """What is there, below the URL."""
+        return [info.key.removeprefix("runs/one/") for page in self.store().list("runs/one/") for info in page]
+
     def objects(self) -> dict[str, bytes]:
-        """What is there, by name below the URL."""
-        store, prefix = self.store(), "runs/one/"
-        keys = [info.key for page in store.list(prefix) for info in page]
-        return {key.removeprefix(prefix): bytes(store.get(key).data) for key in keys}
+        """The same with what it holds."""
+        store = self.store()
+        return {name: bytes(store.get(f"runs/one/{name}").data) for name in self.names()}
 
     def has(self, name: str, body: bytes | None = None) -> bool:
         """Whether an object is there, with these bytes."""

@@ -10,7 +10,7 @@ _BURST_S = 0.25
 
 
 class Bandwidth:
-    """Whoever sends asks first. Any thread; served in the order of asking.
+    """Whoever sends asks first. Any thread; served in the order of asking, what is urgent before the rest.
 
     Args:
         rate: bytes a second; None: no bound.
@@ -29,18 +29,21 @@ class Bandwidth:
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._free_at = clock()
+        self._free_at = self._urgent_at = clock()
 
-    def take(self, size: int, stopped: Callable[[], bool]) -> None:
+    def take(self, size: int, stopped: Callable[[], bool], *, urgent: bool = False) -> None:
         """Wait until `size` bytes may go; returns early once `stopped` says so (looked at every tenth of a second).
 
-        The time these bytes take at the rate is kept for them, so the average holds whatever their size.
+        The time these bytes take at the rate is kept for them, so the average holds whatever their size. What is
+        urgent waits only for what is urgent; the rest, asking later, makes up for it.
         """
         if self.rate is None:
             return
         with self._lock:
             now = self._clock()
-            begin = max(self._free_at, now - _BURST_S)
-            self._free_at = begin + size / self.rate
+            begin = max(self._urgent_at if urgent else self._free_at, now - _BURST_S)
+            if urgent:
+                self._urgent_at = begin + size / self.rate
+            self._free_at = max(self._free_at, now - _BURST_S) + size / self.rate
         while (left := begin - self._clock()) > 0 and not stopped():
             self._sleep(min(left, 0.1))

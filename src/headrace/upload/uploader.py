@@ -23,6 +23,8 @@ File: TypeAlias = "int | str | os.PathLike[str]"
 """A file to send: an open descriptor, whose position does not matter and is not moved, or a path."""
 _SMALLEST = 5 << 20
 """Objects below this size are written anew rather than appended to: S3 copies no smaller part."""
+_SMALL = 1 << 20
+"""Files up to this size do not wait behind the parts of large ones."""
 _SLICE_S = 0.5
 """Under a bandwidth limit a part holds about what may go in this time."""
 
@@ -187,7 +189,8 @@ class Uploader:
         with self._room.hold(source.size):
             view = self._buffers.take(source.size)
             source.read_whole(view)
-            self._bandwidth.take(source.size, wish.cancel.is_set if wish.cancel else _never)
+            stopped = wish.cancel.is_set if wish.cancel else _never
+            self._bandwidth.take(source.size, stopped, urgent=source.size <= _SMALL)
             info = wish.store.put(
                 wish.key, view, if_match=wish.if_match, create=wish.create, metadata=wish.metadata
             )

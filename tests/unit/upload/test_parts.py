@@ -78,3 +78,15 @@ def test_who_is_stopped_does_not_wait() -> None:
     assert clock.now < 101
     Bandwidth(None, clock=clock, sleep=clock.sleep).take(1 << 40, lambda: False)
     assert clock.now < 101
+
+
+def test_what_is_urgent_passes_what_waits_and_the_average_holds() -> None:
+    clock = Clock()
+    bound = Bandwidth(10.0, clock=clock, sleep=clock.sleep)
+    for _ in range(5):
+        bound.take(10, lambda: True)  # five seconds of sending, asked for by threads that wait elsewhere
+    bound.take(5, lambda: False, urgent=True)
+    bound.take(5, lambda: False, urgent=True)
+    assert clock.now - 100.0 <= 0.5, "it waited behind what is not urgent"
+    bound.take(1, lambda: False)
+    assert clock.now - 100.0 >= 5.5, "nobody made up for it"
