@@ -52,20 +52,16 @@ def mount(small_disk: Path, seaweedfs: EmbeddedS3) -> Iterator[Rig]:
 
 def test_writers_get_enospc_and_can_write_again_when_there_is_room(mount: Rig) -> None:
     big, small = Path(mount.folder, "big"), Path(mount.folder, "small")
-    with pytest.raises(OSError) as caught:
-        _write(big, 2 * ROOM)
+    with open(big, "wb", buffering=0) as file:
+        with pytest.raises(OSError) as caught:
+            file.writelines(bytes(1 << 20) for _ in range(2 * ROOM >> 20))
+        assert mount.staged(), "it was not staged on the small disk: this proves nothing"
     assert caught.value.errno == errno.ENOSPC
-    assert mount.staged(), "it was not staged on the small disk: this proves nothing"
     big.unlink()
     assert wait_for(lambda: shutil.disk_usage(mount.state).free > ROOM // 2, 20), mount.staged()
     small.write_bytes(b"small" * 1000)
     assert small.read_bytes() == b"small" * 1000
     assert mount.store().get("small").data == b"small" * 1000
-
-
-def _write(path: Path, size: int) -> None:
-    with open(path, "wb", buffering=0) as file:
-        file.writelines(bytes(1 << 20) for _ in range(size >> 20))
 
 
 def test_readers_go_on_from_the_store(mount: Rig) -> None:
