@@ -64,6 +64,26 @@ def test_what_a_killed_sync_left_is_sent_by_the_next(rig: Rig):
     assert json.loads(rig.run("--recover", "--json").stdout) == []
 
 
+def test_what_was_left_out_is_not_sent_by_recover_either(rig: Rig):
+    (rig.folder / "ckpt-1").mkdir()
+    (rig.folder / "ckpt-1/model.pt").write_bytes(b"1")
+    (rig.folder / "ckpt-1/COMMITTED").touch()
+    (rig.folder / "key.secret").write_bytes(b"not for the bucket")
+    rig.start("--exclude", "*.secret", "--checkpoint", "ckpt-*", "--bandwidth", "1MB")
+    assert wait_for(lambda: rig.has("ckpt-1/COMMITTED"))
+    rig.kill()
+    (rig.folder / "late").write_bytes(b"2")
+    (rig.folder / "ckpt-2").mkdir()
+    (rig.folder / "ckpt-2/model.pt").write_bytes(b"3")
+    (rig.folder / "ckpt-2/COMMITTED").touch()
+    recovered = rig.run("--recover")
+    assert recovered.returncode == 0, recovered.stderr
+    assert set(rig.names()) == {
+        "ckpt-1/model.pt", "ckpt-1/COMMITTED", "ckpt-2/model.pt", "ckpt-2/COMMITTED", "late",
+    }  # fmt: skip
+    assert rig.objects()["ckpt-2/COMMITTED"] != b""
+
+
 def test_killed_again_and_again_while_a_log_grows(rig: Rig):
     log = rig.folder / "train.log"
     for turn in range(4):

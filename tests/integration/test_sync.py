@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import HeadraceError
+from headrace.store import open_store
+from headrace.sync import State, Sync, SyncOptions
 from headrace.testing.servers import EmbeddedS3
 from tests.sync_rig import Rig, wait_for
 
@@ -246,6 +248,21 @@ def test_a_checkpoint_counts_when_all_of_it_is_there(rig: Rig):
     assert not rig.has("checkpoints/100/COMMITTED")
     (folder / "COMMITTED").touch()
     assert wait_for(lambda: rig.has("checkpoints/100/COMMITTED"))
+
+
+def test_a_checkpoint_finished_in_the_last_moment_is_marked(tmp_path: Path):
+    """Nothing is watched here, so only the last look of all can find the writer's word."""
+    folder = tmp_path / "out/checkpoints/100"
+    folder.mkdir(parents=True)
+    (folder / "model.pt").write_bytes(b"weights")
+    store = open_store(f"memory://{tmp_path.name}-{os.getpid()}")
+    state = State(str(tmp_path / "state"), str(tmp_path / "out"), store.url)
+    with Sync(str(tmp_path / "out"), store, "", state, SyncOptions(watch=False, rescan=60.0)) as sync:
+        assert wait_for(lambda: sync.report().files == 1)
+        (folder / "COMMITTED").touch()
+        report = sync.finish(timeout=60)
+    assert (report.files, report.checkpoints, report.left) == (1, 1, ())
+    assert store.head("checkpoints/100/COMMITTED").size > 0
 
 
 def test_a_checkpoint_cut_short_is_never_marked(rig: Rig):

@@ -33,7 +33,9 @@ _NAMED = 20
 @click.argument("destination", metavar="[URL]", required=False)
 @click.option("--once", is_flag=True, help="Send what is there, then end; nothing is being written any more.")
 @click.option(
-    "--recover", is_flag=True, help="Send what syncs that died, or ran out of time, have left. All, or of DIR."
+    "--recover",
+    is_flag=True,
+    help="Send what syncs that died, or ran out of time, have left, as they were told to. All, or of DIR.",
 )
 @click.option("--status", "status", is_flag=True, help="Show every sync of this machine, and what it has not sent.")
 @click.option("--period", help="Shortest time between two uploads of one small file.  [default: sync.period]")
@@ -88,7 +90,7 @@ def command(
     )
     patience = settings.sync.drain if drain is None else parse_seconds(drain, name="--drain")
     if recover:
-        _recover(settings, folder, dataclasses.replace(options, judge=False, watch=False), patience, as_json=as_json)
+        _recover(settings, folder, options, patience, as_json=as_json)
         return
     assert folder is not None
     assert destination is not None
@@ -185,7 +187,8 @@ def _recover(settings: Settings, folder: str | None, options: SyncOptions, drain
         if not os.path.isdir(one.folder):
             continue
         try:
-            report = _sync(settings, one.folder, one.destination, options, drain, follow=False, complete=False)
+            chosen = options.recovering(one.options)
+            report = _sync(settings, one.folder, one.destination, chosen, drain, follow=False, complete=False)
             _raise_for(report, one.folder)
         except HeadraceError as error:
             failure = error

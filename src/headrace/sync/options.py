@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import Any
 
 from headrace.base.errors import InputError
 
@@ -93,6 +95,15 @@ class SyncOptions:
     def class_of(self, name: str, size: int) -> FileClass:
         """The class of a file; the last one takes what no other does."""
         return next((one for one in self.classes if one.takes(name, size)), self.classes[-1])
+
+    def selection(self) -> dict[str, list[str] | bool]:
+        """The fields that say which files are sent, for JSON: `SyncOptions.recovering` reads them."""
+        return {"ignore": list(self.ignore), "checkpoints": list(self.checkpoints), "delete": self.delete}
+
+    def recovering(self, selection: Mapping[str, Any]) -> SyncOptions:
+        """These, for what a sync with that `selection` has left: its job is over, and may have been cut short."""
+        kept = {name: tuple(selection[name]) for name in ("ignore", "checkpoints") if name in selection}
+        return replace(self, **kept, delete=bool(selection.get("delete")), judge=False, watch=False)
 
     def ignores(self, name: str) -> bool:
         """Whether a file or folder is left out, by its name below the synced folder."""

@@ -16,10 +16,8 @@ from headrace.sync.digest import Digests
 from headrace.sync.ledger import Sent
 from headrace.sync.options import FileClass
 from headrace.sync.scan import Folder, Stamp
-from headrace.upload import Uploader
+from headrace.upload import SMALLEST_BASE, Uploader
 
-SMALLEST: Final = 5 << 20
-"""Bytes an object must have to be appended to; smaller ones are sent whole."""
 UNKNOWN: Final = Stamp(-1, 0, 0, 0)
 """Of what was sent of a file that has changed since: no file has it, so that it is sent again."""
 _LARGEST_COPY: Final = 5 << 30
@@ -58,13 +56,11 @@ class Sender:
 
     def appends(self, sent: Sent | None, size: int) -> bool:
         """Whether only the new bytes of a file that grew to `size` have to be sent."""
-        seen = self._store.capabilities
         return (
             sent is not None
             and sent.digests is not None
-            and size > sent.info.size >= SMALLEST
-            and seen.copied_parts is not False
-            and seen.parts is not False
+            and size > sent.info.size
+            and self._uploader.appends(self._store, sent.info)
         )
 
     def send(self, order: Order) -> Sent:
@@ -78,9 +74,9 @@ class Sender:
             with suppress(HeadraceError):
                 return Sent(stamp, self._copied(order.name, order.twin.info), order.twin.digests)
         sent, path = order.sent, self._folder.local(order.name)
-        growing = order.kind.growing and (stamp.size >= SMALLEST or order.tries > 1)
+        growing = order.kind.growing and (stamp.size >= SMALLEST_BASE or order.tries > 1)
         # Reading all of it once more pays for files that may grow, which those that are sent when closed seldom do.
-        wanted = stamp.size >= SMALLEST and (sent is not None or not order.kind.when_closed)
+        wanted = stamp.size >= SMALLEST_BASE and (sent is not None or not order.kind.when_closed)
         try:
             if order.there is not None and _is_same(path, stamp.size, order.there):
                 digests, info = Digests.of(path, stamp.size) if wanted else None, order.there

@@ -2,7 +2,7 @@
 
 One folder for each pair of folder and URL, below ``sync.state`` (a user's state folder by default)::
 
-    <id>/about.json     {"format": 1, "folder", "url", "destination"}
+    <id>/about.json     {"format": 1, "folder", "url", "destination", "options": {"ignore", "checkpoints", "delete"}}
     <id>/lock           held while a sync works on it
     <id>/ledger.sqlite  what is sent
     <id>/status.json    {"format": 1, "state", "pid", "files", "bytes", "oldest", "updated", "left": [names]}
@@ -29,7 +29,8 @@ FORMAT: Final = 1
 class Status:
     """How a sync stands. `state`: ``running``, ``finished``, ``stopped`` (something is left), ``lost`` (it died).
 
-    `files`, `bytes`: not sent yet; `oldest`: seconds since the first of these changes; `updated`: RFC 3339.
+    `files`, `bytes`: not sent yet; `oldest`: seconds since the first of these changes; `updated`: RFC 3339;
+    `options`: as given to `State`.
     """
 
     id: str
@@ -42,18 +43,22 @@ class Status:
     bytes: int
     oldest: float
     updated: str | None
+    options: Mapping[str, Any]
 
 
 class State:
     """The state of one pair, locked for this process. `close` it.
 
-    `url`: of the objects; `destination`: as it was asked for, a path or URL, by which credentials are found again.
+    `url`: of the objects; `destination`: as it was asked for, a path or URL, by which credentials are found again;
+    `options`: fields of `SyncOptions` that say which files are sent, so that who recovers sends no others.
 
     Raises:
         TryAgainError: another process works on it. OSError: the disk.
     """
 
-    def __init__(self, root: str, folder: str, url: str, destination: str = "") -> None:
+    def __init__(
+        self, root: str, folder: str, url: str, destination: str = "", options: Mapping[str, Any] | None = None
+    ) -> None:
         self.folder, self.url = os.path.realpath(folder), url
         self.id = hashlib.sha256(f"{self.folder}\0{url}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self.path = os.path.join(root, self.id)
@@ -63,7 +68,8 @@ class State:
             pid = _told(self.path, "status.json").get("pid")
             hint = "headrace sync --status shows what is under way"
             raise TryAgainError(f"is being synced to {url} by another process (pid {pid})", path=self.folder, hint=hint)
-        about = {"format": FORMAT, "folder": self.folder, "url": url, "destination": destination or url}
+        about: dict[str, Any] = {"format": FORMAT, "folder": self.folder, "url": url, "destination": destination or url}
+        about["options"] = dict(options or {})
         if _told(self.path, "about.json") != about:  # a full disk keeps nobody from going on
             self.write("about.json", about)
 
@@ -116,7 +122,7 @@ def statuses(root: str) -> Iterator[Status]:
                 name, str(about["folder"]), str(about["url"]), str(about["destination"]), state,
                 int(told["pid"]) if state == "running" and "pid" in told else None,
                 int(told.get("files", 0)), int(told.get("bytes", 0)), float(told.get("oldest", 0.0)),
-                told.get("updated"),
+                told.get("updated"), about.get("options", {}),
             )  # fmt: skip
 
 

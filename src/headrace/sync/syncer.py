@@ -118,7 +118,9 @@ class Sync:
             hint = "attach it again without read_only to write there"
             raise ReadOnlyError("is read-only", path=destination, hint=hint)
         key = location.key.strip("/")
-        state = State(settings.sync.state, os.fspath(folder), f"{location.store.url}/{key}", destination)
+        options = options or SyncOptions()
+        url = f"{location.store.url}/{key}"
+        state = State(settings.sync.state, os.fspath(folder), url, destination, options.selection())
         try:
             return Sync(os.fspath(folder), location.store, f"{key}/" if key else "", state, options, progress)
         except BaseException:
@@ -373,6 +375,8 @@ class Sync:
             if not ending.verified:
                 ending.verified = True
                 self._verify()
+            self._poke.set()  # what was found may be due: a file, or a marker
+            return False
         return not self._files.dirty and not (self.options.delete and self._files.gone(now))
 
     def _verify(self) -> None:

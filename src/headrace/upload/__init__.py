@@ -15,10 +15,11 @@ from headrace.upload.leftovers import clear, leftovers
 from headrace.upload.many import Item, Outcome, put_many
 from headrace.upload.options import UploadOptions
 from headrace.upload.source import TornError
-from headrace.upload.uploader import File, Uploader
+from headrace.upload.uploader import SMALLEST_BASE, File, Uploader
 
 __all__ = [
     "MARKER",
+    "SMALLEST_BASE",
     "File",
     "Item",
     "Member",

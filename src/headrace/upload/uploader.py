@@ -6,7 +6,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from headrace.base.errors import ChangedError, TryAgainError, UnsupportedError
 from headrace.base.memory import Buffers, mapped
@@ -21,8 +21,8 @@ from headrace.upload.source import Source, TornError, opened
 
 File: TypeAlias = "int | str | os.PathLike[str]"
 """A file to send: an open descriptor, whose position does not matter and is not moved, or a path."""
-_SMALLEST = 5 << 20
-"""Objects below this size are written anew rather than appended to: S3 copies no smaller part."""
+SMALLEST_BASE: Final = 5 << 20
+"""Objects below this size, in bytes, are written anew rather than appended to: S3 copies no smaller part."""
 _SMALL = 1 << 20
 """Files up to this size do not wait behind the parts of large ones."""
 _SLICE_S = 0.5
@@ -164,6 +164,11 @@ class Uploader:
         with opened(file) as (descriptor, name):
             return self._unchanging(lambda: once(descriptor, name))
 
+    def appends(self, store: Store, base: ObjectInfo) -> bool:
+        """Whether `append` to `base` sends only what is new, as far as is known of it. No request; any thread."""
+        seen = store.capabilities
+        return seen.copied_parts is not False and seen.parts is not False and base.size >= SMALLEST_BASE
+
     def _unchanging(self, attempt: Callable[[], ObjectInfo]) -> ObjectInfo:
         with self._lock:
             self._users += 1
@@ -198,8 +203,7 @@ class Uploader:
         return info
 
     def _send_tail(self, wish: _Wish, source: Source, base: ObjectInfo) -> ObjectInfo:
-        seen = wish.store.capabilities
-        if seen.copied_parts is False or seen.parts is False or base.size < _SMALLEST:
+        if not self.appends(wish.store, base):
             return self._send_whole(self._over(wish, base), source)
         if source.size == base.size and wish.metadata is None:
             return base
