@@ -1,0 +1,1 @@
+"""Run a job: what it is, its code and environment, and who follows it."""
