@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +14,15 @@ from headrace.base import errors
 from headrace.base.settings import CacheSettings, FetchSettings, MountSettings, SyncSettings
 from headrace.base.units import format_bytes
 from headrace.cli.app import SECTIONS, app
+from headrace.jobs.spec import JobSpec
+from headrace.jobs.spec_fields import keyed
 
 REFERENCE = Path(__file__).parent / "reference"
 
 
 def pages() -> dict[str, str]:
     """File name → text."""
-    made = {"cli.md": _cli(), "settings.md": _settings(), "errors.md": _errors()}
+    made = {"cli.md": _cli(), "settings.md": _settings(), "errors.md": _errors(), "job.md": _job()}
     return {name: "\n".join(lines).rstrip() + "\n" for name, lines in made.items()}
 
 
@@ -91,6 +94,33 @@ def _tree(kind: type[errors.HeadraceError]) -> Iterator[type[errors.HeadraceErro
     for below in kind.__subclasses__():
         if below.__module__ == errors.__name__:
             yield from _tree(below)
+
+
+def _job() -> Iterator[str]:
+    yield _JOB_HEAD
+    yield from _fields(JobSpec)
+    for key, one in keyed(JobSpec).items():
+        if inner := one.metadata.get("section") or one.metadata.get("each"):
+            title = f"[{key}.NAME]" if "each" in one.metadata else f"[{key}]"
+            yield f"\n## `{title}`: {one.metadata['doc']}\n"
+            yield from _fields(inner)
+    yield _JOB_TAIL
+
+
+def _fields(kind: type) -> Iterator[str]:
+    yield "| key | takes | default | meaning |"
+    yield "|---|---|---|---|"
+    for key, one in keyed(kind).items():
+        if "section" not in one.metadata:
+            told = one.metadata
+            yield f"| `{key}` | {told['kind']} | {_written(told['default'])} | {told['doc']} |"
+
+
+def _written(default: object) -> str:
+    """A default as the file would say it."""
+    if default in (None, "", (), {}):
+        return "none"
+    return f"`{json.dumps(default)}`"
 
 
 _SETTINGS_HEAD = """\
@@ -180,6 +210,75 @@ _ERRORS_TAIL = """
 The command line prints `error: PATH: REASON` and `hint: …` on standard error, never a traceback; `HEADRACE_DEBUG=1`
 adds it. Further exit codes: 0 done; 2 for a wrong command line; 130 after Ctrl-C; 1 from `headrace doctor` when a
 check failed, or when whoever read the output went away."""
+
+
+_JOB_HEAD = """\
+# The job file
+
+What a job is: which command, which data, which code, in what environment. All of it may be left out but the command.
+A key that is not known, a value of the wrong kind or out of range, and a name or path that is none are refused, with
+the file, the line and the field.
+
+Durations are written `30s`, `250ms`, `5m`, `10min`, `2h`, `1d`, or as a number of seconds; sizes `512MB` (powers of
+1000), `512MiB` (powers of 1024), or as a number of bytes. The file is [TOML](https://toml.io): what stands below a
+`[table]` belongs to it, so `name`, `command` and the like come first.
+
+```toml
+name = "digits"
+command = ["python", "train.py", "--lr", "0.1"]
+time_limit = "2h"
+tags = { team = "vision" }
+
+[inputs]
+train = "imagenet@v3"
+valid = { source = "/training-data/valid", as = "mount" }
+
+[environment]
+lock = "uv.lock"
+python = "3.11"
+variables = { OMP_NUM_THREADS = "2" }
+record = ["OMP_*"]
+
+[retry]
+attempts = 3
+exit_codes = [75]
+log_patterns = ["CUDA error"]
+
+[resources]
+cpus = 4
+memory = "8GB"
+gpus = [0, 1]
+```
+
+## The job itself
+"""
+
+_JOB_TAIL = """
+## What excludes what
+
+- `code.path` and `code.git`: a working tree as it is, or a clean checkout.
+- `environment.lock` and `environment.image`: a virtual environment, or an image; with neither, the command runs in
+  what `headrace` itself runs in. `environment.python` needs `environment.lock`.
+- Two inputs whose variables are the same: `a-b` and `A_B` are both `HEADRACE_INPUT_A_B`.
+
+URLs that hold a password or a token are refused.
+
+## Values over the file
+
+`--set NAME=VALUE` replaces one value, by its name in the file with dots: `--set retry.attempts=3`,
+`--set inputs.train=imagenet@v4`, `--set inputs.train.as=copy`, `--set environment.variables.OMP_NUM_THREADS=4`.
+
+- A list takes one item, or a list as TOML writes one: `--set 'retry.exit_codes=[75, 76]'`. `resources.gpus` takes
+  `0,1` as well.
+- `command` takes the shell's line, or such a list.
+- An empty value is the default again: `--set environment.lock=`. For an input it takes the input away; for tags and
+  variables it is a value like others.
+- `inputs.NAME=SOURCE` changes what is read, and keeps how it is given.
+
+## What is recorded
+
+A run's record holds all of this, but of `environment.variables` the names only, unless `environment.record` takes
+them. A run that is started again from its record needs the other values again."""
 
 
 if __name__ == "__main__":
