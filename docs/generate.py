@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from headrace.base import errors
-from headrace.base.settings import CacheSettings, FetchSettings, MountSettings, SyncSettings
+from headrace.base.settings import CacheSettings, FetchSettings, MountSettings, RunSettings, SyncSettings
 from headrace.base.units import format_bytes
 from headrace.cli.app import SECTIONS, app
 from headrace.jobs.spec import JobSpec
@@ -46,7 +46,10 @@ def _command(command: click.Command | None, parent: click.Context, title: str) -
         yield from _command(inner, context, f"{title} {name}")
 
 
-_SECTIONS = {"cache": CacheSettings, "fetch": FetchSettings, "mount": MountSettings, "sync": SyncSettings}
+_SECTIONS = {"cache": CacheSettings, "fetch": FetchSettings, "mount": MountSettings, "sync": SyncSettings,
+             "run": RunSettings}  # fmt: skip
+
+_FOLDERS = {"sync": "sync", "run": "runs"}
 
 
 def _settings() -> Iterator[str]:
@@ -57,13 +60,13 @@ def _settings() -> Iterator[str]:
         yield "|---|---|---|---|"
         for field in dataclasses.fields(kind):
             variable = f"`HEADRACE_{section}_{field.name}`".upper()
-            yield f"| `{field.name}` | {variable} | {_default(field)} | {field.metadata['doc']} |"
+            yield f"| `{field.name}` | {variable} | {_default(section, field)} | {field.metadata['doc']} |"
     yield _SETTINGS_TAIL
 
 
-def _default(field: dataclasses.Field[object]) -> str:
+def _default(section: str, field: dataclasses.Field[object]) -> str:
     if field.default is dataclasses.MISSING:
-        return "the user's cache folder" if field.name == "dir" else "`headrace/sync` in the user's state folder"
+        return "the user's cache folder" if field.name == "dir" else f"`headrace/{_FOLDERS[section]}` in the user's state folder"
     match field.metadata["unit"], field.default:
         case "bytes", int(size):
             return _size(size)

@@ -145,6 +145,16 @@ class SyncSettings:
 
 
 @dataclass(frozen=True)
+class RunSettings:
+    """Runs of this machine."""
+
+    state: str = field(
+        default_factory=lambda: str(platformdirs.user_state_path("headrace") / "runs"),
+        metadata={"parse": _parse_text, "doc": "folder for what runs write, until it is in the bucket", "unit": "path"},
+    )
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that can be set. `mounts` and `stores` hold tables as written: path or URL prefix → options."""
 
@@ -153,6 +163,7 @@ class Settings:
     fetch: FetchSettings = field(default_factory=FetchSettings)
     mount: MountSettings = field(default_factory=MountSettings)
     sync: SyncSettings = field(default_factory=SyncSettings)
+    run: RunSettings = field(default_factory=RunSettings)
     mounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     stores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     progress: bool = True
@@ -192,6 +203,11 @@ def environment(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
+def whole_environment() -> dict[str, str]:
+    """All variables, for a command that is started; values of any of them may be secret."""
+    return dict(os.environ)
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
@@ -203,7 +219,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _merge(settings: Settings, table: Mapping[str, Any], where: str) -> Settings:
-    known = {"home", "progress", "cache", "fetch", "mount", "sync", "mounts", "stores"}
+    known = {"home", "progress", "cache", "fetch", "mount", "sync", "run", "mounts", "stores"}
     changes: dict[str, Any] = {"files": (*settings.files, where)}
     for key, value in table.items():
         if key not in known:
@@ -261,7 +277,7 @@ def _merge_environment(settings: Settings, environ: Mapping[str, str]) -> Settin
     if environ.get("HEADRACE_PROGRESS"):
         flag = _parse_flag(environ["HEADRACE_PROGRESS"], name="HEADRACE_PROGRESS")
         settings = dataclasses.replace(settings, progress=flag)
-    for section in ("cache", "fetch", "mount", "sync"):
+    for section in ("cache", "fetch", "mount", "sync", "run"):
         current = getattr(settings, section)
         for f in dataclasses.fields(current):
             name = f"HEADRACE_{section}_{f.name}".upper()

@@ -33,6 +33,12 @@ SECTIONS: dict[str, dict[str, str]] = {
         "unpack": "Unpack tar shards to single objects.",
         "bench": "Measure how fast the loader reads a path.",
     },
+    "Runs": {
+        "run": "Run a command; what it writes goes to the bucket.",
+        "runs": "List runs, show or delete them.",
+        "logs": "Show what a run has written, live or afterwards.",
+        "stop": "Stop a run, from any machine.",
+    },
     "Outputs": {
         "sync": "Keep a bucket up to date with a folder that is written to.",
     },

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.dataset.home import url_of
 from headrace.fetch import Read
 from headrace.namespace import Entry
+from headrace.namespace.home import url_of
 
 if TYPE_CHECKING:
     from headrace.dataset.source import SampleIndex

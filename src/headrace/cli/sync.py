@@ -35,7 +35,7 @@ _NAMED = 20
 @click.option(
     "--recover",
     is_flag=True,
-    help="Send what syncs that died, or ran out of time, have left, as they were told to. All, or of DIR.",
+    help="Send what syncs and runs that died, or ran out of time, have left, as they were told to. All, or of DIR.",
 )
 @click.option("--status", "status", is_flag=True, help="Show every sync of this machine, and what it has not sent.")
 @click.option("--period", help="Shortest time between two uploads of one small file.  [default: sync.period]")
@@ -195,6 +195,9 @@ def _recover(settings: Settings, folder: str | None, options: SyncOptions, drain
             row["state"] = str(error)
         else:
             row |= {"state": "finished", "files": report.files, "bytes": report.bytes}
+    if folder is None:
+        left = _recover_runs(settings, drain, rows)
+        failure = left or failure
     columns = (
         _COLUMNS[0],
         _COLUMNS[1],
@@ -205,6 +208,19 @@ def _recover(settings: Settings, folder: str | None, options: SyncOptions, drain
     show_table(rows, columns, as_json=as_json, empty="nothing is left to be sent")
     if failure is not None:
         raise failure
+
+
+def _recover_runs(settings: Settings, drain: float, rows: list[dict[str, object]]) -> HeadraceError | None:
+    """What runs whose runner has died have left; the last error."""
+    from headrace.cli.target import open_namespace
+    from headrace.jobs import recover
+
+    failure: HeadraceError | None = None
+    for one in recover(settings.run.state, open_namespace(), drain):
+        state = one.state if one.error is None else str(one.error)
+        rows.append({"folder": one.folder, "url": one.url, "state": state, "files": one.files, "bytes": one.bytes})
+        failure = one.error or failure
+    return failure
 
 
 def _show(report: Report, *, as_json: bool) -> None:

@@ -13,12 +13,12 @@ from headrace.base.errors import InputError, NotFoundError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.dataset.arrow import Batch
-from headrace.dataset.home import as_prefix, url_of
 from headrace.dataset.listing import list_objects
 from headrace.dataset.manifest import ManifestWriter, versioned
 from headrace.dataset.objects import Objects, ObjectsWriter, open_objects, publish_objects
 from headrace.dataset.shelf import Shelf
 from headrace.namespace import Namespace
+from headrace.namespace.home import as_prefix, url_of
 from headrace.store.protocol import Store
 
 

@@ -26,11 +26,11 @@ from headrace.base.errors import (
 )
 from headrace.base.settings import Settings, environment
 from headrace.base.units import format_bytes
-from headrace.dataset.home import url_of
 from headrace.dataset.measuring import Blocks, Cost, measure
 from headrace.dataset.shards.adopt import Kept
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.source import SampleIndex
+from headrace.namespace.home import url_of
 
 _LOG = logging.getLogger("headrace.dataset")
 FORMAT = 1

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from headrace.dataset.arrow import pc, to_flags
 from headrace.dataset.group import Groups
-from headrace.dataset.home import url_of
 from headrace.dataset.objects import Objects, expand
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.dataset.text import folders_of
+from headrace.namespace.home import url_of
 from headrace.store.protocol import Store
 
 _AT_ONCE = 1 << 13

@@ -27,12 +27,12 @@ from typing import Any
 from headrace.base.errors import AlreadyExistsError, CorruptError, InputError, NotFoundError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
-from headrace.dataset.home import Home
 from headrace.dataset.inventory import Place, find_place, list_place
 from headrace.dataset.manifest import read_manifest, versioned
 from headrace.dataset.objects import Objects, build_objects, open_objects
 from headrace.dataset.shelf import Shelf
 from headrace.namespace import Namespace
+from headrace.namespace.home import Home
 
 FORMAT = 1
 LATEST = "latest"

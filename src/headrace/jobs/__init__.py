@@ -1,1 +1,21 @@
-"""Run a job: what it is, its code and environment, and who follows it."""
+"""Run a job: what it is, its code and environment, and who follows it. See README.md."""
+
+from headrace.jobs.job import Job
+from headrace.jobs.process import Attempt, Backend, Exit, Invocation, LocalBackend
+from headrace.jobs.recover import Recovered, recover
+from headrace.jobs.runner import Outcome, Runner
+from headrace.jobs.spec import JobSpec
+
+__all__ = [
+    "Attempt",
+    "Backend",
+    "Exit",
+    "Invocation",
+    "Job",
+    "JobSpec",
+    "LocalBackend",
+    "Outcome",
+    "Recovered",
+    "Runner",
+    "recover",
+]

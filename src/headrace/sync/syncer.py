@@ -90,6 +90,8 @@ class Sync:
         self._allowance = Allowance(self.options.requests, self._started)
         self._scan_at = self._tell_at = 0.0
         self._requests = 0
+        self._told = False
+        """Whether the kernel tells of changes by now, so that none since then is missed."""
         self._ending: _Ending | None = None
         self._defect: InternalError | None = None
         self._over = threading.Event()
@@ -229,6 +231,9 @@ class Sync:
             self._ledger.put(self._unwritten)
             self._unwritten = {}
         names = self._watcher.take()
+        if self._watcher.began.is_set() and not self._told:
+            self._told = True
+            self._scan_at = now
         if now >= self._scan_at:
             self._scan(now)
         else:

@@ -16,6 +16,7 @@ class Watcher:
     """Collects the names of what changed in a folder. Any thread.
 
     `works`: whether changes are told at all; when not, whoever asks must scan. `wake`: called when there is something.
+    `began`: set once, when the kernel has begun to tell: what changed before that it has not.
     """
 
     def __init__(self, path: str, wake: Callable[[], None]) -> None:
@@ -26,6 +27,7 @@ class Watcher:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.works = False
+        self.began = threading.Event()
 
     def start(self) -> None:
         """Begin, if the ``runs`` extra is installed and the kernel has watches left."""
@@ -42,11 +44,14 @@ class Watcher:
                 changes = watchfiles.watch(
                     self._path, watch_filter=None, debounce=_GATHER_MS, step=_PAUSE_MS, rust_timeout=_LOOK_MS,
                     stop_event=self._stop, raise_interrupt=False, ignore_permission_denied=True,
+                    yield_on_timeout=True,
                 )  # fmt: skip
                 for changed in changes:
                     with self._lock:
                         self._names.update(os.path.relpath(path, self._path) for _, path in changed)
-                    self._wake()
+                    if changed or not self.began.is_set():
+                        self.began.set()
+                        self._wake()
             except Exception as error:  # no watches left, no inotify here: all kinds
                 if not self._stop.is_set():
                     _log.warning("changes are found by looking at every file: %s", error)

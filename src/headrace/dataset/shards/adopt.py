@@ -23,10 +23,10 @@ import xxhash
 
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError
 from headrace.base.metrics import Metrics
-from headrace.dataset.home import url_of
 from headrace.dataset.shards.formats import CODECS
 from headrace.dataset.shards.streaming import MOST
 from headrace.fetch import Fetcher, Read
+from headrace.namespace.home import url_of
 from headrace.store.protocol import Store
 from headrace.upload import Uploader
 

@@ -17,12 +17,12 @@ import numpy as np
 from headrace.base.errors import ChangedError, InputError
 from headrace.base.memory import take
 from headrace.base.settings import Settings
-from headrace.dataset.home import url_of
 from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.index import Packed, Shard, ShardSet
 from headrace.dataset.shards.samples import ShardSamples
 from headrace.dataset.shards.unpacked import Kept, unpacked
 from headrace.dataset.source import Rows
+from headrace.namespace.home import url_of
 from headrace.store.protocol import Blob, Capabilities, ObjectInfo, Store
 from headrace.store.wrappers import ForwardingStore
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.base.errors import ChangedError, InputError, TryAgainError
-from headrace.dataset.home import url_of
 from headrace.fetch import Fetcher, Read
+from headrace.namespace.home import url_of
 from headrace.store.protocol import Store
 
 _FIRST = 16 << 10

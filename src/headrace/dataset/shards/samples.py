@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from headrace.dataset.arrow import pc, to_flags
-from headrace.dataset.home import url_of
 from headrace.dataset.ranged import Ranges
 from headrace.dataset.shards.adopt import Kept
 from headrace.dataset.shards.decoding import Records, records
@@ -17,6 +16,7 @@ from headrace.dataset.shards.format import Format, Typed
 from headrace.dataset.shards.index import Shard, ShardSet
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.dataset.text import folders_of
+from headrace.namespace.home import url_of
 from headrace.store.protocol import Store
 
 _AT_ONCE = 1 << 13

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from headrace.dataset.home import url_of
 from headrace.dataset.shards.adopt import Kept
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.source import Part, Rows, SampleSpec
@@ -16,6 +15,7 @@ from headrace.dataset.tables.decoding import GROUP, ROW, Decoder, Matches, Table
 from headrace.dataset.tables.footers import Job
 from headrace.dataset.tables.group import Group, Scheme
 from headrace.dataset.tables.view import Wanted, open_view
+from headrace.namespace.home import url_of
 
 _GROUPS = 4096
 _THREADS = 2

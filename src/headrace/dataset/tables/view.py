@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, HeadraceError, InputError
 from headrace.dataset.arrow import Schema, pa, pc
-from headrace.dataset.home import url_of
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.tables.footers import Job, read_footers
 from headrace.dataset.tables.kind import Footer
 from headrace.dataset.tables.partitions import Partitions, partitions_of
 from headrace.dataset.tables.where import Where
+from headrace.namespace.home import url_of
 
 Ints = npt.NDArray[np.int64]
 _RESERVED = ("__key__", "__shard__")

@@ -1,4 +1,4 @@
-"""The home: the bucket prefix where snapshots are recorded, and how a record is created only once."""
+"""The home: the bucket prefix where snapshots and runs are recorded, and how a record is created only once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.base.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SettingError, UnsupportedError
 from headrace.base.settings import Settings
-from headrace.namespace import Namespace
+from headrace.namespace.namespace import Namespace
 from headrace.store.protocol import Buffer, Store
 
 
@@ -23,7 +23,7 @@ class Home:
         """The home of the settings. Raises SettingError where none is set, and what resolving its URL raises."""
         if not settings.home:
             raise SettingError(
-                "no home is set, so there is nowhere to keep snapshots",
+                "no home is set, so there is nowhere to keep snapshots and runs",
                 hint='set HEADRACE_HOME, or home = "s3://bucket/prefix" in headrace.toml',
             )
         place = namespace.resolve(settings.home)

@@ -1,0 +1,153 @@
+"""``headrace run -- COMMAND``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.base.errors import InputError, TryAgainError
+
+if TYPE_CHECKING:
+    from headrace.jobs import JobSpec, Outcome
+
+_ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("words", metavar="[JOB.TOML] [-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--name", help="Name of the run.  [default: from the command]")
+@click.option("--id", "run_id", help="Id of the run; it must be new.  [default: time, name and four digits]")
+@click.option("--set", "values", multiple=True, metavar="FIELD=VALUE", help="Any field of the job: retry.attempts=3.")
+@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command.")
+@click.option("--attempts", type=int, help="How often it is started, at most.  [default: 1]")
+@click.option("--time-limit", help="For all attempts together.")
+@click.option("--detach", "-d", is_flag=True, help="Go on in the background; prints the run's id.")
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing of our own.")
+def command(
+    words: tuple[str, ...],
+    *,
+    name: str | None,
+    run_id: str | None,
+    values: tuple[str, ...],
+    variables: tuple[str, ...],
+    attempts: int | None,
+    time_limit: str | None,
+    detach: bool,
+    quiet: bool,
+) -> None:
+    """Run a command as a run: its output, metrics, files and checkpoints go to the home while it works.
+
+    The command finds HEADRACE_RUN_ID, and HEADRACE_OUTPUTS: what it writes there is in the bucket seconds later. Its
+    exit code, signals and terminal pass through as if it had been started by hand.
+    """
+    flags: dict[str, object] = {
+        key: value
+        for key, value in (("name", name), ("retry.attempts", attempts), ("time_limit", time_limit))
+        if value is not None
+    }
+    flags |= dict(_pair(text, "--set") for text in values)
+    flags |= {f"environment.variables.{key}": value for key, value in (_pair(text, "--env") for text in variables)}
+    spec = _spec(words, flags)
+    ready = _to_background() if detach else None
+    with _signals_are_the_commands():
+        outcome = _run(spec, run_id, ready=ready, quiet=quiet)
+    _end(outcome)
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InputError(f"{option} {text}: is no NAME=VALUE", hint=f"{option} NAME=VALUE")
+    return name, value
+
+
+def _spec(words: tuple[str, ...], flags: dict[str, object]) -> JobSpec:
+    from headrace.jobs import JobSpec
+
+    if words and words[0].endswith(".toml"):
+        spec = JobSpec.load(words[0])
+        if len(words) > 1:
+            flags["command"] = list(words[1:])
+    elif words:
+        spec = JobSpec.from_command(words)
+    else:
+        raise InputError("there is nothing to run", hint="headrace run -- python train.py, or headrace run job.toml")
+    return spec.with_flags(flags).check()
+
+
+def _run(spec: JobSpec, run_id: str | None, *, ready: int | None, quiet: bool) -> Outcome:
+    from headrace.base.settings import Settings, whole_environment
+    from headrace.cli.target import open_namespace
+    from headrace.jobs import Job, Runner
+    from headrace.namespace.home import Home
+
+    logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
+    settings = Settings.load()
+    home = Home.of(open_namespace(), settings)
+    job = Job(spec, folder=os.getcwd(), environ=whole_environment(), run_id=run_id)
+
+    def started(log: str) -> None:
+        if ready is not None:
+            os.write(ready, job.id.encode())
+            os.close(ready)
+            fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            os.dup2(fd, 2)
+            os.close(fd)
+
+    passing = None if ready is not None else (1, 2)
+    return Runner(job, home, settings.run.state, passing=passing, quiet=quiet, started=started).run()
+
+
+def _to_background() -> int:
+    """From here on another process; what comes back is where to write the run's id. The caller gets it, and ends."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            told = pipe.read().decode()
+        if told:
+            click.echo(told)
+            sys.exit(0)
+        _, code = os.waitpid(pid, 0)  # it has said why
+        sys.exit(os.waitstatus_to_exitcode(code))
+    os.close(reading)
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    return writing
+
+
+@contextmanager
+def _signals_are_the_commands() -> Generator[None]:
+    """Ctrl-C is for the command to heed or not, so nothing ends us two seconds later."""
+    before = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+
+
+def _end(outcome: Outcome) -> None:
+    """As the command has."""
+    if outcome.folder is not None:
+        left = outcome.status.left
+        what = f"{len(left)} files are not in the bucket" if left else "its end is not in the bucket"
+        error = TryAgainError(what, path=outcome.folder, hint="send the rest: headrace sync --recover")
+        if outcome.exit.succeeded:
+            raise error
+        click.echo(f"headrace: {error}", err=True)
+    number = outcome.exit.signal
+    if number is not None and number in _ENDED_BY:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    sys.exit(outcome.exit.status)

@@ -1,0 +1,23 @@
+"""How commands reach runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.tracking.runs import Run, Runs
+
+
+def open_runs() -> Runs:
+    """The runs of the home of the settings."""
+    from headrace.base.settings import Settings
+    from headrace.cli.target import open_namespace
+    from headrace.namespace.home import Home
+    from headrace.tracking.runs import Runs
+
+    return Runs(Home.of(open_namespace(), Settings.load()))
+
+
+def find_run(text: str) -> Run:
+    """The run that is meant: an id, its beginning or end, a name, or ``latest``."""
+    return open_runs().find(text)

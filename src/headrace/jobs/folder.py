@@ -1,0 +1,111 @@
+"""A run's folder on the node: what the job and the runner write, and what is sent of it.
+
+<state>/<id>/record/            what is sent, at the same names
+├ outputs/         HEADRACE_OUTPUTS; its `checkpoints` leads to the folder beside it
+├ checkpoints/     <step>/…
+├ logs/ metrics/   segments
+└ code/            what there is of the tree
+runner.json        {"format": 1, "id", "url", "pid"}: what a crash left, and of which run
+lock               held while the runner lives
+status/            transitions, kept until they are in the bucket; put there by the runner itself
+spool/             what the job's processes log
+resume/ inputs/    what was brought here for the job
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.base.errors import TryAgainError
+
+FORMAT: Final = 1
+NOT_SENT: Final = ("outputs/checkpoints",)
+"""Patterns of names below ``record``."""
+_PARTS = ("record/outputs", "record/checkpoints", "record/logs", "record/metrics", "spool", "status")
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A run's folder whose runner is gone."""
+
+    id: str
+    path: str
+    url: str
+
+
+class RunFolder:
+    """One of them, made and locked. `close` lets go of it, `remove` deletes it.
+
+    Raises:
+        TryAgainError: a runner of this id is at work here. OSError: the disk.
+    """
+
+    def __init__(self, root: str, name: str, url: str) -> None:
+        self.path = os.path.join(root, name)
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        lock = _locked(self.path)
+        if lock is None:
+            raise TryAgainError("a runner of this id is at work here", path=name, hint="headrace runs shows it")
+        self._lock: int | None = lock
+        for part in _PARTS:
+            os.makedirs(self.at(part), exist_ok=True)
+        with suppress(FileExistsError):
+            os.symlink("../checkpoints", self.recorded("outputs", "checkpoints"))
+        with open(self.at("runner.json"), "w", encoding="utf-8") as file:
+            json.dump({"format": FORMAT, "id": name, "url": url, "pid": os.getpid()}, file)
+
+    def at(self, *parts: str) -> str:
+        """The path of something in it."""
+        return os.path.join(self.path, *parts)
+
+    def recorded(self, *parts: str) -> str:
+        """The path of something that is sent."""
+        return os.path.join(self.path, "record", *parts)
+
+    def close(self) -> None:
+        """Let go of it. Idempotent."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def remove(self) -> None:
+        """All of it is in the bucket."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.close()
+
+
+def left(root: str) -> Iterator[Left]:
+    """Folders whose runner is gone, and has not sent everything."""
+    with suppress(FileNotFoundError):
+        for name in sorted(os.listdir(root)):
+            path = os.path.join(root, name)
+            told = _told(path)
+            if "url" not in told or (lock := _locked(path)) is None:
+                continue
+            os.close(lock)
+            yield Left(name, path, str(told["url"]))
+
+
+def _locked(path: str) -> int | None:
+    fd = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _told(path: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(path, "runner.json"), encoding="utf-8") as file:
+            return dict(json.load(file))
+    except (OSError, ValueError, TypeError):
+        return {}

@@ -1,0 +1,87 @@
+"""What crashed runs have left on this machine, sent: their files, and that they are over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headrace.base.errors import HeadraceError, TryAgainError
+from headrace.jobs.folder import Left, left
+from headrace.namespace import Namespace
+from headrace.namespace.home import Home
+from headrace.sync import Report, State, Sync, SyncOptions, statuses
+from headrace.tracking.record import FINAL, Status, now
+from headrace.tracking.runs import RUNS, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """One run's folder. `state`: the run's in the bucket; `error`: why something is left, if it is."""
+
+    id: str
+    folder: str
+    url: str
+    state: str
+    files: int
+    bytes: int
+    error: HeadraceError | None
+
+
+def recover(root: str, namespace: Namespace, timeout: float) -> Iterator[Recovered]:
+    """Send what runners that are gone have left below `root`; each run may take `timeout` seconds.
+
+    A run whose end nobody has told is told to be lost. Folders of which nothing is left are removed.
+    """
+    for one in left(root):
+        try:
+            yield _recover(one, namespace, timeout)
+        except HeadraceError as error:
+            yield Recovered(one.id, one.path, one.url, "unknown", 0, 0, error)
+
+
+def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
+    place = namespace.resolve(one.url.removesuffix(f"/{RUNS}/{one.id}"))
+    prefix = place.key.strip("/")
+    run = Run(Home(place.store, f"{prefix}/" if prefix else ""), one.id)
+    report = _send(one, run, timeout)
+    waiting = _waiting(one.path)
+    for status in waiting:
+        run.put_status(status)
+        with suppress(OSError):
+            os.unlink(os.path.join(one.path, "status", status.name))
+    last = run.statuses()[-1:] or [Status(-1, "starting", now())]
+    names = tuple(file.path for file in report.left)
+    state = last[0].state
+    if state not in FINAL:
+        state = "lost"
+        reason = "its runner died; what it had written was sent later"
+        run.put_status(Status(last[0].seq + 1, state, now(), last[0].attempt, reason=reason, left=names[:100],
+                              files=report.files, bytes=report.bytes))  # fmt: skip
+    error = TryAgainError(f"{len(names)} files are not sent", path=one.path) if names else None
+    if error is None:
+        shutil.rmtree(one.path, ignore_errors=True)
+    return Recovered(one.id, one.path, run.url, state, report.files, report.bytes, error)
+
+
+def _send(one: Left, run: Run, timeout: float) -> Report:
+    folder, root = os.path.join(one.path, "record"), os.path.join(one.path, "sync")
+    selection = next((status.options for status in statuses(root)), {})
+    options = SyncOptions().recovering(selection)
+    state = State(root, folder, run.url, run.url, options.selection())
+    with Sync(folder, run.store, run.prefix, state, options) as sync:
+        return sync.finish(timeout, complete=False)
+
+
+def _waiting(path: str) -> list[Status]:
+    """Transitions that the bucket may not have."""
+    folder = os.path.join(path, "status")
+    found: list[Status] = []
+    with suppress(OSError):
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".json"):
+                with open(os.path.join(folder, name), "rb") as file:
+                    found.append(Status.from_json(file.read(), name))
+    return found

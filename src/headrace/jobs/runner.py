@@ -1,0 +1,294 @@
+"""The runner: records a run, starts its command, follows it to its end, and sees all of it into the bucket."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final
+
+from headrace.base.errors import HeadraceError
+from headrace.base.units import format_bytes, format_seconds
+from headrace.jobs.bring import bring_checkpoint, latest_checkpoint
+from headrace.jobs.folder import NOT_SENT, RunFolder
+from headrace.jobs.job import Job
+from headrace.jobs.keeper import Keeper
+from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
+from headrace.jobs.recorder import Recorder
+from headrace.namespace.home import Home
+from headrace.sync import CLASSES, IGNORED, Report, State, Sync, SyncOptions
+from headrace.tracking.record import FINAL, Lease, Order, Status, now
+from headrace.tracking.runs import Run
+
+_log = logging.getLogger("headrace.jobs")
+_FORWARDED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_SETTLE_S: Final = 30.0
+"""Longest wait for the last transition, besides what the spec gives for outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended. `settled`: the bucket knows; `folder`: what is not sent yet lies there."""
+
+    status: Status
+    exit: Exit
+    settled: bool
+    folder: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    reason: str
+    grace: float
+
+
+class Runner:
+    """One run, once. All from the main thread, but for `stop`.
+
+    Args:
+        job: what is run.
+        home: where it is recorded.
+        root: where run folders are made.
+        passing: descriptors that get what the command writes; None: nobody looks.
+        quiet: these get nothing of our own.
+        backend: where it runs.
+        started: called when the run is recorded, with the path of a file for what there is to say from then on.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        home: Home,
+        root: str,
+        *,
+        passing: tuple[int, int] | None = (1, 2),
+        quiet: bool = False,
+        backend: Backend | None = None,
+        started: Callable[[str], None] = lambda _log: None,
+    ) -> None:
+        self.job = job
+        self._run = Run(home, job.id)
+        self._started = started
+        self._backend = backend or LocalBackend()
+        self._folder = RunFolder(root, job.id, self._run.url)
+        self._recorder = Recorder(self._folder.recorded("logs"), passing, self._on_text, quiet=quiet)
+        self._keeper = Keeper(self._run, self._folder.at("status"), self._lease, self._on_order)
+        self._sync = self._open_sync()
+        self._patterns = [re.compile(one.encode()) for one in job.spec.retry.log_patterns]
+        self._matched = False
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
+        self._stop: _Stop | None = None
+        self._attempt: Attempt | None = None
+        self._draining = False
+        self._count = 0
+        self._status = Status(-1, "starting", now())
+        self._limit_at = float("inf")
+
+    def stop(self, reason: str, grace: float | None = None) -> None:
+        """End the command: SIGTERM, then after `grace` seconds (default: the spec's) SIGKILL. Any thread."""
+        if self._stop is None:
+            self._stop = _Stop(reason, self.job.spec.grace if grace is None else grace)
+        os.eventfd_write(self._wake, 1)
+
+    def run(self) -> Outcome:
+        """All of it. Raises AlreadyExistsError: the id is taken; any store error: it cannot be recorded."""
+        try:
+            self.job.prepare(self._folder)
+            self._run.create(self.job.record())
+        except BaseException:
+            self._sync.close()
+            self._folder.remove()
+            raise
+        self._started(self._folder.at("runner.log"))
+        with self._signals():
+            self._keeper.start()
+            self._say("starting")
+            self._sync.start()
+            self._recorder.start()
+            self._recorder.note(f"run {self.job.id}, recorded at {self._run.url}")
+            state, ended, reason = self._attempts()
+            return self._finish(state, ended, reason)
+
+    # the command
+
+    def _attempts(self) -> tuple[str, Exit, str]:
+        spec = self.job.spec
+        if spec.time_limit is not None:
+            self._limit_at = time.monotonic() + spec.time_limit
+        while True:
+            self._count += 1
+            self._matched = False
+            self._say("running")
+            try:
+                invocation = self.job.invocation(self._folder, self._count, self._resume())
+                ended = self._follow(self._backend.start(invocation, self._recorder.output))
+            except HeadraceError as error:
+                self._recorder.note(str(error))
+                return "failed", Exit(127 if error.code == "not-found" else 126), str(error)
+            state, reason = self._judge(ended)
+            if state != "failed" or not self._again(ended):
+                return state, ended, reason
+            self._say("retrying", ended, reason)
+            pause = spec.retry.pause(self._count)
+            count = f"{self._count + 1} of {spec.retry.attempts}"
+            self._recorder.note(f"{ended}; attempt {count} in {format_seconds(pause)}")
+            if self._paused(pause):
+                return "stopped", ended, self._stop.reason if self._stop is not None else ""
+
+    def _follow(self, attempt: Attempt) -> Exit:
+        self._attempt = attempt
+        kill_at = float("inf")
+        asked = False
+        try:
+            while True:
+                wait = min(kill_at, self._limit_at) - time.monotonic()
+                ended = attempt.wait(min(wait, 3600.0), self._wake)
+                if ended is not None:
+                    return ended
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
+                if time.monotonic() >= self._limit_at:
+                    self._limit_at = float("inf")
+                    self.stop("the time limit is over")
+                if time.monotonic() >= kill_at:
+                    kill_at = float("inf")
+                    self._recorder.note("it does not end: SIGKILL")
+                    attempt.signal(signal.SIGKILL)
+                if self._stop is not None and not asked:
+                    asked = True
+                    kill_at = time.monotonic() + self._stop.grace
+                    self._recorder.note(f"{self._stop.reason}: SIGTERM")
+                    attempt.signal(signal.SIGTERM)
+        finally:
+            if self._stop is not None:  # and what it started
+                attempt.signal(signal.SIGKILL)
+            attempt.close()
+            self._attempt = None
+
+    def _judge(self, ended: Exit) -> tuple[str, str]:
+        if self._stop is not None:
+            return "stopped", self._stop.reason
+        if ended.signal == signal.SIGINT or ended.code == 128 + signal.SIGINT:
+            return "stopped", "SIGINT"
+        return ("finished", "") if ended.succeeded else ("failed", str(ended))
+
+    def _again(self, ended: Exit) -> bool:
+        retry = self.job.spec.retry
+        return self._count < retry.attempts and retry.wants(ended.status, matched=self._matched)
+
+    def _paused(self, seconds: float) -> bool:
+        """Whether it was to stop meanwhile."""
+        until = time.monotonic() + seconds
+        while self._stop is None and time.monotonic() < min(until, self._limit_at):
+            time.sleep(min(0.1, max(0.0, until - time.monotonic())))
+        if time.monotonic() >= self._limit_at:
+            self.stop("the time limit is over")
+        return self._stop is not None
+
+    def _resume(self) -> str | None:
+        """The folder of the newest complete checkpoint: of this run, from its second attempt on, else of its parent."""
+        runs = [self._run] if self._count > 1 else []
+        runs += [self.job.resumes] if self.job.resumes is not None else []
+        for run in runs:
+            try:
+                name = latest_checkpoint(run)
+                if name is not None:
+                    self._recorder.note(f"goes on from checkpoint {name} of {run.id}")
+                    return bring_checkpoint(run, name, self._folder.at("resume", str(self._count)))
+            except (HeadraceError, OSError) as error:
+                self._recorder.note(f"no checkpoint can be had of {run.id}: {error}")
+        return None
+
+    # the record
+
+    def _finish(self, state: str, ended: Exit, reason: str) -> Outcome:
+        self._say("finishing", ended, reason)
+        waiting = self._sync.backlog
+        if waiting.bytes > 64 << 20:
+            self._recorder.note(f"sends what is left: {waiting.files} files, {format_bytes(waiting.bytes)}")
+        self._recorder.close()
+        report = self._drain(complete=ended.succeeded)
+        names = tuple(one.path for one in report.left)
+        self._say(state, ended, reason, left=names[:100], files=report.files, size=report.bytes)
+        settled = self._keeper.settle(_SETTLE_S)
+        self._keeper.close()
+        self._sync.close()
+        if settled and not names:
+            self._folder.remove()
+        self._folder.close()
+        return Outcome(self._status, ended, settled, None if settled and not names else self._folder.path)
+
+    def _drain(self, *, complete: bool) -> Report:
+        self._draining = True
+        try:
+            return self._sync.finish(self.job.spec.outputs.drain, complete=complete)
+        except KeyboardInterrupt:
+            self._sync.close()
+            return self._sync.report()
+        finally:
+            self._draining = False
+
+    def _say(
+        self, state: str, ended: Exit | None = None, reason: str = "", *, left: tuple[str, ...] = (), files: int = 0,
+        size: int = 0,
+    ) -> None:  # fmt: skip
+        code, number = (ended.code, ended.signal) if ended is not None else (None, None)
+        self._status = Status(self._status.seq + 1, state, now(), self._count, code, number, reason, left, files, size)
+        self._keeper.say(self._status)
+
+    def _lease(self) -> Lease:
+        status, waiting = self._status, self._sync.backlog
+        if status.state in FINAL:
+            waiting = type(waiting)()
+        return Lease(
+            status.seq, status.state, now(), os.getpid(), socket.gethostname(), status.attempt, waiting.files,
+            waiting.bytes, round(waiting.oldest, 1),
+        )  # fmt: skip
+
+    def _open_sync(self) -> Sync:
+        spec = self.job.spec.outputs
+        classes = tuple(one if one.when_closed else type(one)(
+            one.name, one.patterns, one.at_least, spec.period, one.when_closed, one.growing) for one in CLASSES)
+        options = SyncOptions(
+            classes, (*IGNORED, *NOT_SENT, *(f"outputs/{one}" if "/" in one else one for one in spec.exclude)),
+            tuple(spec.checkpoints), bandwidth=spec.bandwidth or None,
+        )  # fmt: skip
+        folder = self._folder.recorded()
+        state = State(self._folder.at("sync"), folder, self._run.url, self._run.url, options.selection())
+        return Sync(folder, self._run.store, self._run.prefix, state, options)
+
+    # what comes from outside
+
+    def _on_text(self, text: bytes) -> None:
+        if self._patterns and not self._matched:
+            self._matched = any(one.search(text) for one in self._patterns)
+
+    def _on_order(self, order: Order) -> None:
+        self.stop(f"ordered by {order.by}", order.grace)
+
+    @contextmanager
+    def _signals(self) -> Generator[None]:
+        heeded = [one for one in (*_FORWARDED, signal.SIGTERM) if signal.getsignal(one) != signal.SIG_IGN]  # nohup
+        before: dict[int, Any] = {one: signal.signal(one, self._on_signal) for one in heeded}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._draining and number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+            raise KeyboardInterrupt
+        if number == signal.SIGTERM:
+            self.stop("SIGTERM")
+        elif self._attempt is not None:
+            self._attempt.signal(number)
+        elif number == signal.SIGINT:
+            self.stop("SIGINT")

@@ -1,0 +1,234 @@
+"""What a command wrote, as it came, with the time it came, in immutable segments.
+
+    logs/<stream>/<seq>.zst     one zstd frame of JSON lines: {"format": 1, "stream"}, then
+                                {"t": microseconds since the epoch, "text": whole lines, or the last one so far}
+
+A text that does not end in a newline is the last line as it stood when the segment was closed: what comes next begins
+with that line again, and takes its place. So progress bars, which rewrite their line with carriage returns, cost one
+line a segment. Bytes that are no UTF-8 are kept as lone surrogates (``surrogateescape``).
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+
+from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
+from headrace.store.protocol import Store
+
+_log = logging.getLogger("headrace.tracking")
+FORMAT: Final = 1
+STREAMS: Final = ("stdout", "stderr", "headrace")
+"""``headrace`` is what the runner has to say. On a terminal all of the command's output is ``stdout``."""
+_OVERWRITTEN = re.compile(rb"(?m)^[^\n]*\r++(?!\n)")
+_ENDS = re.compile(rb"\r+\n")
+_LONGEST = 64 << 10
+"""Bytes of a line that are held until its end comes."""
+_AT_ONCE = 8
+"""Segments that are fetched and held at once, of one stream."""
+
+
+class LogWriter:
+    """Writes one stream below a local folder, from where it is sent. `feed` and `close_segment` from any thread.
+
+    A full disk keeps nothing from going on: what cannot be written is left out, and told once.
+
+    Args:
+        folder: ``logs`` of a run; made if need be.
+        stream: its name.
+        on_text: is told all whole lines, as bytes.
+    """
+
+    def __init__(self, folder: str, stream: str, on_text: Callable[[bytes], None] | None = None) -> None:
+        self.folder = os.path.join(folder, stream)
+        self.stream = stream
+        self._on_text = on_text
+        self._lock = threading.Lock()
+        self._rest = self._shown = b""
+        self._seq = 0
+        self._file: _Segment | None = None
+        self.lost = 0
+        """Bytes that could not be written."""
+
+    def feed(self, data: bytes) -> None:
+        """Bytes as they came."""
+        with self._lock:
+            self._rest += data
+            cut = self._rest.rfind(b"\n") + 1
+            if not cut and len(self._rest) > _LONGEST:
+                self._rest = _OVERWRITTEN.sub(b"", self._rest)
+                cut = len(self._rest) if len(self._rest) > _LONGEST else 0
+            if not cut:
+                return
+            whole = self._rest[:cut]
+            if b"\r" in whole:
+                whole = _ENDS.sub(b"\n", _OVERWRITTEN.sub(b"", whole))
+            if not whole.endswith(b"\n"):  # a line without an end: it is given one
+                whole += b"\n"
+            self._rest, self._shown = self._rest[cut:], b""
+            self._write(whole)
+        if self._on_text is not None:
+            self._on_text(whole)
+
+    def close_segment(self, *, last: bool = False) -> None:
+        """What was fed can be sent. `last`: nothing more will come, so a line without an end is one."""
+        with self._lock:
+            pieces = [piece for piece in self._rest.split(b"\r") if piece]
+            if pieces and (last or pieces[-1] != self._shown):
+                self._shown = pieces[-1]
+                self._write(pieces[-1] + (b"\n" if last else b""))
+            if last:
+                self._rest = b""
+            if self._file is not None:
+                segment, self._file = self._file, None
+                self._seq += 1
+                try:
+                    segment.publish()
+                except OSError as error:
+                    self._tell_lost(segment.bytes, error)
+
+    def _write(self, text: bytes) -> None:
+        try:
+            if self._file is None:
+                os.makedirs(self.folder, exist_ok=True)
+                self._file = _Segment(os.path.join(self.folder, f"{self._seq:08d}.zst"), self.stream)
+            self._file.add(text)
+        except OSError as error:
+            self._tell_lost(len(text), error)
+
+    def _tell_lost(self, size: int, error: OSError) -> None:
+        if not self.lost:
+            _log.warning("%s: what the command writes cannot be recorded: %s", self.stream, error.strerror or error)
+        self.lost += size
+
+
+class _Segment:
+    """One file, under a name that is not sent until `publish`."""
+
+    def __init__(self, path: str, stream: str) -> None:
+        self._path = path
+        self._raw: BinaryIO = open(f"{path}.tmp", "wb", buffering=0)  # noqa: SIM115
+        self._out = pa.CompressedOutputStream(self._raw, "zstd")
+        self.bytes = 0
+        self._line({"format": FORMAT, "stream": stream})
+
+    def add(self, text: bytes) -> None:
+        self.bytes += len(text)
+        self._line({"t": time.time_ns() // 1000, "text": text.decode("utf-8", "surrogateescape")})
+
+    def publish(self) -> None:
+        self._out.close()
+        if not self._raw.closed:
+            self._raw.close()
+        os.rename(f"{self._path}.tmp", self._path)
+
+    def _line(self, entry: dict[str, Any]) -> None:
+        self._out.write(json.dumps(entry).encode("ascii") + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line, without its end. `time_us`: microseconds since the epoch; `over`: False, it may still change."""
+
+    time_us: int
+    stream: str
+    text: str
+    over: bool = True
+
+
+class LogReader:
+    """Reads the logs of a run from the bucket; one thread.
+
+    Args:
+        store: where it is.
+        prefix: ``<home>/runs/<id>/logs/``.
+        streams: which.
+    """
+
+    def __init__(self, store: Store, prefix: str, streams: tuple[str, ...] = STREAMS) -> None:
+        self._store, self._prefix = store, prefix
+        self._next = dict.fromkeys(streams, 0)
+
+    def read(self) -> Iterator[Line]:
+        """All that is there and was not read yet, by time. Raises any store error, CorruptError, UnsupportedError."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
+            streams = [self._lines(pool, stream, seqs) for stream, seqs in self._there().items()]
+            yield from heapq.merge(*streams, key=lambda line: line.time_us)
+
+    def poll(self) -> list[Line]:
+        """As `read`, by asking for the next segment of each stream: no listing."""
+        found: list[Line] = []
+        for stream in self._next:
+            with suppress(NotFoundError):
+                for _ in range(_AT_ONCE):
+                    found += self._segment(stream, self._next[stream])
+        return sorted(found, key=lambda line: line.time_us)
+
+    def tail(self, count: int) -> list[Line]:
+        """The last `count` lines; what came before counts as read."""
+        found: list[Line] = []
+        for stream, seqs in self._there().items():
+            lines: list[Line] = []
+            while seqs and sum(line.over for line in lines) < count:
+                lines = self._segment(stream, seqs.pop()) + lines
+            if seqs:
+                self._next[stream] = max(self._next[stream], seqs[-1] + 1)
+            found += lines
+        return sorted(found, key=lambda line: line.time_us)[-count:] if count else []
+
+    def _there(self) -> dict[str, list[int]]:
+        """Segments that are there and not read, in order."""
+        found: dict[str, list[int]] = {stream: [] for stream in self._next}
+        for page in self._store.list(self._prefix):
+            for info in page:
+                stream, _, name = info.key[len(self._prefix) :].partition("/")
+                if stream in found and re.fullmatch(r"\d{8}\.zst", name) and int(name[:8]) >= self._next[stream]:
+                    found[stream].append(int(name[:8]))
+        return {stream: sorted(seqs) for stream, seqs in found.items()}
+
+    def _lines(self, pool: ThreadPoolExecutor, stream: str, seqs: list[int]) -> Iterator[Line]:
+        ahead: deque[Future[list[Line]]] = deque()
+        for seq in seqs:
+            ahead.append(pool.submit(self._segment, stream, seq))
+            if len(ahead) > _AT_ONCE:
+                yield from ahead.popleft().result()
+        for one in ahead:
+            yield from one.result()
+
+    def _segment(self, stream: str, seq: int) -> list[Line]:
+        key = f"{self._prefix}{stream}/{seq:08d}.zst"
+        lines = list(_lines_of(bytes(self._store.get(key).data), stream, key))
+        self._next[stream] = max(self._next[stream], seq + 1)
+        return lines
+
+
+def _lines_of(data: bytes, stream: str, key: str) -> Iterator[Line]:
+    try:
+        with pa.CompressedInputStream(io.BytesIO(data), "zstd") as file:
+            entries = [json.loads(line) for line in file.read().splitlines()]
+        number = int(entries[0]["format"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise CorruptError(f"is no segment of a log: {error}", path=key) from error
+    if number > FORMAT:
+        raise UnsupportedError(f"has format {number}, newer than this headrace knows", path=key, hint="update")
+    for entry in entries[1:]:
+        text = str(entry["text"])
+        for line in text.split("\n")[:-1]:
+            yield Line(int(entry["t"]), stream, line)
+        if (rest := text.rpartition("\n")[2]) != "":
+            yield Line(int(entry["t"]), stream, rest, over=False)
+

@@ -1,0 +1,146 @@
+"""What is written of a run, as frozen data, and its form in the bucket.
+
+    <home>/runs/<id>/run.json                     `RunRecord`, written once, create-only
+                     status/<seq>-<state>.json    `Status`, one object a transition, create-only
+                     lease.json                   `Lease`, rewritten every 15 s and at every transition; the one object
+                                                  that who follows a run polls
+                     orders/stop.json             `Order`: whoever writes it wants the run stopped
+
+Times are RFC 3339, UTC.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Final, Self, cast
+
+from headrace.base.errors import CorruptError, UnsupportedError
+
+FORMAT: Final = 1
+STATES: Final = ("starting", "running", "retrying", "finishing", "finished", "failed", "stopped", "lost")
+"""In the order they can come; `lost` is told by who reads: the runner is gone without a word."""
+FINAL: Final = ("finished", "failed", "stopped", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Data with a form in JSON; what a newer writer added is passed over, a newer format refused."""
+
+    def as_json(self) -> bytes:
+        """UTF-8, with the format's number first."""
+        text = json.dumps({"format": FORMAT, **asdict(self)}, ensure_ascii=False, indent=1)
+        return text.encode("utf-8", "surrogateescape")
+
+    @classmethod
+    def from_json(cls, data: bytes | memoryview, where: str) -> Self:
+        """Raises CorruptError, UnsupportedError; both name `where`."""
+        try:
+            told: Any = json.loads(bytes(data).decode("utf-8", "surrogateescape"))
+            number = int(told["format"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptError(f"is no record of a run: {error}", path=where) from error
+        if number > FORMAT:
+            raise UnsupportedError(f"has format {number}, newer than this headrace knows", path=where, hint="update")
+        known = {f.name for f in fields(cls)}
+        values = {name: _frozen(value) for name, value in cast("dict[str, Any]", told).items() if name in known}
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise CorruptError(f"is no record of a run: {error}", path=where) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord(_Written):
+    """What a run was when it started. Nothing in it changes, and no value of an environment variable is in it but
+    those the spec allows.
+    """
+
+    id: str
+    name: str
+    created: str
+    command: tuple[str, ...]
+    folder: str
+    """Where the command ran, on `host`."""
+    host: str
+    user: str
+    headrace: str
+    """The version that wrote this."""
+    spec: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    code: Mapping[str, Any] | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    variables: tuple[str, ...] = ()
+    """Names of the environment variables that the command got."""
+    parent: Mapping[str, Any] | None = None
+    """``{"run": id, "as": "rerun" | "resume"}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status(_Written):
+    """One transition. `attempt` counts from 1; `exit_code`, `signal`: how the command ended, one of the two."""
+
+    seq: int
+    state: str
+    time: str
+    attempt: int = 0
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    left: tuple[str, ...] = ()
+    """Files that are not in the bucket, the first hundred."""
+    files: int = 0
+    bytes: int = 0
+    """Sent in all."""
+
+    @property
+    def name(self) -> str:
+        """Of its object, below ``status/``."""
+        return f"{self.seq:05d}-{self.state}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease(_Written):
+    """That the runner lives, and how the run stands. `files`, `bytes`, `oldest` (seconds): not sent yet."""
+
+    seq: int
+    state: str
+    time: str
+    pid: int
+    host: str
+    attempt: int = 0
+    files: int = 0
+    bytes: int = 0
+    oldest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order(_Written):
+    """`grace`: seconds between SIGTERM and SIGKILL, None as the job says."""
+
+    time: str
+    by: str
+    grace: float | None = None
+
+
+def now() -> str:
+    """The time here, RFC 3339."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def new_id(name: str) -> str:
+    """``20260131-120000-digits-3f9a``: sorts by time, tells what it is, and is told from its like by four digits."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
+
+
+def as_name(text: str) -> str:
+    """A run's name made of any text: lower case, digits, ``.``, ``_`` and ``-``, forty characters at most."""
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:40].strip("-._") or "run"
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value

@@ -1,0 +1,278 @@
+"""``headrace run`` as users run it: a command, a real S3 server, and what other commands tell of it afterwards."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.servers import EmbeddedS3
+from tests.runs_rig import COMMAND, RunsRig
+from tests.sync_rig import wait_for
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def rig(seaweedfs: EmbeddedS3, tmp_path: Path) -> Iterator[RunsRig]:
+    made = RunsRig(seaweedfs, tmp_path)
+    yield made
+    made.close()
+
+
+def test_all_of_a_run_is_in_the_bucket(rig: RunsRig):
+    rig.script("""
+        import os, sys
+        print("to stdout")
+        print("to stderr", file=sys.stderr)
+        out = os.environ["HEADRACE_OUTPUTS"]
+        os.makedirs(f"{out}/deep")
+        open(f"{out}/deep/result.json", "w").write("{}")
+        os.makedirs(f"{out}/checkpoints/10")
+        open(f"{out}/checkpoints/10/model.pt", "w").write("weights")
+        print(os.environ["HEADRACE_RUN_ID"], os.environ["HEADRACE_ATTEMPT"])
+    """)
+    ended = rig.headrace("run", "--", "python3", "train.py")
+    run = rig.only()
+    assert ended.stdout == f"to stdout\n{run} 1\n"
+    assert "to stderr\n" in ended.stderr
+    assert re.fullmatch(r"\d{8}-\d{6}-train-[0-9a-f]{4}", run)
+    assert rig.states(run) == ["starting", "running", "finishing", "finished"]
+    assert rig.read(run, "outputs/deep/result.json") == b"{}"
+    assert rig.read(run, "checkpoints/10/model.pt") == b"weights"
+    assert rig.read(run, "checkpoints/10/COMMITTED"), "the job ended well, so what it wrote is whole"
+    assert not any(name.startswith("outputs/checkpoints") for name in rig.names(run)), "once is enough"
+    assert rig.headrace("logs", run).stdout == f"to stdout\nto stderr\n{run} 1\n"
+    assert rig.headrace("logs", "train", "--stream", "stderr").stdout == "to stderr\n"
+    assert rig.headrace("logs", run[-4:], "--tail", "1").stdout == f"{run} 1\n"
+    (row,) = rig.json("runs")
+    assert (row["id"], row["state"], row["exit_code"], row["files_left"]) == (run, "finished", 0, 0)
+    shown = rig.json("runs", "show", "latest")
+    assert shown["record"]["command"] == ["python3", "train.py"]
+    assert shown["record"]["folder"] == str(rig.work)
+    assert "PATH" in shown["record"]["variables"]
+    assert list(rig.state.iterdir()) == [], "nothing stays on the node"
+
+
+def test_its_exit_code_is_the_commands(rig: RunsRig):
+    rig.headrace("run", "--name", "code", "--", "sh", "-c", "exit 7", code=7)
+    rig.headrace("run", "--name", "signal", "--", "sh", "-c", "kill -USR1 $$", code=-signal.SIGUSR1)
+    rig.headrace("run", "--name", "killed", "--", "sh", "-c", "kill -9 $$", code=137)
+    assert "there is no such command" in rig.headrace("run", "--name", "none", "--", "no-such-thing", code=127).stderr
+    rows = {row["name"]: (row["state"], row["exit_code"], row["signal"]) for row in rig.json("runs")}
+    assert rows == {
+        "code": ("failed", 7, None),
+        "signal": ("failed", None, signal.SIGUSR1),
+        "killed": ("failed", None, signal.SIGKILL),
+        "none": ("failed", 127, None),
+    }
+
+
+def test_it_stands_in_a_pipe_as_the_command_would(rig: RunsRig):
+    """Standard input reaches it, its output comes out as it is, and who stops reading stops it."""
+    line = f"{' '.join(COMMAND)} run -q --"
+    through = subprocess.run(
+        f"printf 'a\\0b\\377' | {line} cat; seq 1000000 | {line} cat | head -1; echo ${{PIPESTATUS[1]}}",
+        shell=True, executable="/bin/bash", cwd=rig.work, env=rig.environment, capture_output=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert through.stdout == b"a\0b\xff1\n141\n"
+    assert through.stderr == b""
+
+
+def test_signals_reach_the_command(rig: RunsRig):
+    rig.script("""
+        import signal, sys, time
+        signal.signal(signal.SIGUSR1, lambda *_: print("usr1", flush=True))
+        signal.signal(signal.SIGTERM, lambda *_: (print("term", flush=True), sys.exit(3)))
+        print("ready", flush=True)
+        while True:
+            time.sleep(0.05)
+    """)
+    process = rig.start("run", "-q", "--", "python3", "train.py")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout.readline() == "usr1\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.read() == "term\n"
+    assert process.wait(60) == 3
+    (row,) = rig.json("runs")
+    assert (row["state"], row["reason"], row["exit_code"]) == ("stopped", "SIGTERM", 3)
+
+
+def test_at_a_terminal_it_has_one(rig: RunsRig):
+    """It is asked, answers, and Ctrl-C is its own to heed."""
+    rig.script("""
+        import os, sys, time
+        print([os.isatty(fd) for fd in (0, 1, 2)], os.get_terminal_size().columns)
+        print("hello", input("who? "))
+        try:
+            print("ready")
+            time.sleep(60)
+        except KeyboardInterrupt:
+            print("interrupted")
+            sys.exit(4)
+    """)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(rig.work)
+        os.execvpe(COMMAND[0], [*COMMAND, "run", "-q", "--", "python3", "train.py"], rig.environment)
+    seen = b""
+    answers = {b"who? ": b"me\r", b"ready": b"\x03"}
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        ready, _, _ = select.select([terminal], [], [], 0.1)
+        try:
+            seen += os.read(terminal, 4096) if ready else b""
+        except OSError:
+            break
+        for question in [one for one in answers if one in seen]:
+            os.write(terminal, answers.pop(question))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(terminal)
+    assert code == 4, seen
+    assert b"[True, True, True]" in seen
+    assert b"interrupted" in seen
+    logged = rig.headrace("logs", "latest").stdout
+    assert "hello me\n" in logged
+    assert "\r" not in logged
+
+
+def test_in_the_background_it_is_followed_and_stopped_from_elsewhere(rig: RunsRig):
+    rig.script("""
+        import itertools, time
+        for number in itertools.count():
+            print("line", number, flush=True)
+            time.sleep(0.1)
+    """)
+    run = rig.headrace("run", "--detach", "--", "python3", "train.py").stdout.strip()
+    follower = rig.start("logs", "-f", run)
+    assert follower.stdout is not None
+    seen = [follower.stdout.readline() for _ in range(60)]
+    assert seen == [f"line {number}\n" for number in range(60)], "more than one segment, while it runs"
+    (row,) = rig.json("runs", "--state", "running")
+    assert row["id"] == run
+    stopped = rig.json("stop", run, "--wait", "60s")
+    assert stopped == {"id": run, "state": "stopped", "ordered": True}
+    rest = follower.stdout.read()
+    assert follower.wait(60) == 0, "it ends with the run"
+    whole = "".join(seen) + rest
+    assert whole == rig.headrace("logs", run).stdout
+    (row,) = rig.json("runs")
+    assert row["signal"] == signal.SIGTERM
+    assert row["reason"].startswith("ordered by ")
+    assert rig.json("stop", run)["state"] == "stopped", "once more changes nothing"
+    assert rig.states(run)[-1] == "stopped"
+
+
+def test_what_does_not_heed_sigterm_is_killed_with_all_it_started(rig: RunsRig):
+    rig.script("""
+        trap '' TERM
+        sh -c 'trap "" TERM; while :; do echo $$ > child; sleep 0.1; done' &
+        while :; do sleep 0.1; done
+    """, "stubborn.sh")  # fmt: skip
+    run = rig.headrace("run", "-d", "--", "sh", "stubborn.sh").stdout.strip()
+    assert wait_for(lambda: (rig.work / "child").is_file())
+    rig.headrace("stop", run, "--grace", "500ms", "--wait", "60s")
+    (row,) = rig.json("runs")
+    assert (row["state"], row["signal"]) == ("stopped", signal.SIGKILL)
+    child = int((rig.work / "child").read_text() or 0)
+    assert child
+    assert wait_for(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_a_time_limit(rig: RunsRig):
+    rig.headrace("run", "--time-limit", "500ms", "--", "sleep", "60", code=-signal.SIGTERM)
+    (row,) = rig.json("runs")
+    assert (row["state"], row["reason"]) == ("stopped", "the time limit is over")
+
+
+def test_it_is_tried_again_where_the_job_says_so(rig: RunsRig):
+    (rig.work / "job.toml").write_text("""
+        name = "flaky"
+        command = "echo try $HEADRACE_ATTEMPT; echo 'CUDA error: 700' >&2; exit $((7 - HEADRACE_ATTEMPT))"
+        [retry]
+        attempts = 5
+        exit_codes = [6]
+        backoff = "100ms"
+    """)
+    ended = rig.headrace("run", "job.toml", code=5)
+    assert ended.stdout == "try 1\ntry 2\n", "5 is no code to try again for"
+    ended = rig.headrace("run", "--set", "retry.log_patterns=CUDA error", "--attempts", "3", "job.toml", code=4)
+    assert ended.stdout == "try 1\ntry 2\ntry 3\n"
+    assert rig.states(rig.ids()[0]) == ["starting", *["running", "retrying"] * 2, "running", "finishing", "failed"]
+
+
+def test_the_next_attempt_goes_on_from_the_newest_complete_checkpoint(rig: RunsRig):
+    rig.script("""
+        import os, pathlib, sys, time
+        saved = pathlib.Path(os.environ["HEADRACE_OUTPUTS"], "checkpoints")
+        resume = os.environ.get("HEADRACE_RESUME")
+        if resume:
+            print(pathlib.Path(resume).name, pathlib.Path(resume, "model.pt").read_text())
+            sys.exit(0)
+        for step in (9, 10):
+            (saved / str(step)).mkdir()
+            (saved / str(step) / "model.pt").write_text(f"weights {step}")
+            (saved / str(step) / "COMMITTED").touch()
+        (saved / "11").mkdir()
+        (saved / "11" / "model.pt").write_text("half")
+        sys.exit(1)
+    """)
+    ended = rig.headrace("run", "--attempts", "2", "--set", "retry.backoff=8s", "--", "python3", "train.py")
+    assert ended.stdout == "10 weights 10\n"
+    run = rig.only()
+    assert rig.read(run, "checkpoints/11/model.pt") == b"half"
+
+
+def test_a_run_can_be_deleted_once_it_is_over(rig: RunsRig):
+    rig.headrace("run", "--", "true")
+    run = rig.headrace("run", "-d", "--", "sleep", "60").stdout.strip()
+    assert "is not over" in rig.headrace("runs", "rm", run, code=2).stderr
+    rig.headrace("stop", run, "--wait", "60s")
+    rig.headrace("runs", "rm", run, "true")
+    assert rig.json("runs") == []
+    assert rig.names(run) == []
+    assert "there is no such run" in rig.headrace("logs", run, code=3).stderr
+
+
+def test_no_value_of_a_variable_is_recorded_or_told(rig: RunsRig):
+    secret = "hush-1b2c3d4e5f"
+    rig.variables = {"MY_TOKEN": secret}
+    rig.headrace("run", "--env", f"OTHER_TOKEN={secret}", "--env", "LR=0.1", "--set", "environment.record=LR", "--", "true")
+    shown = rig.json("runs", "show", "latest")
+    assert {"MY_TOKEN", "OTHER_TOKEN", "AWS_SECRET_ACCESS_KEY"} <= set(shown["record"]["variables"])
+    assert shown["record"]["spec"]["environment"]["variables"] == {"OTHER_TOKEN": None, "LR": "0.1"}
+    store, run = rig.store(), rig.only()
+    for name in rig.names(run):
+        body = bytes(store.get(f"home/runs/{run}/{name}").data)
+        assert secret.encode() not in body
+        assert rig.server.secret_key.encode() not in body
+
+
+def test_the_command_may_be_given_less_than_the_runner_has(rig: RunsRig):
+    ended = rig.headrace(
+        "run", "-q", "--set", "environment.pass=PATH", "--env", "AWS_ACCESS_KEY_ID=narrow", "--",
+        "sh", "-c", 'echo $AWS_ACCESS_KEY_ID; test -z "$AWS_SECRET_ACCESS_KEY"',
+    )  # fmt: skip
+    assert ended.stdout == "narrow\n"
+    assert rig.states(rig.only())[-1] == "finished"
+
+
+def test_mistakes_are_answered_in_a_line(rig: RunsRig):
+    (rig.work / "job.toml").write_text('command = ["true"]\n\n[retry]\nattemps = 3\n')
+    told = rig.headrace("run", "job.toml", code=2).stderr
+    assert "job.toml:4" in told
+    assert "'attempts'" in told
+    assert "there is nothing to run" in rig.headrace("run", code=2).stderr
+    rig.variables = {"HEADRACE_HOME": ""}
+    assert "no home is set" in rig.headrace("run", "--", "true", code=2).stderr
+    assert list(rig.scratch.glob("runs/*")) == []

@@ -1,0 +1,125 @@
+"""``headrace run`` and what reads its runs, as commands in processes of their own, over a real S3 server."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.base.errors import NotFoundError
+from headrace.store import Store, open_store
+from headrace.testing.servers import EmbeddedS3
+
+COMMAND = [sys.executable, "-m", "headrace.cli"]
+Ended = subprocess.CompletedProcess[str]
+
+
+@dataclass
+class RunsRig:
+    """A home in a bucket, a folder to work in, and a state folder; `variables` are added to every command's."""
+
+    server: EmbeddedS3
+    scratch: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    bucket: str = field(default_factory=lambda: f"runs-{secrets.token_hex(4)}")
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.server.create_bucket(self.bucket)
+        self.work.mkdir(exist_ok=True)
+
+    @property
+    def work(self) -> Path:
+        return self.scratch / "work"
+
+    @property
+    def state(self) -> Path:
+        """Where runs of this machine lie until they are in the bucket."""
+        return self.scratch / "runs"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "AWS_ENDPOINT_URL_S3": self.server.endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": self.server.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.server.secret_key,
+            "HEADRACE_CACHE_SIZE": "0",
+            "HEADRACE_HOME": f"s3://{self.bucket}/home",
+            "HEADRACE_RUN_STATE": str(self.state),
+            "HEADRACE_SYNC_STATE": str(self.scratch / "sync"),
+            **self.variables,
+        }
+
+    def headrace(self, *arguments: str, code: int = 0, timeout: float = 90) -> Ended:
+        """One command, to its end, which has to be `code`."""
+        ended = subprocess.run(
+            [*COMMAND, *arguments],
+            env=self.environment, cwd=self.work, capture_output=True, text=True, timeout=timeout, check=False,
+            stdin=subprocess.DEVNULL, errors="surrogateescape",
+        )  # fmt: skip
+        assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)
+        return ended
+
+    def json(self, *arguments: str) -> Any:
+        """What a command says with ``--json``."""
+        return json.loads(self.headrace(*arguments, "--json").stdout)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """A command that goes on; killed at the end of the test."""
+        process = subprocess.Popen(
+            [*COMMAND, *arguments], env=self.environment, cwd=self.work, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def script(self, text: str, name: str = "train.py") -> str:
+        """A program in the working folder."""
+        (self.work / name).write_text(textwrap.dedent(text))
+        return name
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.communicate(timeout=30)
+
+    # what is in the bucket
+
+    def store(self) -> Store:
+        return open_store(f"s3://{self.bucket}", self.server.options())
+
+    def names(self, run: str) -> list[str]:
+        """Everything of a run, below its folder."""
+        prefix = f"home/runs/{run}/"
+        return sorted(info.key.removeprefix(prefix) for page in self.store().list(prefix) for info in page)
+
+    def read(self, run: str, name: str) -> bytes | None:
+        try:
+            return bytes(self.store().get(f"home/runs/{run}/{name}").data)
+        except NotFoundError:
+            return None
+
+    def ids(self) -> list[str]:
+        """Of all runs, the newest first."""
+        folders = self.store().list_folder("home/runs/").folders
+        return sorted((one.rstrip("/").rpartition("/")[2] for one in folders), reverse=True)
+
+    def states(self, run: str) -> list[str]:
+        """Its transitions."""
+        return [name[13:-5] for name in self.names(run) if name.startswith("status/")]
+
+    def only(self) -> str:
+        """The id of the only run."""
+        (run,) = self.ids()
+        return run
