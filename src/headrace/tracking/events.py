@@ -1,9 +1,9 @@
 """TensorBoard event files that a job writes: their scalars as points, while they grow, without TensorBoard.
 
-A file is a row of records, TFRecord's framing: length (u64, little endian), the masked CRC-32C of these eight bytes, the
-data, and the masked CRC-32C of that (TensorFlow's ``core/lib/io/record_writer.h``, ``core/lib/hash/crc32c.h``; the
+A file is a row of records, TFRecord's framing: length (u64, little endian), the masked CRC-32C of these eight bytes,
+the data, and the masked CRC-32C of that (TensorFlow's ``core/lib/io/record_writer.h``, ``core/lib/hash/crc32c.h``; the
 polynomial is that of RFC 3720, appendix B.4). Lengths are always checked; data up to 1 KiB, as of scalars, too: larger
-records are histograms, images and graphs, which are not read here.
+records are mostly histograms, images and graphs, and checking them in Python takes long.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class _File:
     inode: int = 0
     offset: int = 0
     damaged: bool = False
+    told: bool = False
     known: set[str] = field(default_factory=set[str])
 
 
@@ -59,8 +60,8 @@ class EventFiles:
     def new(self, most: int = 100_000) -> list[Point]:
         """What was appended since the last call. About `most` points at most: ask again while there are any.
 
-        Points are named by their tag, in a sub-folder ``<folder>/<tag>``; steps and times are the events'. A record that
-        is not all there yet is left for the next call. At a damaged one its file ends, which is told once.
+        Points are named by their tag, in a sub-folder ``<folder>/<tag>``; steps and times are the events'. A record
+        that is not all there yet is left for the next call. At a damaged one its file ends, which is told once.
         """
         found: list[Point] = []
         for name, about in sorted(self._listed()):
@@ -101,11 +102,13 @@ class EventFiles:
                     file.offset = end
                     if len(found) >= most:
                         return
-        except FileNotFoundError:
-            return
-        except (ValueError, OSError) as error:
+        except ValueError as error:
             file.damaged = True
             _log.warning("%s is not read beyond byte %d: %s", file.path, file.offset, error)
+        except OSError as error:
+            if not file.told:
+                _log.warning("%s cannot be read, and is tried again: %s", file.path, error)
+            file.told = True
 
 
 def _prefix(name: str) -> str:

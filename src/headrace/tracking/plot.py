@@ -41,9 +41,9 @@ def draw(
 ) -> str:
     """A picture of `width` columns and `height` lines, and below it a line for each series. Ends without a newline.
 
-    `series`: by what the legend calls them. `x`: the step, or seconds since each one's first point. `log`: of the values;
-    those that are not positive are left out, as are NaN and infinities: the line has a gap there. `encoding`: of the
-    terminal; one that knows no braille gets ASCII.
+    `series`: by what the legend calls them. `x`: the step, or seconds since each one's first point. `log`: of the
+    values; those that are not positive are left out, as are NaN and infinities: the line has a gap there. `encoding`:
+    of the terminal; one that knows no braille gets ASCII.
     """
     width, height = max(width, _SMALLEST[0]), max(height, _SMALLEST[1])
     plain = not _knows(encoding)
@@ -53,7 +53,7 @@ def draw(
     box = _box(curves)
     if box is None:
         return "\n".join(["(no values to draw)", *legend])
-    labels = [_label(value, log=log) for value in (box.high, (box.high + box.low) / 2, box.low)]
+    labels = [_label(value, log=log) for value in (box.high, box.high / 2 + box.low / 2, box.low)]
     margin = max(map(len, labels))
     shape = (height, width - margin - 2)
     picture = _one(curves[0], box, shape) if len(curves) == 1 and not plain else _several(curves, box, shape, marks)
@@ -146,7 +146,8 @@ def _axis(box: _Box, margin: int, width: int, x: str) -> str:
 
 
 def _label(value: float, *, log: bool) -> str:
-    return f"{10**value if log else value:.4g}"
+    with np.errstate(over="ignore"):
+        return f"{np.power(10.0, value) if log else value:.4g}"
 
 
 def _legend(mark: str, name: str, series: Series) -> str:

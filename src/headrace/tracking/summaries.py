@@ -1,8 +1,8 @@
 """Scalars in one record of a TensorBoard event file, as TensorFlow and `torch.utils.tensorboard` write them.
 
 Sources, of the TensorFlow project: ``core/util/event.proto`` (Event), ``core/framework/summary.proto`` (Summary, its
-Value and SummaryMetadata), ``tensor.proto`` (TensorProto), ``types.proto`` (DataType). A scalar is a ``simple_value``, or
-a tensor of one number whose metadata names the plugin ``scalars``. Whatever else there is, is skipped, not decoded.
+Value and SummaryMetadata), ``tensor.proto`` (TensorProto), ``types.proto`` (DataType). A scalar is a ``simple_value``,
+or a tensor of one number whose metadata names the plugin ``scalars``. Whatever else there is, is skipped, not decoded.
 """
 
 from __future__ import annotations
