@@ -16,6 +16,7 @@ import os
 import posixpath
 import stat
 import tarfile
+import time
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,8 @@ from headrace.jobs.tree import Stamp, Tree, shown, unreadable
 
 NAME: Final = "tree.tar.zst"
 PIECE = 1 << 20
+_YOUNG_NS = 3_000_000_000
+"""Some file systems count the time of a change in seconds; Linux itself in ticks of 4 ms."""
 _BLOCK = tarfile.BLOCKSIZE
 
 pa: Any = pyarrow
@@ -140,7 +143,7 @@ def _write_file(out: Any, tree: Tree, name: str, digest: TreeDigest) -> None:
         for piece in _pieces(fd, before.size):
             out.write(piece)
             content.update(piece)
-        if Stamp.of(os.fstat(fd)) != before and not _only_grew(fd, before, content.digest()):
+        if not _settled(fd, before) and not _still_so(fd, before, content.digest()):
             raise _moved(tree, name, "changed")
         out.write(bytes(-before.size % _BLOCK))
     except EOFError:
@@ -150,8 +153,14 @@ def _write_file(out: Any, tree: Tree, name: str, digest: TreeDigest) -> None:
     digest.add("exec" if executable else "file", name, before.size, content.digest())
 
 
-def _only_grew(fd: int, before: Stamp, content: bytes) -> bool:
-    """Whether what was read is still there, as of a log that is written to: read twice, it is the same."""
+def _settled(fd: int, before: Stamp) -> bool:
+    """Whether nothing was written while it was read. A stamp cannot tell if it is so young that the next is the same."""
+    young = time.time_ns() - max(before.mtime_ns, before.ctime_ns) < _YOUNG_NS
+    return not young and Stamp.of(os.fstat(fd)) == before
+
+
+def _still_so(fd: int, before: Stamp, content: bytes) -> bool:
+    """Whether what was read is there when it is read again, as of a log that only grows."""
     if os.fstat(fd).st_mode != before.mode:
         return False
     os.lseek(fd, 0, os.SEEK_SET)

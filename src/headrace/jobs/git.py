@@ -68,7 +68,7 @@ _MEANINGS: Final[Sequence[tuple[str, type[HeadraceError], str]]] = (
     ("Connection refused", UnreachableError, "check the network and the URL"),
     ("Connection timed out", UnreachableError, "check the network and the URL"),
     ("Failed to connect", UnreachableError, "check the network and the URL"),
-    ("unable to access", UnreachableError, "check the network and the URL"),
+    ("unable to access 'http", UnreachableError, "check the network and the URL"),
     ("Could not read from remote repository", UnreachableError, "check the URL, and the access to it"),
     ("No space left on device", NoRoomError, "free some room there"),
     ("Permission denied", DeniedError, "make it readable for this user"),
