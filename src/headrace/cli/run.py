@@ -85,13 +85,13 @@ def _spec(words: tuple[str, ...], flags: dict[str, object]) -> JobSpec:
 def _run(spec: JobSpec, run_id: str | None, *, ready: int | None, quiet: bool) -> Outcome:
     from headrace.base.settings import Settings, whole_environment
     from headrace.cli.target import open_namespace
-    from headrace.jobs import Job, Runner
+    from headrace.jobs import Here, Job, Runner
     from headrace.namespace.home import Home
 
     logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
     settings = Settings.load()
     home = Home.of(open_namespace(), settings)
-    job = Job(spec, folder=os.getcwd(), environ=whole_environment(), run_id=run_id)
+    job = Job(spec, source=Here(os.getcwd()), environ=whole_environment(), run_id=run_id)
 
     def started(log: str) -> None:
         if ready is not None:

@@ -1,6 +1,7 @@
 """Run a job: what it is, its code and environment, and who follows it. See README.md."""
 
 from headrace.jobs.job import Job
+from headrace.jobs.place import Here, Recorded
 from headrace.jobs.process import Attempt, Backend, Exit, Invocation, LocalBackend
 from headrace.jobs.recover import Recovered, recover
 from headrace.jobs.runner import Outcome, Runner
@@ -10,11 +11,13 @@ __all__ = [
     "Attempt",
     "Backend",
     "Exit",
+    "Here",
     "Invocation",
     "Job",
     "JobSpec",
     "LocalBackend",
     "Outcome",
+    "Recorded",
     "Recovered",
     "Runner",
     "recover",

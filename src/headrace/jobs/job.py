@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
 import socket
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -11,6 +10,7 @@ from typing import Any
 
 import headrace
 from headrace.jobs.folder import RunFolder
+from headrace.jobs.place import Place, Source
 from headrace.jobs.process import Invocation
 from headrace.jobs.spec import JobSpec
 from headrace.tracking.record import RunRecord, as_name, new_id, now
@@ -24,7 +24,7 @@ class Job:
 
     Args:
         spec: what is wanted.
-        folder: where `headrace run` was called.
+        source: where its code comes from.
         environ: the caller's environment, values and all; recorded are names, and what the spec allows.
         run_id: the run's; made of time and name if it is None.
         parent: ``{"run": id, "as": "rerun" | "resume"}``, of the run that this one repeats or goes on with.
@@ -35,7 +35,7 @@ class Job:
         self,
         spec: JobSpec,
         *,
-        folder: str,
+        source: Source,
         environ: Mapping[str, str],
         run_id: str | None = None,
         parent: Mapping[str, Any] | None = None,
@@ -45,19 +45,21 @@ class Job:
         self.resumes = resumes
         self.name = as_name(spec.title)
         self.id = run_id or new_id(self.name)
-        self._folder = os.path.normpath(os.path.join(os.path.realpath(folder), spec.folder))
+        self._source = source
+        self._place = Place("", None)
         self._environ = dict(environ)
         self._parent = parent
-        self._code: Mapping[str, Any] | None = None
 
     def prepare(self, folder: RunFolder) -> None:
-        """Bring together what the run needs before it is recorded: code, environment, inputs."""
+        """Bring together what the run needs before it is recorded. Raises any HeadraceError."""
+        self._place = self._source.prepare(self.spec, folder)
 
     def record(self) -> RunRecord:
         """What is written of it. After `prepare`."""
+        code = self._place.code
         return RunRecord(
-            self.id, self.name, now(), self.spec.argv, self._folder, socket.gethostname(), getpass.getuser(),
-            headrace.__version__, self.spec.as_json(), self._code, {}, {}, tuple(sorted(self._passed())), self._parent,
+            self.id, self.name, now(), self.spec.argv, self._place.folder, socket.gethostname(), getpass.getuser(),
+            headrace.__version__, self.spec.as_json(), code.as_json() if code is not None else None, {}, {}, tuple(sorted(self._passed())), self._parent,
         )  # fmt: skip
 
     def invocation(self, folder: RunFolder, attempt: int, resume: str | None) -> Invocation:
@@ -70,7 +72,7 @@ class Job:
             **({"HEADRACE_RESUME": resume} if resume is not None else {}),
         }
         unbuffered = {} if "PYTHONUNBUFFERED" in self._environ else {"PYTHONUNBUFFERED": "1"}
-        return Invocation(self.spec.argv, {**unbuffered, **self._passed(), **ours}, self._folder)
+        return Invocation(self.spec.argv, {**unbuffered, **self._passed(), **ours}, self._place.folder)
 
     def _passed(self) -> dict[str, str]:
         wanted = self.spec.environment

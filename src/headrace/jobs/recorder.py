@@ -10,11 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from headrace.jobs.measuring import Measuring
 from headrace.tracking.logs import LogWriter
 
 _log = logging.getLogger("headrace.jobs")
 LOGS_S: Final = 5.0
 """How often a segment of a log is closed: with what sending takes, who follows is less than ten seconds behind."""
+_TICK_S = 0.5
 
 
 class Recorder:
@@ -25,6 +27,7 @@ class Recorder:
         passing: descriptors for ``stdout`` and ``stderr`` here; None: nobody looks.
         on_text: told whole lines of the command.
         quiet: `note` goes to the log only.
+        measuring: what makes segments of metrics, on the same thread.
     """
 
     def __init__(
@@ -34,7 +37,9 @@ class Recorder:
         on_text: Callable[[bytes], None] | None = None,
         *,
         quiet: bool = False,
+        measuring: Measuring,
     ) -> None:
+        self._measuring = measuring
         self._quiet = quiet
         self._passing = dict(zip(("stdout", "stderr"), passing, strict=True)) if passing is not None else {}
         self._writers = {stream: LogWriter(logs, stream, on_text) for stream in ("stdout", "stderr")}
@@ -66,15 +71,21 @@ class Recorder:
         self._over.set()
         if self._thread.ident is not None:
             self._thread.join()
+            self._measuring.close()
         for writer in (*self._writers.values(), self._own):
             writer.close_segment(last=True)
 
     def _work(self) -> None:
-        closed_at = time.monotonic()
-        while not self._over.wait(max(0.0, closed_at + LOGS_S - time.monotonic())):
-            closed_at = time.monotonic()
-            for writer in (*self._writers.values(), self._own):
-                writer.close_segment()
+        close_at = time.monotonic() + LOGS_S
+        while not self._over.wait(_TICK_S):
+            try:
+                self._measuring.tick()
+            except Exception:
+                _log.exception("this is a defect in headrace")
+            if time.monotonic() >= close_at:
+                close_at = time.monotonic() + LOGS_S
+                for writer in (*self._writers.values(), self._own):
+                    writer.close_segment()
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -15,6 +15,7 @@ from headrace.namespace.home import Home
 from headrace.sync import Report, State, Sync, SyncOptions, statuses
 from headrace.tracking.record import FINAL, Status, now
 from headrace.tracking.runs import RUNS, Run
+from headrace.tracking.segments import Merger
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
 
 
 def _send(one: Left, run: Run, timeout: float) -> Report:
+    with suppress(HeadraceError):  # the disk: then they stay where they are
+        Merger(os.path.join(one.path, "spool"), os.path.join(one.path, "record", "metrics")).collect()
     folder, root = os.path.join(one.path, "record"), os.path.join(one.path, "sync")
     selection = next((status.options for status in statuses(root)), {})
     options = SyncOptions().recovering(selection)

@@ -20,6 +20,7 @@ from headrace.jobs.bring import bring_checkpoint, latest_checkpoint
 from headrace.jobs.folder import NOT_SENT, RunFolder
 from headrace.jobs.job import Job
 from headrace.jobs.keeper import Keeper
+from headrace.jobs.measuring import Measuring
 from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
 from headrace.jobs.recorder import Recorder
 from headrace.namespace.home import Home
@@ -78,7 +79,10 @@ class Runner:
         self._started = started
         self._backend = backend or LocalBackend()
         self._folder = RunFolder(root, job.id, self._run.url)
-        self._recorder = Recorder(self._folder.recorded("logs"), passing, self._on_text, quiet=quiet)
+        self._measuring = Measuring(self._folder)
+        self._recorder = Recorder(
+            self._folder.recorded("logs"), passing, self._on_text, quiet=quiet, measuring=self._measuring
+        )
         self._keeper = Keeper(self._run, self._folder.at("status"), self._lease, self._on_order)
         self._sync = self._open_sync()
         self._patterns = [re.compile(one.encode()) for one in job.spec.retry.log_patterns]
@@ -144,6 +148,7 @@ class Runner:
 
     def _follow(self, attempt: Attempt) -> Exit:
         self._attempt = attempt
+        self._measuring.watch(attempt.pid)
         kill_at = float("inf")
         asked = False
         try:
@@ -171,6 +176,7 @@ class Runner:
                 attempt.signal(signal.SIGKILL)
             attempt.close()
             self._attempt = None
+            self._measuring.watch(None)
 
     def _judge(self, ended: Exit) -> tuple[str, str]:
         if self._stop is not None:

@@ -1,0 +1,85 @@
+"""The figures of a run on their way into segments: what the job logs, its event files, and what the machine does."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from headrace.base.errors import HeadraceError
+from headrace.jobs.folder import RunFolder
+from headrace.tracking.events import EventFiles
+from headrace.tracking.samplers import Samplers
+from headrace.tracking.segments import Merger, Point, table
+
+_log = logging.getLogger("headrace.jobs")
+SAMPLE_S: Final = 5.0
+SEGMENT_S: Final = 10.0
+
+
+class Measuring:
+    """One thread, but for `watch`. A full disk keeps nothing from going on.
+
+    Args:
+        folder: the run's.
+        samplers: whether the machine is looked at.
+    """
+
+    def __init__(self, folder: RunFolder, *, samplers: bool = True) -> None:
+        self._folder = folder
+        self._merger = Merger(folder.at("spool"), folder.recorded("metrics"))
+        self._events = EventFiles(folder.recorded("outputs"))
+        self._samplers: Samplers | None = None
+        self._wanted = samplers
+        self._pid: int | None = None
+        self._watched: int | None = None
+        self._points: list[Point] = []
+        self._told = False
+        self._sample_at = self._segment_at = time.monotonic()
+        self._segment_at += SEGMENT_S
+
+    def watch(self, pid: int | None) -> None:
+        """The command's process from now on; None: it is over."""
+        self._pid = pid
+
+    def tick(self) -> None:
+        """What is due. Call it every second or so."""
+        now = time.monotonic()
+        if now >= self._sample_at:
+            self._sample_at = now + SAMPLE_S
+            self._sample()
+        if now >= self._segment_at:
+            self._segment_at = now + SEGMENT_S
+            self.collect()
+
+    def collect(self) -> None:
+        """One more segment, if there is anything."""
+        try:
+            while True:
+                read = self._events.new()
+                self._merger.collect(table([*self._points, *read]))
+                self._points.clear()
+                if not read:
+                    break
+            self._told = False
+        except HeadraceError as error:
+            if not self._told:
+                _log.warning("metrics wait: %s", error)
+            self._told = True
+
+    def close(self) -> None:
+        """The last segment."""
+        self._sample()
+        self.collect()
+        if self._samplers is not None:
+            self._samplers.close()
+
+    def _sample(self) -> None:
+        if not self._wanted:
+            return
+        if self._samplers is None or self._pid != self._watched:
+            if self._samplers is not None:
+                self._samplers.close()
+            self._samplers, self._watched = Samplers(self._pid, self._folder.path), self._pid
+        now = time.time_ns() // 1000
+        self._points += [Point(now, name, value) for name, value in self._samplers.sample().items()]

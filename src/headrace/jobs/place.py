@@ -1,0 +1,76 @@
+"""Where a command runs, and the code that is there: the caller's own tree, a clean checkout, or a tree from a record."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.base.errors import NotFoundError
+from headrace.jobs.bring import Wanted, bring
+from headrace.jobs.capture import capture
+from headrace.jobs.checkout import checkout
+from headrace.jobs.code import Code
+from headrace.jobs.folder import RunFolder
+from headrace.jobs.restoring import restore
+from headrace.jobs.spec import JobSpec
+from headrace.tracking.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`folder`: absolute, where the command starts; `code`: what was recorded of the tree, None: nothing."""
+
+    folder: str
+    code: Code | None
+
+
+class Source(Protocol):
+    """Where the code of a run comes from."""
+
+    def prepare(self, spec: JobSpec, folder: RunFolder) -> Place:
+        """Have the code there, and in ``record/code``. Raises any HeadraceError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The tree that the spec names, a folder below `caller` or a checkout. A tree runs as it lies there."""
+
+    caller: str
+
+    def prepare(self, spec: JobSpec, folder: RunFolder) -> Place:
+        """As `Source.prepare`."""
+        into = folder.recorded("code")
+        if spec.code.git is not None:
+            work = folder.at("work")
+            return _placed(work, spec, checkout(spec.code.git, into, work, limit=spec.code.limit))
+        tree = os.path.join(os.path.realpath(self.caller), spec.code.path or ".")
+        code = capture(tree, into, limit=spec.code.limit) if spec.code.capture else None
+        return _placed(tree, spec, code)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The tree that an earlier run has recorded, laid out anew."""
+
+    run: Run
+
+    def prepare(self, spec: JobSpec, folder: RunFolder) -> Place:
+        """As `Source.prepare`."""
+        told = self.run.record().code
+        if told is None:
+            hint = "headrace run it from a tree, or rerun another run"
+            raise NotFoundError("has recorded no code", path=self.run.id, hint=hint)
+        code, prefix, parts = Code.from_json(told), f"{self.run.prefix}code/", folder.recorded("code")
+        there = [info for page in self.run.store.list(prefix) for info in page]
+        bring(self.run.store, [Wanted(one.key, one.key[len(prefix) :], one.size, one.etag) for one in there], parts)
+        work = folder.at("work")
+        restore(code, parts, work)
+        return _placed(os.path.join(work, code.subfolder), spec, code)
+
+
+def _placed(tree: str, spec: JobSpec, code: Code | None) -> Place:
+    return Place(os.path.normpath(os.path.join(tree, spec.folder)), code)
+
+
