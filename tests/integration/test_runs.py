@@ -81,7 +81,8 @@ def test_it_stands_in_a_pipe_as_the_command_would(rig: RunsRig):
     line = f"{' '.join(COMMAND)} run -q --"
     through = subprocess.run(
         f"printf 'a\\0b\\377' | {line} cat; seq 1000000 | {line} cat | head -1; echo ${{PIPESTATUS[1]}}",
-        shell=True, executable="/bin/bash", cwd=rig.work, env=rig.environment, capture_output=True, timeout=60, check=True,
+        shell=True, executable="/bin/bash", cwd=rig.work, env=rig.environment, capture_output=True, timeout=60,
+        check=True,
     )  # fmt: skip
     assert through.stdout == b"a\0b\xff1\n141\n"
     assert through.stderr == b""
@@ -247,7 +248,8 @@ def test_a_run_can_be_deleted_once_it_is_over(rig: RunsRig):
 def test_no_value_of_a_variable_is_recorded_or_told(rig: RunsRig):
     secret = "hush-1b2c3d4e5f"
     rig.variables = {"MY_TOKEN": secret}
-    rig.headrace("run", "--env", f"OTHER_TOKEN={secret}", "--env", "LR=0.1", "--set", "environment.record=LR", "--", "true")
+    options = ["--env", f"OTHER_TOKEN={secret}", "--env", "LR=0.1", "--set", "environment.record=LR"]
+    rig.headrace("run", *options, "--", "true")
     shown = rig.json("runs", "show", "latest")
     assert {"MY_TOKEN", "OTHER_TOKEN", "AWS_SECRET_ACCESS_KEY"} <= set(shown["record"]["variables"])
     assert shown["record"]["spec"]["environment"]["variables"] == {"OTHER_TOKEN": None, "LR": "0.1"}

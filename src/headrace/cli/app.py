@@ -37,7 +37,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "run": "Run a command; what it writes goes to the bucket.",
         "runs": "List runs, show or delete them.",
         "logs": "Show what a run has written, live or afterwards.",
+        "metrics": "Draw the metrics of runs, or compare them.",
         "stop": "Stop a run, from any machine.",
+        "rerun": "Run a run again, from its record alone.",
     },
     "Outputs": {
         "sync": "Keep a bucket up to date with a folder that is written to.",

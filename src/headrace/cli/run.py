@@ -6,58 +6,93 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from headrace.base.errors import InputError, TryAgainError
 
 if TYPE_CHECKING:
-    from headrace.jobs import JobSpec, Outcome
+    from headrace.jobs import JobSpec, Outcome, Source
+    from headrace.tracking.runs import Run
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def FLAGS(function: _Function) -> _Function:  # noqa: N802
+    """The options that say something of the job; `flags_of` reads them."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS = (
+    click.option("--name", help="Name of the run.  [default: from the command]"),
+    click.option("--id", "run_id", help="Id of the run; it must be new.  [default: time, name and four digits]"),
+    click.option("--set", "values", multiple=True, metavar="FIELD=VALUE", help="Any field of the job: grace=1min."),
+    click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command."),
+    click.option("--attempts", type=int, help="How often it is started, at most.  [default: 1]"),
+    click.option("--time-limit", help="For all attempts together."),
+)
+background_option = click.option("--detach", "-d", is_flag=True, help="Go on in the background; prints the run's id.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Say nothing of our own.")
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("words", metavar="[JOB.TOML] [-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--name", help="Name of the run.  [default: from the command]")
-@click.option("--id", "run_id", help="Id of the run; it must be new.  [default: time, name and four digits]")
-@click.option("--set", "values", multiple=True, metavar="FIELD=VALUE", help="Any field of the job: retry.attempts=3.")
-@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command.")
-@click.option("--attempts", type=int, help="How often it is started, at most.  [default: 1]")
-@click.option("--time-limit", help="For all attempts together.")
-@click.option("--detach", "-d", is_flag=True, help="Go on in the background; prints the run's id.")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing of our own.")
+@FLAGS
+@click.option("--no-code", is_flag=True, help="Record nothing of the code.")
+@click.option("--resume", metavar="RUN", help="Go on from this run's newest complete checkpoint, with the code here.")
+@background_option
+@quiet_option
 def command(
-    words: tuple[str, ...],
-    *,
-    name: str | None,
-    run_id: str | None,
-    values: tuple[str, ...],
-    variables: tuple[str, ...],
-    attempts: int | None,
-    time_limit: str | None,
-    detach: bool,
-    quiet: bool,
+    words: tuple[str, ...], *, no_code: bool, resume: str | None, detach: bool, quiet: bool, **flags: object
 ) -> None:
     """Run a command as a run: its output, metrics, files and checkpoints go to the home while it works.
 
     The command finds HEADRACE_RUN_ID, and HEADRACE_OUTPUTS: what it writes there is in the bucket seconds later. Its
-    exit code, signals and terminal pass through as if it had been started by hand.
+    exit code, signals and terminal pass through as if it had been started by hand. With --resume the command may be
+    left out: it is that run's.
     """
-    flags: dict[str, object] = {
-        key: value
-        for key, value in (("name", name), ("retry.attempts", attempts), ("time_limit", time_limit))
-        if value is not None
+    from headrace.cli.run_access import find_run
+
+    chosen, run_id = flags_of(flags)
+    if no_code:
+        chosen["code.capture"] = "false"
+    resumes = find_run(resume) if resume is not None else None
+    spec = _spec(words, chosen, resumes)
+    parent = {"run": resumes.id, "as": "resume"} if resumes is not None else None
+    start(spec, run_id, source=None, parent=parent, resumes=resumes, detach=detach, quiet=quiet)
+
+
+def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
+    """Fields of the job by their names in a file, and the run's id."""
+    named = {"name": "name", "attempts": "retry.attempts", "time_limit": "time_limit"}
+    found: dict[str, object] = {
+        named[key]: value for key, value in options.items() if key in named and value is not None
     }
-    flags |= dict(_pair(text, "--set") for text in values)
-    flags |= {f"environment.variables.{key}": value for key, value in (_pair(text, "--env") for text in variables)}
-    spec = _spec(words, flags)
+    found |= dict(_pair(text, "--set") for text in options["values"])
+    pairs = (_pair(text, "--env") for text in options["variables"])
+    return found | {f"environment.variables.{key}": value for key, value in pairs}, options["run_id"]
+
+
+def start(
+    spec: JobSpec,
+    run_id: str | None,
+    *,
+    source: Source | None,
+    parent: dict[str, str] | None,
+    resumes: Run | None,
+    detach: bool,
+    quiet: bool,
+) -> None:
+    """Run it, and end as it does. `source`: None, the tree here."""
     ready = _to_background() if detach else None
     with _signals_are_the_commands():
-        outcome = _run(spec, run_id, ready=ready, quiet=quiet)
+        outcome = _run(spec, run_id, source, parent, resumes, ready=ready, quiet=quiet)
     _end(outcome)
 
 
@@ -68,7 +103,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def _spec(words: tuple[str, ...], flags: dict[str, object]) -> JobSpec:
+def _spec(words: tuple[str, ...], flags: dict[str, object], resumes: Run | None) -> JobSpec:
     from headrace.jobs import JobSpec
 
     if words and words[0].endswith(".toml"):
@@ -77,12 +112,23 @@ def _spec(words: tuple[str, ...], flags: dict[str, object]) -> JobSpec:
             flags["command"] = list(words[1:])
     elif words:
         spec = JobSpec.from_command(words)
+    elif resumes is not None:
+        spec = JobSpec.from_json(resumes.record().spec, path=resumes.id)
     else:
         raise InputError("there is nothing to run", hint="headrace run -- python train.py, or headrace run job.toml")
     return spec.with_flags(flags).check()
 
 
-def _run(spec: JobSpec, run_id: str | None, *, ready: int | None, quiet: bool) -> Outcome:
+def _run(
+    spec: JobSpec,
+    run_id: str | None,
+    source: Source | None,
+    parent: dict[str, str] | None,
+    resumes: Run | None,
+    *,
+    ready: int | None,
+    quiet: bool,
+) -> Outcome:
     from headrace.base.settings import Settings, whole_environment
     from headrace.cli.target import open_namespace
     from headrace.jobs import Here, Job, Runner
@@ -91,7 +137,10 @@ def _run(spec: JobSpec, run_id: str | None, *, ready: int | None, quiet: bool) -
     logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
     settings = Settings.load()
     home = Home.of(open_namespace(), settings)
-    job = Job(spec, source=Here(os.getcwd()), environ=whole_environment(), run_id=run_id)
+    job = Job(
+        spec, source=source or Here(os.getcwd()), environ=whole_environment(), run_id=run_id, parent=parent,
+        resumes=resumes,
+    )  # fmt: skip
 
     def started(log: str) -> None:
         if ready is not None:

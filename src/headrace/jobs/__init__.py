@@ -1,7 +1,7 @@
 """Run a job: what it is, its code and environment, and who follows it. See README.md."""
 
 from headrace.jobs.job import Job
-from headrace.jobs.place import Here, Recorded
+from headrace.jobs.place import Here, Recorded, Source
 from headrace.jobs.process import Attempt, Backend, Exit, Invocation, LocalBackend
 from headrace.jobs.recover import Recovered, recover
 from headrace.jobs.runner import Outcome, Runner
@@ -20,5 +20,6 @@ __all__ = [
     "Recorded",
     "Recovered",
     "Runner",
+    "Source",
     "recover",
 ]

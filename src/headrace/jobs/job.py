@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 import headrace
+from headrace.jobs.again import describe_host
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.place import Place, Source
 from headrace.jobs.process import Invocation
@@ -58,9 +60,20 @@ class Job:
         """What is written of it. After `prepare`."""
         code = self._place.code
         return RunRecord(
-            self.id, self.name, now(), self.spec.argv, self._place.folder, socket.gethostname(), getpass.getuser(),
-            headrace.__version__, self.spec.as_json(), code.as_json() if code is not None else None, {}, {}, tuple(sorted(self._passed())), self._parent,
-        )  # fmt: skip
+            id=self.id,
+            name=self.name,
+            created=now(),
+            command=self.spec.argv,
+            folder=self._place.folder,
+            host=socket.gethostname(),
+            user=_user(),
+            headrace=headrace.__version__,
+            spec=self.spec.as_json(),
+            code=code.as_json() if code is not None else None,
+            environment=describe_host(),
+            variables=tuple(sorted(self._passed())),
+            parent=self._parent,
+        )
 
     def invocation(self, folder: RunFolder, attempt: int, resume: str | None) -> Invocation:
         """What is started. `attempt` counts from 1; `resume`: the folder of the checkpoint to go on from."""
@@ -83,3 +96,11 @@ class Job:
         }
         return found | {name: value for name, value in wanted.variables.items() if value is not None}
 
+
+
+def _user() -> str:
+    """By name, or by number where it has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -77,7 +77,7 @@ class Measuring:
     def _sample(self) -> None:
         if not self._wanted:
             return
-        if self._samplers is None or self._pid != self._watched:
+        if self._samplers is None or self._pid not in (None, self._watched):
             if self._samplers is not None:
                 self._samplers.close()
             self._samplers, self._watched = Samplers(self._pid, self._folder.path), self._pid

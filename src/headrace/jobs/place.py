@@ -1,4 +1,4 @@
-"""Where a command runs, and the code that is there: the caller's own tree, a clean checkout, or a tree from a record."""
+"""Where a command runs, and the code that is there: the caller's own tree, a clean checkout, or a recorded tree."""
 
 from __future__ import annotations
 

@@ -1,0 +1,34 @@
+"""``headrace rerun RUN``."""
+
+from __future__ import annotations
+
+import click
+
+from headrace.cli.run import FLAGS, background_option, flags_of, quiet_option, start
+
+
+@click.command()
+@click.argument("run")
+@FLAGS
+@click.option("--resume", is_flag=True, help="Go on from its newest complete checkpoint: HEADRACE_RESUME names it.")
+@background_option
+@quiet_option
+def command(run: str, *, resume: bool, detach: bool, quiet: bool, **flags: object) -> None:
+    """Run RUN again from its record alone: same command, same code, as another run.
+
+    Says what cannot be the same. RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
+    """
+    from headrace.cli.run_access import find_run
+    from headrace.jobs import JobSpec, Recorded
+    from headrace.jobs.again import differences
+
+    found = find_run(run)
+    record = found.record()
+    chosen, run_id = flags_of(flags)
+    spec = JobSpec.from_json(record.spec, path=found.id).with_flags(chosen).check()
+    if not quiet:
+        for text in differences(record):
+            click.echo(f"headrace: not as before: {text}", err=True)
+    parent = {"run": found.id, "as": "resume" if resume else "rerun"}
+    source = None if record.code is None else Recorded(found)
+    start(spec, run_id, source=source, parent=parent, resumes=found if resume else None, detach=detach, quiet=quiet)
