@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -232,6 +233,90 @@ def test_the_next_attempt_goes_on_from_the_newest_complete_checkpoint(rig: RunsR
     assert ended.stdout == "10 weights 10\n"
     run = rig.only()
     assert rig.read(run, "checkpoints/11/model.pt") == b"half"
+
+
+def git(rig: RunsRig, *arguments: str) -> None:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main")
+    subprocess.run(["git", *identity, *arguments], cwd=rig.work, check=True, capture_output=True, timeout=30)
+
+
+def test_it_is_run_again_from_its_record_alone(rig: RunsRig):
+    """Commit, staged, unstaged and new files; not what is ignored. The tree may be gone by then."""
+    rig.script("import part, extra, staged\nprint(part.VALUE, extra.VALUE, staged.VALUE)\n")
+    rig.script("VALUE = 'committed'\n", "part.py")
+    (rig.work / ".gitignore").write_text("*.secret\n__pycache__\n")
+    git(rig, "init")
+    git(rig, "add", ".")
+    git(rig, "commit", "-m", "one")
+    rig.script("VALUE = 'changed'\n", "part.py")
+    rig.script("VALUE = 'new'\n", "extra.py")
+    rig.script("VALUE = 'staged'\n", "staged.py")
+    git(rig, "add", "staged.py")
+    (rig.work / "password.secret").write_text("hush")
+    first = rig.headrace("run", "-q", "--name", "first", "--env", "LR=1", "--", "python3", "train.py")
+    assert first.stdout == "changed new staged\n"
+    code = rig.json("runs", "show", "first")["record"]["code"]
+    assert code["dirty"]
+    assert (code["unstaged"], code["staged"], code["untracked"], code["unpushed"]) == (1, 1, 1, 1)
+    for path in rig.work.iterdir():
+        subprocess.run(["rm", "-rf", str(path)], check=True)
+    assert "LR" in rig.headrace("rerun", "first", code=2).stderr, "a value that was not recorded has to be given again"
+    again = rig.headrace("rerun", "first", "--name", "again", "--env", "LR=1")
+    assert again.stdout == first.stdout
+    assert list(rig.work.iterdir()) == [], "nothing is laid out here"
+    shown = rig.json("runs", "show", "again")["record"]
+    assert shown["code"]["digest"] == code["digest"]
+    assert shown["parent"]["as"] == "rerun"
+    rig.headrace("runs", "rm", "first")
+    assert rig.headrace("rerun", "again", "-q", "--env", "LR=1").stdout == first.stdout, "its record is whole by itself"
+
+
+def test_a_tree_that_is_too_large_is_refused_and_named(rig: RunsRig):
+    (rig.work / "weights.bin").write_bytes(bytes(3_000_000))
+    told = rig.headrace("run", "--set", "code.limit=1MB", "--", "true", code=2).stderr
+    assert "weights.bin" in told
+    assert rig.ids() == []
+    assert list(rig.state.iterdir()) == []
+    rig.headrace("run", "--set", "code.limit=1MB", "--no-code", "--", "true")
+    assert rig.json("runs", "show", "latest")["record"]["code"] is None
+
+
+def test_a_run_goes_on_from_anothers_checkpoint(rig: RunsRig):
+    rig.script("""
+        import os, pathlib
+        resume = os.environ.get("HEADRACE_RESUME")
+        step = int(pathlib.Path(resume, "step").read_text()) if resume else 0
+        path = pathlib.Path(os.environ["HEADRACE_OUTPUTS"], "checkpoints", str(step + 1))
+        path.mkdir()
+        (path / "step").write_text(str(step + 1))
+        print("from", step)
+    """)
+    assert rig.headrace("run", "-q", "--name", "a", "--", "python3", "train.py").stdout == "from 0\n"
+    assert rig.headrace("run", "-q", "--name", "b", "--resume", "a").stdout == "from 1\n"
+    assert rig.headrace("rerun", "-q", "--name", "c", "b", "--resume").stdout == "from 2\n"
+    assert rig.headrace("rerun", "-q", "c").stdout == "from 0\n"
+
+
+def test_metrics_of_every_kind_are_read_back_from_the_bucket(rig: RunsRig):
+    rig.script("""
+        import headrace as hr, time
+        for step in range(100):
+            hr.log({"loss": 1 / (1 + step), "constant": 3}, step=step)
+        time.sleep(1.5)
+        for step in range(100, 200):
+            hr.log({"loss": 1 / (1 + step)}, step=step)
+    """)
+    rig.headrace("run", "--", sys.executable, "train.py")
+    rows = {row["name"]: row for row in rig.json("metrics", "latest")}
+    assert set(rows) == {"loss", "constant"}
+    assert rows["loss"]["values"] == [1 / (1 + step) for step in range(200)]
+    assert rows["loss"]["steps"] == list(range(200))
+    assert rows["constant"]["points"] == 100
+    machine = {row["name"] for row in rig.json("metrics", "latest", "--name", "system/*", "--name", "job/*")}
+    assert {"system/memory_used", "job/memory", "job/processes"} <= machine
+    drawn = rig.headrace("metrics", "latest", "latest").stdout
+    assert "loss" in drawn
+    assert "constant" in drawn
 
 
 def test_a_run_can_be_deleted_once_it_is_over(rig: RunsRig):

@@ -254,7 +254,7 @@ def test_submodules_and_repositories_inside_come_as_they_lie(
     repo: Repo, gitconfig: Path, tmp_path: Path, scratch: Path
 ):
     with open(gitconfig, "a") as file:
-        file.write("[protocol \"file\"]\nallow = always\n")
+        file.write('[protocol "file"]\nallow = always\n')
     library = Repo(tmp_path / "library")
     library.write("lib.py", "1")
     library.write(".gitignore", "*.o\n")
