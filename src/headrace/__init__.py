@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from headrace.dataset import tf as tf
     from headrace.dataset import torch as torch
     from headrace.namespace import Namespace as Namespace
+    from headrace.tracking.log import log as log
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "tf", "torch"]
+__all__ = ["Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "tf", "torch"]
 
 _FACE = {
     "Dataset": ("headrace.dataset", "Dataset"),
@@ -28,6 +29,7 @@ _FACE = {
     "decode": ("headrace.dataset.decode", None),
     "errors": ("headrace.base.errors", None),
     "jax": ("headrace.dataset.jax", None),
+    "log": ("headrace.tracking.log", "log"),
     "tf": ("headrace.dataset.tf", None),
     "torch": ("headrace.dataset.torch", None),
 }

@@ -1,0 +1,143 @@
+"""A run's metrics, read back from the store: its segments in their order, and each metric as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.base.errors import CorruptError, UnsupportedError
+from headrace.store.protocol import Store
+from headrace.tracking.arrow import Table, pa, pc, pq, texts, to_array, to_valid
+from headrace.tracking.points import SCHEMA, table
+from headrace.tracking.segments import FORMAT, SEGMENT
+
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsRead:
+    """What was read. `table`: columns as in `headrace.tracking.points`, segments in their order.
+
+    `last`: number of the last segment read, or what was given as `after`. `missing`: numbers below it that were not
+    there: segments are sent several at a time, so a later one may be there first.
+    """
+
+    table: Table
+    last: int
+    missing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One metric of one rank, in the order of its steps, then of its times. Arrays of one length, at least 1.
+
+    `times`: datetime64[us], UTC; `steps`: float64, NaN where none was given (these come last); `values`: float64.
+    """
+
+    name: str
+    times: NDArray[np.datetime64] = field(repr=False)
+    steps: NDArray[np.float64] = field(repr=False)
+    values: NDArray[np.float64] = field(repr=False)
+
+    def last(self) -> float:
+        """The value at the end."""
+        return float(self.values[-1])
+
+    @property
+    def min(self) -> float:
+        """Of all values but NaN; NaN if there is no other."""
+        return float(np.fmin.reduce(self.values))
+
+    @property
+    def max(self) -> float:
+        """Of all values but NaN; NaN if there is no other."""
+        return float(np.fmax.reduce(self.values))
+
+
+def read_metrics(
+    store: Store, prefix: str, *, names: Collection[str] = (), after: int = -1, again: Collection[int] = ()
+) -> MetricsRead:
+    """The segments below `prefix` (``runs/<id>/metrics/``): one listing, and one GET a segment, eight at a time.
+
+    `names`: only metrics of these names, or shell patterns (``train/*``). To read on: `after` the `last`, and `again`
+    the `missing` of what was read before. Any thread.
+
+    Raises:
+        CorruptError: a segment is damaged. UnsupportedError: a later version wrote it. And as `Store.list` and `get`.
+    """
+    first = min([after, *(number - 1 for number in again)])
+    start = f"{prefix}{first:08d}.parquet" if first >= 0 else None
+    found: dict[int, str] = {}
+    for page in store.list(prefix, start_after=start):
+        for info in page:
+            match = SEGMENT.fullmatch(info.key[len(prefix) :])
+            if match and (int(match[1]) > after or int(match[1]) in again):
+                found[int(match[1])] = info.key
+    tables = _read_all(store, [found[number] for number in sorted(found)], names)
+    last = max([after, *found])
+    missing = {*range(after + 1, last), *again} - found.keys()
+    return MetricsRead(pa.concat_tables([table(()), *tables]), last, tuple(sorted(missing)))
+
+
+def series(points: Table, *, rank: int | None = None) -> dict[str, Series]:
+    """Each metric of a table of points, by name. `rank`: whose; None: of each metric, the lowest that logged it."""
+    if not points.num_rows:
+        return {}
+    whole = points.unify_dictionaries().combine_chunks()
+    time, step, ranked, coded, value = (whole.column(name).chunk(0) for name in SCHEMA.names)
+    names: list[str] = coded.dictionary.to_pylist()
+    codes, ranks = to_array(coded.indices, np.int32), to_array(ranked, np.int32)
+    times, values = to_array(time, "datetime64[us]"), to_array(value, np.float64)
+    steps = np.where(to_valid(step), to_array(step, np.int64).astype(np.float64), np.nan)
+    order = np.lexsort((times, steps, ranks, codes))  # sorts NaN last
+    bounds = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    found: dict[str, Series] = {}
+    for rows in np.split(order, bounds[1:]):
+        name, wanted = names[codes[rows[0]]], ranks[rows[0]] if rank is None else rank
+        if (rows := rows[ranks[rows] == wanted]).size:
+            found[name] = Series(name, times[rows], steps[rows], values[rows])
+    return dict(sorted(found.items()))
+
+
+def _read_all(store: Store, keys: list[str], names: Collection[str]) -> list[Table]:
+    pool = ThreadPoolExecutor(_THREADS, "headrace-metrics")
+    try:
+        return list(pool.map(partial(_read, store, names), keys))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(store: Store, names: Collection[str], key: str) -> Table:
+    where = f"{store.url}/{key}"
+    blob = store.get(key)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(blob.data), page_checksum_verification=True)
+        _check(file.metadata.metadata or {}, where)
+        read = file.read(use_threads=False)
+        read = read.select(SCHEMA.names).replace_schema_metadata().cast(SCHEMA)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        hint = "delete it to read the rest of the run"
+        raise CorruptError(f"is no segment of metrics: {error}", path=where, hint=hint) from error
+    return _named(read, names) if names else read
+
+
+def _check(told: Mapping[bytes, bytes], where: str) -> None:
+    """Raises ValueError, UnsupportedError."""
+    found = told.get(b"headrace.format")
+    if found is None:
+        raise ValueError("it does not say headrace.format")
+    if int(found) > FORMAT:
+        reason = f"is a segment of format {int(found)}; this version reads up to {FORMAT}"
+        raise UnsupportedError(reason, path=where, hint="update headrace")
+
+
+def _named(points: Table, patterns: Collection[str]) -> Table:
+    known = pc.unique(pc.cast(points.column("name"), pa.string())).to_pylist()
+    wanted = [name for name in known if any(name == one or fnmatchcase(name, one) for one in patterns)]
+    return points.filter(pc.is_in(pc.cast(points.column("name"), pa.string()), value_set=texts(wanted)))
