@@ -151,9 +151,10 @@ def test_outside_of_a_run_nothing_is_kept_and_that_is_said_once(tmp_path: Path):
 def test_the_trainer_pays_for_no_pandas(spool: Path):
     ran(
         "import headrace as hr, sys\n"
-        "hr.log({'loss': 1.0, 'count': 2}, 1); hr.log({'loss': 1.0})\n"
+        "hr.log({'loss': 1.0, 'count': 2}, 1)\n"
         "assert 'pyarrow' not in sys.modules, 'imported in the training loop'\n"
         "from headrace.tracking import log, segments; log.flush()\n"
+        "hr.log({'loss': 1.0}); log.flush()\n"
         "segments.Merger(sys.argv[1], sys.argv[2]).collect()\n"
         "from headrace.tracking.reading import read_metrics, series; from headrace.store import open_store\n"
         "assert len(series(read_metrics(open_store('file://' + sys.argv[2]), '', names=['l*']).table)) == 1\n"
@@ -209,6 +210,7 @@ def test_what_is_no_number_is_left_out_and_told_once(
     recorder.add({"lone \ud800": 1.0, 5: 2.0}, None)  # pyright: ignore[reportArgumentType]
     recorder.add([("a", 1)], 1)  # pyright: ignore[reportArgumentType]
     recorder.flush()
+    recorder.add({"wrong": "again"}, 1)  # pyright: ignore[reportArgumentType]
     recorder.flush()
     assert collected(spool) == ordered([
         *[("right", 1, 0, "1.0")] * 8, ("odd step", None, 0, "1.0"), ("huge step", None, 0, "1.0"),
@@ -308,6 +310,9 @@ def test_what_is_torn_or_foreign_is_set_aside_and_told(
         (spool / name).write_bytes(body)
     with pa.ipc.new_file(str(spool / "foreign.arrow"), pa.schema([("a", pa.int64())])) as writer:
         writer.write_table(pa.table({"a": [1]}))
+    wrong = pa.DictionaryArray.from_arrays(pa.array([9], pa.int32()), ["a"], safe=False)
+    with pa.ipc.new_file(str(spool / "lying.arrow"), SCHEMA) as writer:
+        writer.write_table(pa.table(table([point(1)]).set_column(3, SCHEMA.field("name"), wrong), schema=SCHEMA))
     os.mkfifo(spool / "pipe.arrow")
     (spool / "folder.arrow").mkdir()
     (spool / "link.arrow").symlink_to("/etc/passwd")
@@ -317,7 +322,7 @@ def test_what_is_torn_or_foreign_is_set_aside_and_told(
     merger = Merger(str(spool), str(tmp_path / "segments"))
     assert merger.collect() == 1000
     left = {path.name for path in spool.iterdir()}
-    aside = {*bad, "foreign.arrow", "pipe.arrow", "folder.arrow", "link.arrow", "huge.arrow"}
+    aside = {*bad, "foreign.arrow", "lying.arrow", "pipe.arrow", "folder.arrow", "link.arrow", "huge.arrow"}
     assert left == {f"{name}.bad" for name in aside} | {"metrics-0-1-1-9.arrow.tmp"}
     assert len(caplog.records) == len(aside)
     assert merger.collect() == 0
@@ -335,7 +340,7 @@ def test_a_crash_before_the_spool_is_cleared_doubles_nothing(spool: Path, tmp_pa
     for path in (tmp_path / "before").iterdir():
         shutil.copy(path, spool)
     spooled(spool, point(7), name="metrics-0-1-2-1.arrow")
-    (tmp_path / "segments/00000001.parquet.tmp").write_bytes(b"torn")
+    (tmp_path / "segments/00000009.parquet.tmp").write_bytes(b"torn")
     again = Merger(str(spool), segments)
     assert again.note == "so far"
     assert [path.name for path in spool.iterdir()] == ["metrics-0-1-2-1.arrow"]
@@ -447,7 +452,7 @@ def test_a_segment_of_a_later_version_is_refused(store: Store, tmp_path: Path):
 def test_series():
     found = series(
         table([
-            Point(3, "loss", 1.0, 2, 1), Point(2, "loss", 5.0, 1, 1), Point(9, "loss", 0.0, 1, 3),
+            Point(3, "loss", 1.0, 2, 1), Point(2, "loss", 5.0, 1, 1), Point(9, "loss", 0.0, 0, 3),
             Point(1, "loss", math.nan, 2, 1), Point(8, "loss", 7.0, None, 1), Point(5, "acc", 0.25, None, 3),
             Point(4, "acc", 0.75, None, 3),
         ])
