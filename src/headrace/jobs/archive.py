@@ -154,7 +154,7 @@ def _write_file(out: Any, tree: Tree, name: str, digest: TreeDigest) -> None:
 
 
 def _settled(fd: int, before: Stamp) -> bool:
-    """Whether nothing was written while it was read. A stamp cannot tell if it is so young that the next isequal."""
+    """Whether nothing was written while it was read. A stamp cannot tell while the next may still be the same."""
     young = time.time_ns() - max(before.mtime_ns, before.ctime_ns) < _YOUNG_NS
     return not young and Stamp.of(os.fstat(fd)) == before
 

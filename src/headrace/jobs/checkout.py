@@ -94,12 +94,12 @@ def checkout(source: str, into: str, folder: str, *, limit: int = LIMIT) -> Code
 
 
 def _split(source: str) -> tuple[str, str, str]:
-    """The URL, the ``@``, the ref. Refs and paths may hold ``/`` and ``@``: ``.git@`` decides, else the last one."""
+    """URL, ``@``, ref. Refs and paths may hold ``/`` and ``@``: ``.git`` ends a URL, else the last ``@``"""
     start = source.find("://") + 3 if "://" in source else 0
     authority = re.match(r"[^/]*@[^/:]*:" if not start else r"[^/]*", source[start:])
     start += authority.end() if authority else 0
     path = source[start:]
-    at = path.find(".git@") + 4 if ".git@" in path else path.rfind("@")
+    at = path.find(".git@") + 4 if ".git@" in path else -1 if path.endswith(".git") else path.rfind("@")
     return (source, "", "") if at < 0 else (source[: start + at], "@", path[at + 1 :])
 
 
@@ -155,8 +155,8 @@ def _found_in_all(git: Git, wanted: Source, error: HeadraceError) -> str:
     for name in (f"refs/tags/{wanted.ref}", f"refs/remotes/origin/{wanted.ref}", wanted.ref):
         if git.run("rev-parse", "--quiet", "--verify", f"{name}^{{commit}}", allow=(0, 1, 128)).code == 0:
             return name
-    hint = "check the name of the branch, tag or commit"
-    raise NotFoundError(f"has no {wanted.ref!r}", path=shown(wanted.url), hint=hint)
+    hint = "check its name"
+    raise _named(NotFoundError("has no such branch, tag or commit", hint=hint), wanted)
 
 
 def _named(error: HeadraceError, wanted: Source) -> HeadraceError:

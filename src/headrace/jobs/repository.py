@@ -9,6 +9,9 @@ Sources: git-ls-files(1), git-status(1) ("Porcelain Format Version 2"), git-conf
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.base.errors import DeniedError, InputError
@@ -143,7 +146,13 @@ class Repository:
 
     def patch(self, path: str, limit: int, *, staged: bool) -> bool:
         """Write what is staged, or what is not, into a new file; False: more than `limit` bytes. For people to read."""
-        return self._git.write(path, limit, *_DIFF, *(("--cached",) if staged else ()))
+        index = os.fsdecode(self._git.run("rev-parse", "--git-path", "index").out.removesuffix(b"\n"))
+        with tempfile.TemporaryDirectory(prefix="headrace-") as own:  # git diff locks, and may write, the index it reads
+            copy = os.path.join(own, "index")
+            with suppress(FileNotFoundError):  # as of an empty one
+                shutil.copy2(os.path.join(self.root, index), copy)  # its time too, by which git knows whom to trust
+            git = Git(self.root, _no_filters(self._config), {"GIT_INDEX_FILE": copy})
+            return git.write(path, limit, *_DIFF, *(("--cached",) if staged else ()))
 
     def bundle(self, path: str, limit: int, branch: str | None) -> bool:
         """Write the unpushed commits into a new file that ``git fetch`` reads; False: more than `limit` bytes."""

@@ -30,6 +30,8 @@ from headrace.tracking.runs import Run
 
 _log = logging.getLogger("headrace.jobs")
 _FORWARDED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_RETRY_SETTLE_S: Final = 60.0
+"""Longest wait for the outputs of one attempt before the next: it goes on from what is in the bucket."""
 _SETTLE_S: Final = 30.0
 """Longest wait for the last transition, besides what the spec gives for outputs."""
 
@@ -143,6 +145,9 @@ class Runner:
             pause = spec.retry.pause(self._count)
             count = f"{self._count + 1} of {spec.retry.attempts}"
             self._recorder.note(f"{ended}; attempt {count} in {format_seconds(pause)}")
+            settled = self._sync.settle(_RETRY_SETTLE_S)
+            if not settled:
+                self._recorder.note("not all that it wrote is in the bucket yet: it may go on from an older checkpoint")
             if self._paused(pause):
                 return "stopped", ended, self._stop.reason if self._stop is not None else ""
 

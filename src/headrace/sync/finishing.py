@@ -13,6 +13,7 @@ from headrace.sync.files import Files
 from headrace.sync.lanes import Lanes
 from headrace.sync.ledger import Sent
 from headrace.sync.options import SyncOptions
+from headrace.sync.scan import Stamp
 
 _log = logging.getLogger("headrace.sync")
 _AGAIN_S = 2.0
@@ -27,6 +28,7 @@ class Finishing:
         self._lanes = lanes
         self._options = options
         self.under_way: set[str] = set()
+        self._cut: dict[str, dict[str, Stamp]] = {}
         self.written = 0
 
     def commit_due(self, now: float, *, complete: bool | None) -> float:
@@ -50,6 +52,13 @@ class Finishing:
                 self._commit(folder, sent)
         return next_at
 
+    def cut_short(self) -> None:
+        """Their writer is gone: folders that are not finished are as quiet as those that are, so quiet says nothing."""
+        for folder, files in self._files.checkpoints.items():
+            stamps = {name: file.stamp for name, file in files.items()}
+            if folder not in self._files.finished and not self._checkpoints.is_ready(folder, stamps):
+                self._cut[folder] = stamps
+
     def _finished_at(self, folder: str, files: Collection[Tracked], now: float, complete: bool | None) -> float:
         """When a folder counts as finished, if nothing changes in it.
 
@@ -58,7 +67,7 @@ class Finishing:
         stamps = {file.name: file.stamp for file in files}
         if complete or folder in self._files.finished or self._checkpoints.is_ready(folder, stamps):
             return now
-        if complete is not None or not self._options.judge:
+        if complete is not None or not self._options.judge or self._cut.get(folder) == stamps:
             return now + NEVER_S
         moved = max(file.moved for file in files)
         newest = max(stamp.mtime_ns for stamp in stamps.values()) / 1e9

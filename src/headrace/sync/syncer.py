@@ -31,6 +31,7 @@ from headrace.sync.options import SyncOptions
 from headrace.sync.report import Backlog, Left, Meter, Report
 from headrace.sync.scan import Folder
 from headrace.sync.sending import UNKNOWN, Order, Sender
+from headrace.sync.settling import Settling
 from headrace.sync.state import State
 from headrace.sync.watch import Watcher
 from headrace.upload import Uploader, UploadOptions
@@ -90,6 +91,7 @@ class Sync:
         self._allowance = Allowance(self.options.requests, self._started)
         self._scan_at = self._tell_at = 0.0
         self._requests = 0
+        self._settling = Settling()
         self._told = False
         """Whether the kernel tells of changes by now, so that none since then is missed."""
         self._ending: _Ending | None = None
@@ -146,6 +148,16 @@ class Sync:
         if self.options.watch:
             self._watcher.start()
         self._thread.start()
+
+    def settle(self, timeout: float) -> bool:
+        """Whoever wrote here has died, or rests: look at everything, and wait until it is sent as it is.
+
+        A checkpoint folder that is not finished by now does not count as finished by staying quiet; only a change, or
+        its writer's word, makes it one. False: `timeout` seconds were too few.
+        """
+        request = self._settling.ask()
+        self._poke.set()
+        return self._settling.wait(request, timeout)
 
     def finish(self, timeout: float, *, complete: bool = False) -> Report:
         """Send all that is left, for `timeout` seconds at most; then stop. Later calls return the same.
@@ -211,6 +223,8 @@ class Sync:
                     self._begin_ending(self._ending)
                 complete = None if self._ending is None else self._ending.complete
                 next_at = min(self._send_due(now), self._finishing.commit_due(now, complete=complete))
+                if not (self._files.dirty or self._lanes.under_way or self._finishing.under_way):
+                    self._settling.done()
                 self._forget(now)
                 self._tell(now)
                 if self._ended(now):
@@ -224,6 +238,7 @@ class Sync:
         finally:
             self._ledger.put(self._unwritten)
             self._over.set()
+            self._settling.release()
 
     def _hear(self, now: float) -> None:
         self._lanes.hear()
@@ -234,7 +249,11 @@ class Sync:
         if self._watcher.began.is_set() and not self._told:
             self._told = True
             self._scan_at = now
-        if now >= self._scan_at:
+        if self._settling.wanted:
+            self._settling.see()
+            self._scan(now)
+            self._finishing.cut_short()
+        elif now >= self._scan_at:
             self._scan(now)
         else:
             for name in names:

@@ -122,11 +122,7 @@ class Recorder:
 
         from headrace.tracking.points import columns
 
-<<<<<<< HEAD
-        if any(type(one[3]) is not float for one in logged):
-=======
         if {type(value) for _, _, _, value in logged} != {float}:
->>>>>>> metrics
             logged = [(*one[:3], value) for one in logged if (value := self._number(one)) is not None]
         if logged:
             times, steps, names, values = zip(*logged, strict=True)
