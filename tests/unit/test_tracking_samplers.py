@@ -88,9 +88,9 @@ def test_a_sleeping_process_takes_none():
 def test_children_that_come_and_go_are_counted_once():
     code = f"""
 import resource, subprocess, sys
-burn = "import time\\nwhile time.process_time() < 0.3: pass"
+burn = "import time\\nwhile time.process_time() < 0.1: pass"
 sys.stdin.readline()
-for _ in range(3):
+for _ in range(10):
     subprocess.run([sys.executable, "-c", burn])
 used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
 print(sum(one.ru_utime + one.ru_stime for one in used), flush=True)
@@ -104,13 +104,13 @@ print(sum(one.ru_utime + one.ru_stime for one in used), flush=True)
         parent.stdin.flush()
         last = at
         while not seen or not select.select([parent.stdout], [], [], 0)[0]:
-            time.sleep(0.15)
+            time.sleep(0.4)  # most of them are never looked at
             found = sampled.sample()
             seen += found["job/cpu"] / 100 * (time.monotonic() - last)
             last = time.monotonic()
         spent = float(parent.stdout.readline()) - before
         assert spent > 0.9
-        assert seen == pytest.approx(spent, abs=0.25), "each of them once, whether it was ever looked at or not"
+        assert seen == pytest.approx(spent, abs=0.25), "each of them once"
 
 
 def test_memory_and_processes_of_a_tree():
@@ -343,7 +343,7 @@ def test_limits_of_version_1_inside_a_container(tmp_path: Path):
     })  # fmt: skip
     limits = limits_of(None, proc)
     assert (limits.quota, limits.memory_used()) == (1.5, (400_000, 250_000))
-    (tmp_path / "proc/self/cgroup").write_text("4:memory:/elsewhere\n2:cpu,cpuacct:/docker/xy\n")
+    (tmp_path / "proc/self/cgroup").write_text("4:memory:/docker/xy\n2:cpu,cpuacct:/elsewhere\n")
     outside = limits_of(None, proc)
     assert outside.quota == 1.5, "not below what is mounted: the mount itself"
     assert outside.memory is not None
