@@ -1,12 +1,7 @@
 """What tracking costs a training loop: ``python benchmarks/tracking.py``
 
-<<<<<<< HEAD
-- *calls*: calls a second of `hr.log`, from one thread and from four, by what is logged; the files are written meanwhile,
-  as they always are. The median of the repetitions.
-=======
 - *calls*: calls a second of `hr.log`, from one thread and from four, by what is logged; the files are written
   meanwhile, as they always are. The median of the repetitions.
->>>>>>> metrics
 
 Results go to ``benchmarks/results/tracking.{md,json}``.
 """
@@ -23,11 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-<<<<<<< HEAD
-=======
 from report import machine
 
->>>>>>> metrics
 RESULTS = Path(__file__).parent / "results"
 CALLS = 200_000
 KINDS = {
@@ -83,13 +75,9 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     options = parser.parse_args()
     rows = [measured(kind, threads, options.repetitions) for kind in KINDS for threads in (1, 4)]
-<<<<<<< HEAD
-    lines = ["| logged | threads | calls/s | µs a call |", "|---|---|---|---|"]
-=======
     here = machine()
     lines = [f"{here['cores']} cores ({here['cpu']}), Linux {here['kernel']}, Python {here['python']}.", ""]
     lines += ["| logged | threads | calls/s | µs a call |", "|---|---|---|---|"]
->>>>>>> metrics
     lines += [f"| {row.kind} | {row.threads} | {row.calls:,.0f} | {row.microseconds:.2f} |" for row in rows]
     print("\n".join(lines))
     RESULTS.mkdir(exist_ok=True)

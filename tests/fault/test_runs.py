@@ -149,7 +149,8 @@ def test_who_reads_with_a_wrong_clock_is_not_fooled(tmp_path: Path, monkeypatch:
 
 
 def test_the_second_runner_of_one_id_is_refused_and_the_first_untouched(rig: RunsRig):
-    process = rig.start("run", "--id", "mine", "--", "sh", "-c", "echo first; sleep 4; echo first > $HEADRACE_OUTPUTS/x")
+    rig.script("echo first; sleep 4; echo first > $HEADRACE_OUTPUTS/x", "first.sh")
+    process = rig.start("run", "--id", "mine", "--", "sh", "first.sh")
     assert wait_for(lambda: rig.read("mine", "status/00001-running.json"))
     assert "at work" in rig.headrace("run", "--id", "mine", "--", "true", code=6).stderr
     rig.variables = {"HEADRACE_RUN_STATE": str(rig.scratch / "another-machine")}
@@ -238,9 +239,14 @@ def test_a_full_disk_does_not_stop_the_job(rig: RunsRig, small_disk: Path):
 
 
 def test_stopped_while_a_checkpoint_is_on_its_way(rig: RunsRig):
-    """What is half sent at the end never counts; a drain that is cut short names what is left, and that is sent later."""
-    big = "mkdir -p $HEADRACE_OUTPUTS/checkpoints/7; head -c 60000000 /dev/urandom > $HEADRACE_OUTPUTS/checkpoints/7/m.pt;"
-    rig.script(f"{big} touch written; sleep 60", "train.sh")
+    """What is half sent at the end never counts; a drain that ends early names what is left, and that is sent later."""
+    rig.script("""
+        cd $HEADRACE_OUTPUTS/checkpoints
+        mkdir 7
+        head -c 60000000 /dev/urandom > 7/m.pt
+        touch $OLDPWD/written
+        sleep 60
+    """, "train.sh")  # fmt: skip
     options = ("--set", "outputs.bandwidth=5MB", "--set", "outputs.drain=1s", "--set", "grace=1s")
     run = rig.headrace("run", "-d", *options, "--", "sh", "train.sh").stdout.strip()
     assert wait_for(lambda: (rig.work / "written").exists())

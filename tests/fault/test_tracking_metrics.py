@@ -73,11 +73,7 @@ from headrace.tracking.segments import Merger
 spool, segments, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 chance = random.Random(seed)
 step = between = 0
-<<<<<<< HEAD
-for turn in range(60):
-=======
 for turn in range(40):
->>>>>>> metrics
     for number in range(40):
         path = f"{spool}/metrics-0-{turn}-1-{number}.arrow"
         made = table([Point(step, "loss", 0.5, step)])

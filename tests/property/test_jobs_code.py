@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headrace.jobs.code import Code
@@ -38,6 +38,8 @@ step = st.one_of(
     st.tuples(st.just("push")),
     st.tuples(st.just("detach")),
 )
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+"""To make a failure smaller would take minutes: each try is a hundred processes."""
 steps = st.tuples(st.lists(write, min_size=1, max_size=5), st.lists(step, min_size=5, max_size=25)).map(
     lambda two: [*two[0], ("stage all",), *two[1]]
 )
@@ -89,7 +91,7 @@ def work(repo: Repo, what: str, *how: str | bytes) -> None:
         return
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, phases=PHASES, suppress_health_check=[HealthCheck.too_slow])
 @given(done=steps)
 def test_the_tree_comes_back_and_the_repository_is_untouched(done: list[tuple[str, ...]]):
     scratch = Path(os.path.realpath(tempfile.mkdtemp(prefix="headrace-test-code-")))

@@ -69,11 +69,7 @@ class Logging(RuleBasedStateMachine):
         self.recorders[who].flush()
         away.rename(self.spool)
 
-<<<<<<< HEAD
-    @rule(values=st.dictionaries(NAMES, st.floats(), max_size=3))
-=======
     @rule(values=st.dictionaries(NAMES, st.floats(), min_size=1, max_size=3))
->>>>>>> metrics
     def merge(self, values: dict[str, float]) -> None:
         self.merger.collect(table(Point(1, name, value, 5) for name, value in values.items()))
         self.wanted += [shown(name, 5, value) for name, value in values.items()]
@@ -133,9 +129,5 @@ class Logging(RuleBasedStateMachine):
 
 TestLogging = Logging.TestCase
 TestLogging.settings = settings(
-<<<<<<< HEAD
-    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-=======
     max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
->>>>>>> metrics
 )

@@ -121,7 +121,7 @@ def test_the_patches_lead_from_the_commit_to_the_tree(repo: Repo, gitconfig: Pat
 
 
 def test_commits_that_were_never_pushed_are_there(repo: Repo, tmp_path: Path, scratch: Path):
-    repo.write("a", "1")
+    repo.write("a", os.urandom(9000))
     repo.commit()
     bare = with_remote(repo, tmp_path)
     repo.write("a", "2")
@@ -242,6 +242,7 @@ def test_pipes_and_sockets_are_left_out_and_told(tmp_path: Path, scratch: Path, 
 
 def test_what_is_written_may_lie_in_the_tree(repo: Repo):
     repo.write("a", "1")
+    repo.write("runs/into/left over", "by another")
     first = capture(repo.path, str(repo.path / "runs/into"))
     second = capture(repo.path, str(repo.path / "runs/into"))
     assert (first.files, second.digest) == (1, first.digest)
@@ -269,6 +270,7 @@ def test_submodules_and_repositories_inside_come_as_they_lie(
     repo.write("mod/lib.py", "changed")
     repo.write("mod/new.py", "new")
     repo.write("mod/x.o", "ignored by the submodule")
+    repo.write("absent/stray.py", "stray")
     nested = Repo(repo.path / "third party/nested")
     nested.write("n.py", "1")
     commit = nested.commit()
@@ -277,7 +279,7 @@ def test_submodules_and_repositories_inside_come_as_they_lie(
     code, found = again(repo.path, scratch)
     assert set(found) == {
         ".gitmodules", "main.py", "mod/lib.py", "mod/new.py", "mod/.gitignore", "third party/nested/n.py",
-        "third party/nested/n2.py",
+        "third party/nested/n2.py", "absent/stray.py",
     }  # fmt: skip
     assert found["mod/lib.py"] == ("file", b"changed")
     assert (code.dirty, code.staged, code.unstaged, code.untracked) == (True, 0, 1, 2)
@@ -285,6 +287,8 @@ def test_submodules_and_repositories_inside_come_as_they_lie(
         "other tree: another working tree of this repository, left out",
         f"third party/nested: a repository of its own, at commit {commit}",
     ]
+    repo.path.joinpath("absent/.git").mkdir()
+    assert capture(repo.path, str(scratch / "broken")).digest == code.digest
     other, found = again(repo.path / "other tree", scratch / "2")
     assert (set(found), other.kind, other.branch, other.dirty) == ({".gitmodules", "main.py"}, "git", "side", False)
 
@@ -380,6 +384,8 @@ def test_programs_that_settings_name_do_not_run_and_nothing_is_changed(
     repo.write(".gitattributes", "*.bin filter=mine diff=mine\n")
     repo.write("a.bin", "1")
     repo.write("b.py", "1")
+    repo.write("c")
+    repo.write("d")
     repo.commit()
     with open(gitconfig, "a") as file:
         file.write(
@@ -388,6 +394,7 @@ def test_programs_that_settings_name_do_not_run_and_nothing_is_changed(
         )
     repo.write("a.bin", "2")
     repo.write("b.py", "1")  # touched, so that git would like to refresh its index
+    os.rename(repo.path / "c", repo.path / "d")  # and so that git diff does it
     hooks = repo.path / ".git/hooks"
     hooks.mkdir(exist_ok=True)
     for name in ("post-index-change", "fsmonitor-watchman", "reference-transaction", "post-checkout"):
@@ -396,7 +403,7 @@ def test_programs_that_settings_name_do_not_run_and_nothing_is_changed(
         monkeypatch.setenv(name, str(tmp_path / "nowhere"))
     before = repo.inside()
     code = capture(repo.path, str(scratch))
-    assert (code.files, code.unstaged) == (3, 1)
+    assert (code.files, code.unstaged) == (4, 2)
     assert b"diff --git a/a.bin b/a.bin" in scratch.joinpath("unstaged.patch").read_bytes()
     assert repo.inside() == before
     assert not ran.exists()
@@ -541,27 +548,63 @@ def test_a_log_that_only_grows_is_taken_as_far_as_it_was(repo: Repo, scratch: Pa
     assert found["nohup.out"][1].startswith(lines)
 
 
-def test_a_file_that_vanishes_meanwhile_is_not_missed(repo: Repo, scratch: Path):
-    repo.write("a", os.urandom(30 * MB))
-    gone = repo.write("z", "1")
+@contextmanager
+def meanwhile(into: Path, act: Callable[[], object]) -> Iterator[None]:
+    """Do something once the first file is being read."""
     over = threading.Event()
 
     def work() -> None:
         while not over.wait(0.001):
-            if scratch.joinpath("into/tree.tar.zst").exists():
-                gone.unlink()
+            if into.joinpath("tree.tar.zst").exists():
+                act()
                 return
 
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        code, found = again(repo.path, scratch)
+        yield
     finally:
         over.set()
         worker.join()
+
+
+def test_a_file_that_vanishes_meanwhile_is_not_missed(repo: Repo, scratch: Path):
+    repo.write("a", os.urandom(30 * MB))
+    gone = repo.write("z", "1")
+    with meanwhile(scratch / "into", gone.unlink):
+        code, found = again(repo.path, scratch)
     assert not gone.exists()
     assert set(found) == {"a"}
     assert code.untracked == 1
+
+
+def test_a_file_that_becomes_a_program_meanwhile_is_one(repo: Repo, scratch: Path):
+    path = repo.write("a", os.urandom(30 * MB))
+    with meanwhile(scratch / "into", lambda: path.chmod(0o755)):
+        _, found = again(repo.path, scratch)
+    assert os.access(path, os.X_OK)
+    assert found["a"][0] == "exec"
+
+
+def test_a_commit_meanwhile_is_the_commit_of_the_tree(repo: Repo, scratch: Path):
+    repo.commit()
+    repo.write("a", os.urandom(30 * MB))
+    ended = 0.0
+
+    def commit() -> None:
+        nonlocal ended
+        repo.git("commit", "-q", "--allow-empty", "-m", "meanwhile")
+        ended = time.monotonic()
+
+    for count in range(5):
+        ended = 0.0
+        with meanwhile(scratch / f"{count}", commit):
+            code = capture(repo.path, str(scratch / f"{count}"))
+            captured = time.monotonic()
+        if 0 < ended < captured:
+            assert code.commit == repo.git("rev-parse", "HEAD").strip()
+            return
+    pytest.fail("no commit was in time: this proves nothing")
 
 
 @pytest.mark.parametrize(
@@ -596,6 +639,18 @@ def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     while os.path.exists(f"/proc/{child}/exe") and time.monotonic() < until:
         time.sleep(0.01)
     assert not os.path.exists(f"/proc/{child}/exe")
+
+
+def test_a_git_that_tells_too_much_is_ended_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    program = tmp_path / "bin/git"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nhead -c 100000 /dev/zero; exec sleep 30\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    begun = time.monotonic()
+    assert not Git(str(tmp_path)).write(str(tmp_path / "out"), 50_000, "diff")
+    assert time.monotonic() - begun < 20
+    assert not tmp_path.joinpath("out").exists()
 
 
 # Laid out again

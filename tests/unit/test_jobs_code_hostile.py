@@ -62,6 +62,7 @@ LINK = tarfile.SYMTYPE
         ([member("a", kind=LINK, target="/etc/passwd")], "leads out of the tree"),
         ([member("a/b", kind=LINK, target="x/../../../outside")], "leads out of the tree"),
         ([member("a", kind=LINK, target="sub"), member("a/outside")], "below a file or a link"),
+        ([member("d/x"), member("e", kind=LINK, target="d"), member("e/x")], "below a file or a link"),
         ([member("a"), member("a/b")], "below a file or a link"),
         ([member("a/b"), member("a0"), member("a0")], "twice, or not in order"),
         ([member("b"), member("a")], "twice, or not in order"),

@@ -151,10 +151,7 @@ def test_who_is_a_scalar_may_be_said_once(tmp_path: Path):
     files = EventFiles(str(tmp_path))
     assert found(files.new()) == [("x", 1, 2.5)]
     written(tmp_path, record(event(2, tensor("x", body, None), tensor("other", body, HISTOGRAMS))))
-<<<<<<< HEAD
-=======
     written(tmp_path, record(event(3, tensor("x", body, HISTOGRAMS))))
->>>>>>> metrics
     assert found(files.new()) == [("x", 2, 2.5)]
 
 
@@ -255,13 +252,8 @@ def test_another_file_of_the_same_name_is_read_from_its_beginning(tmp_path: Path
     files = EventFiles(str(tmp_path))
     assert len(files.new()) == 2
     path.rename(tmp_path / "old")
-<<<<<<< HEAD
-    written(tmp_path, VERSION, record(event(3, simple("x", 3.0))))
-    assert found(files.new()) == [("x", 3, 3.0)]
-=======
     written(tmp_path, VERSION, *(record(event(step, simple("x", 3.0))) for step in range(3)))  # and longer
     assert found(files.new()) == [("x", step, 3.0) for step in range(3)]
->>>>>>> metrics
     path.write_bytes(record(event(4, simple("x", 4.0))))  # shorter
     assert found(files.new()) == [("x", 4, 4.0)]
     path.unlink()

@@ -19,7 +19,7 @@ def command(run: str, *, resume: bool, detach: bool, quiet: bool, **flags: objec
     Says what cannot be the same. RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
     from headrace.cli.run_access import find_run
-    from headrace.jobs import JobSpec, Recorded
+    from headrace.jobs import Here, JobSpec, Recorded
     from headrace.jobs.again import differences
 
     found = find_run(run)
@@ -30,5 +30,5 @@ def command(run: str, *, resume: bool, detach: bool, quiet: bool, **flags: objec
         for text in differences(record):
             click.echo(f"headrace: not as before: {text}", err=True)
     parent = {"run": found.id, "as": "resume" if resume else "rerun"}
-    source = None if record.code is None else Recorded(found)
+    source = Here(record.folder) if record.code is None else Recorded(found)
     start(spec, run_id, source=source, parent=parent, resumes=found if resume else None, detach=detach, quiet=quiet)

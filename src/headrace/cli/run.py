@@ -58,14 +58,16 @@ def command(
     left out: it is that run's.
     """
     from headrace.cli.run_access import find_run
+    from headrace.jobs import Here
 
     chosen, run_id = flags_of(flags)
     if no_code:
         chosen["code.capture"] = "false"
     resumes = find_run(resume) if resume is not None else None
     spec = _spec(words, chosen, resumes)
+    base = os.path.dirname(os.path.abspath(words[0])) if words and words[0].endswith(".toml") else os.getcwd()
     parent = {"run": resumes.id, "as": "resume"} if resumes is not None else None
-    start(spec, run_id, source=None, parent=parent, resumes=resumes, detach=detach, quiet=quiet)
+    start(spec, run_id, source=Here(base), parent=parent, resumes=resumes, detach=detach, quiet=quiet)
 
 
 def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
@@ -83,13 +85,13 @@ def start(
     spec: JobSpec,
     run_id: str | None,
     *,
-    source: Source | None,
+    source: Source,
     parent: dict[str, str] | None,
     resumes: Run | None,
     detach: bool,
     quiet: bool,
 ) -> None:
-    """Run it, and end as it does. `source`: None, the tree here."""
+    """Run it, and end as it does."""
     ready = _to_background() if detach else None
     with _signals_are_the_commands():
         outcome = _run(spec, run_id, source, parent, resumes, ready=ready, quiet=quiet)
@@ -122,7 +124,7 @@ def _spec(words: tuple[str, ...], flags: dict[str, object], resumes: Run | None)
 def _run(
     spec: JobSpec,
     run_id: str | None,
-    source: Source | None,
+    source: Source,
     parent: dict[str, str] | None,
     resumes: Run | None,
     *,
@@ -131,14 +133,14 @@ def _run(
 ) -> Outcome:
     from headrace.base.settings import Settings, whole_environment
     from headrace.cli.target import open_namespace
-    from headrace.jobs import Here, Job, Runner
+    from headrace.jobs import Job, Runner
     from headrace.namespace.home import Home
 
     logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
     settings = Settings.load()
     home = Home.of(open_namespace(), settings)
     job = Job(
-        spec, source=source or Here(os.getcwd()), environ=whole_environment(), run_id=run_id, parent=parent,
+        spec, source=source, environ=whole_environment(), run_id=run_id, parent=parent,
         resumes=resumes,
     )  # fmt: skip
 

@@ -28,13 +28,14 @@ from headrace.base.errors import (
     NotFoundError,
     UnreachableError,
 )
+from headrace.base.settings import whole_environment
 
 LOCAL_S: Final = 120.0
 """Seconds a git that needs no network may take."""
 
 _SAFE = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "maintenance.auto=false", "gc.auto=0",
-    "protocol.ext.allow=never", "advice.detachedHead=false", "fetch.writeCommitGraph=false", "trace2.eventTarget=",
+    "advice.detachedHead=false", "fetch.writeCommitGraph=false", "trace2.eventTarget=",
 )  # fmt: skip
 _SET = {
     "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1",
@@ -142,7 +143,7 @@ class Git:
     def _execute(self, arguments: Sequence[str], out: IO[bytes], timeout: float, limit: int | None) -> tuple[int, str]:
         options = [word for setting in self.settings for word in ("-c", setting)]
         # not a setting of ours that is read here: git gets the user's own environment, less what would mislead it
-        variables = {name: value for name, value in os.environ.items() if name not in _UNSET} | _SET | self._variables
+        variables = {name: value for name, value in whole_environment().items() if name not in _UNSET} | _SET | self._variables
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
                 [self._program, "--no-pager", *options, *arguments], cwd=self.folder, env=variables,

@@ -35,9 +35,9 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The tree that the spec names, a folder below `caller` or a checkout. A tree runs as it lies there."""
+    """The tree that the spec names, seen from the folder `base`, or a checkout. A tree runs as it lies there."""
 
-    caller: str
+    base: str
 
     def prepare(self, spec: JobSpec, folder: RunFolder) -> Place:
         """As `Source.prepare`."""
@@ -45,8 +45,8 @@ class Here:
         if spec.code.git is not None:
             work = folder.at("work")
             return _placed(work, spec, checkout(spec.code.git, into, work, limit=spec.code.limit))
-        tree = os.path.join(os.path.realpath(self.caller), spec.code.path or ".")
-        code = capture(tree, into, limit=spec.code.limit) if spec.code.capture else None
+        tree = os.path.join(os.path.realpath(self.base), spec.code.path or ".")
+        code = capture(tree, into, limit=spec.code.limit, ignore=spec.code.ignore) if spec.code.capture else None
         return _placed(tree, spec, code)
 
 

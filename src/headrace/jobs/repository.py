@@ -147,10 +147,10 @@ class Repository:
     def patch(self, path: str, limit: int, *, staged: bool) -> bool:
         """Write what is staged, or what is not, into a new file; False: more than `limit` bytes. For people to read."""
         index = os.fsdecode(self._git.run("rev-parse", "--git-path", "index").out.removesuffix(b"\n"))
-        with tempfile.TemporaryDirectory(prefix="headrace-") as own:  # git diff locks, and may write, the index it reads
+        with tempfile.TemporaryDirectory(prefix="headrace-") as own:  # git diff locks, and may write, its index
             copy = os.path.join(own, "index")
             with suppress(FileNotFoundError):  # as of an empty one
-                shutil.copy2(os.path.join(self.root, index), copy)  # its time too, by which git knows whom to trust
+                shutil.copy2(os.path.join(self.root, index), copy)  # with its time: git compares it
             git = Git(self.root, _no_filters(self._config), {"GIT_INDEX_FILE": copy})
             return git.write(path, limit, *_DIFF, *(("--cached",) if staged else ()))
 

@@ -50,6 +50,7 @@ class CodeSpec(Declared):
     )
     git: str | None = fields.text("`URL@REF`: a clean checkout of a tag, a branch or a commit", check=check.git)
     limit: int = fields.size("largest tree that is captured; a larger one is refused", default="100MB")
+    ignore: tuple[str, ...] = fields.texts("patterns of files and folders that are not captured, besides git's own")
     capture: bool = fields.truth("`false`: nothing of the code is recorded", default=True)
 
     def agree(self) -> None:
