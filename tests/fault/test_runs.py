@@ -78,7 +78,7 @@ def check_what_is_there(rig: RunsRig, run: str) -> int:
 
 def test_a_killed_job_is_told_from_one_that_failed(rig: RunsRig):
     run, _, job = started(rig)
-    assert wait_for(lambda: len(rig.names(run)) > 20)
+    assert wait_for(lambda: len(rig.names(run)) > 200, 60)
     os.kill(job, signal.SIGKILL)
     assert wait_for(lambda: rig.json("runs")[0]["state"] == "failed", 60)
     (row,) = rig.json("runs")
@@ -95,7 +95,7 @@ def test_a_killed_job_is_told_from_one_that_failed(rig: RunsRig):
 @pytest.mark.parametrize("both", [False, True], ids=["runner", "both"])
 def test_a_killed_runner_takes_its_job_along_and_the_rest_is_sent_later(rig: RunsRig, both: bool):
     run, runner, job = started(rig)
-    assert wait_for(lambda: rig.read(run, "checkpoints/1/COMMITTED") and len(rig.names(run)) > 20)
+    assert wait_for(lambda: rig.read(run, "checkpoints/1/COMMITTED") and len(rig.names(run)) > 200, 60)
     os.kill(runner, signal.SIGKILL)
     if both:
         os.kill(job, signal.SIGKILL)

@@ -143,7 +143,8 @@ class Git:
     def _execute(self, arguments: Sequence[str], out: IO[bytes], timeout: float, limit: int | None) -> tuple[int, str]:
         options = [word for setting in self.settings for word in ("-c", setting)]
         # not a setting of ours that is read here: git gets the user's own environment, less what would mislead it
-        variables = {name: value for name, value in whole_environment().items() if name not in _UNSET} | _SET | self._variables
+        kept = {name: value for name, value in whole_environment().items() if name not in _UNSET}
+        variables = kept | _SET | self._variables
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
                 [self._program, "--no-pager", *options, *arguments], cwd=self.folder, env=variables,
