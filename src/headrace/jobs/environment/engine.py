@@ -115,7 +115,8 @@ class Engine:
     def _starts(self, flags: Sequence[str], image: str) -> str | None:
         """None: it does (to find that the program is missing in the image); else why not."""
         answer = self.ask("run", "--rm", *flags, image, _NO_PROGRAM)
-        return answer.last(3) or "no reason given" if answer.code in (125, 126) else None
+        started = answer.code == 127 or "failed to exec" in answer.last(3)  # the latter by catatonit
+        return None if started else answer.last(3) or f"exit code {answer.code}"
 
     def _common(self) -> list[str]:
         """As if started by hand: the host's network, all of its shared memory, no second copy of what is said."""

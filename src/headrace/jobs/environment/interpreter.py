@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from typing import Any, Final, cast
 
 from headrace.base.errors import CorruptError, HeadraceError
@@ -18,39 +20,35 @@ from headrace.jobs.environment.programs import ask
 _ASK_S: Final = 60.0
 
 _QUESTION: Final = """
-import json, platform, re, sys, sysconfig
-from importlib.metadata import distributions
-found = {}
-for one in distributions():  # the first of a name is what an import finds
-    name = one.metadata["Name"]
-    if name:
-        found.setdefault(re.sub("[-_.]+", "-", name).lower(), one.version)
+import json, platform, sys, sysconfig
 libc = "".join(platform.libc_ver())
-print(json.dumps({
+told = {
     "python": sys.implementation.name + "-" + platform.python_version(),
     "platform": sysconfig.get_platform() + ("-" + libc if libc else ""),
     "prefix": sys.prefix,
-    "packages": sorted(name + "==" + str(version) for name, version in found.items()),
-}))
+    "path": sys.path,
+}
+print(json.dumps(told))
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
     """`python`: implementation and version; `platform`: kernel, machine, C library; `prefix`: where it is installed;
-    `packages`: ``name==version``, sorted, without headrace's overlay.
+    `path`: where it looks for modules.
     """
 
     python: str
     platform: str
     prefix: str
-    packages: tuple[str, ...]
+    path: tuple[str, ...]
 
     def environment(self) -> Environment:
         """As the environment of kind ``host``."""
-        told = json.dumps([self.python, self.platform, self.packages])
+        packages = installed(self.path)
+        told = json.dumps([self.python, self.platform, packages])
         digest = "sha256:" + hashlib.sha256(told.encode()).hexdigest()
-        return Environment("host", digest, self.python, self.platform, packages=self.packages)
+        return Environment("host", digest, self.python, self.platform, packages=packages)
 
 
 def interpreter(program: str, environ: Mapping[str, str]) -> Interpreter:
@@ -64,11 +62,21 @@ def interpreter(program: str, environ: Mapping[str, str]) -> Interpreter:
         told: Any = json.loads(answer.out)
         return Interpreter(
             str(told["python"]), str(told["platform"]), str(told["prefix"]),
-            tuple(map(str, cast("list[object]", told["packages"]))),
+            tuple(map(str, cast("list[object]", told["path"]))),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         said = answer.last(3)
-        raise CorruptError(f"does not run as a Python of version 3.8 or later: {said}", path=program) from error
+        raise CorruptError(f"does not run as a Python: {said}", path=program) from error
+
+
+def installed(path: Iterable[str]) -> tuple[str, ...]:
+    """``name==version`` of every distribution in these folders, sorted; the first of a name, as imports find it."""
+    found: dict[str, str] = {}
+    for one in distributions(path=[folder for folder in path if os.path.isdir(folder)]):
+        name = cast("str | None", one.metadata["Name"])  # half removed ones have none
+        if name:
+            found.setdefault(re.sub("[-_.]+", "-", name).lower(), one.version)
+    return tuple(f"{name}=={version}" for name, version in sorted(found.items()))
 
 
 def activated(prefix: str, variables: Mapping[str, str]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from headrace.base.errors import (
     UnsupportedError,
 )
 from headrace.jobs.environment.described import Environment
-from headrace.jobs.environment.interpreter import Interpreter, activated, interpreter
+from headrace.jobs.environment.interpreter import Interpreter, activated, installed, interpreter
 from headrace.jobs.environment.kept import Held, KeptFolders
 from headrace.jobs.environment.lockfile import LocalPackage, local_packages, lock_bytes, tool_table
 from headrace.jobs.environment.programs import Answer, Tell, ask
@@ -157,8 +157,8 @@ def venv(uv: Uv, code: str, lock: str, python: str | None, folders: KeptFolders,
     def make(new: str) -> None:
         tell(f"building the environment of {lock}")
         uv.build(new, program, path, local)
-        built = uv.interpreter(os.path.join(new, "bin", "python"))
-        about = Environment("venv", f"sha256:{key}", base.python, base.platform, lock, packages=built.packages)
+        packages = installed(map(str, Path(new, "lib").glob("*/site-packages")))
+        about = Environment("venv", f"sha256:{key}", base.python, base.platform, lock, packages=packages)
         Path(new, ABOUT).write_text(json.dumps(about.as_json(), indent=1), encoding="utf-8")
 
     def waiting() -> None:
