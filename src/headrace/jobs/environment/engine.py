@@ -115,8 +115,11 @@ class Engine:
     def _starts(self, flags: Sequence[str], image: str) -> str | None:
         """None: it does (to find that the program is missing in the image); else why not."""
         answer = self.ask("run", "--rm", *flags, image, _NO_PROGRAM)
-        started = answer.code == 127 or "failed to exec" in answer.last(3)  # the latter by catatonit
-        return None if started else answer.last(3) or f"exit code {answer.code}"
+        said = answer.last(3)
+        got_there = answer.code not in (125, 126) and (
+            _NO_PROGRAM in said or "failed to exec pid1" in said
+        )  # catatonit
+        return None if got_there else said or f"exit code {answer.code}"
 
     def _common(self) -> list[str]:
         """As if started by hand: the host's network, all of its shared memory, no second copy of what is said."""
@@ -126,8 +129,9 @@ class Engine:
             words.append(f"--shm-size={max(memory.f_frsize * memory.f_blocks, 64 << 20)}")
         user = f"--user={os.getuid()}:{os.getgid()}"
         if self.podman:
-            words.append("--pids-limit=-1")
             words += ["--userns=keep-id"] if os.getuid() else []
+            if not os.getuid() or os.path.exists("/sys/fs/cgroup/cgroup.controllers"):  # elsewhere it only warns
+                words.append("--pids-limit=-1")
         return [*words, user]
 
     def _gpus(self) -> list[str]:
