@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -241,7 +241,7 @@ def image_tar(busybox: str) -> bytes:
         program = os.path.realpath(Path(sys.base_prefix, "bin", version))
         tar.add(program, program.lstrip("/"))
         _link(tar, "usr/bin/python3", program)
-        for library in _libraries([program, *_extensions(version)]):
+        for library in _libraries(program):
             tar.add(os.path.realpath(library), library.lstrip("/"))
         tar.add(_stdlib(version), _stdlib(version).lstrip("/"), filter=_needed)
         for name, text in OWN.items():
@@ -253,29 +253,15 @@ def _stdlib(version: str) -> str:
     return str(Path(sys.base_prefix, "lib", version))
 
 
-def _extensions(version: str) -> list[str]:
-    return [str(path) for path in Path(_stdlib(version), "lib-dynload").glob("*.so")]
-
-
-def _libraries(programs: Sequence[str]) -> set[str]:
-    said = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout
+def _libraries(program: str) -> set[str]:
+    said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
     return set(re.findall(r"(?:=> |^\s)(/\S+) \(0x", said, re.MULTILINE))
 
 
 def _needed(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    unwanted = {
-        "test",
-        "tests",
-        "idlelib",
-        "site-packages",
-        "dist-packages",
-        "__pycache__",
-        "ensurepip",
-        "tkinter",
-        "lib2to3",
-    }
-    parts = entry.name.split("/")
-    return None if unwanted & set(parts) or any(part.startswith("config-") for part in parts) else entry
+    """Enough of the standard library to start and to import headrace."""
+    folder = re.search(r"/lib/python[^/]*/([^/]+)/", f"{entry.name}/" if entry.isdir() else entry.name)
+    return entry if folder is None or folder[1] in ("encodings", "importlib", "collections", "re") else None
 
 
 def _link(tar: tarfile.TarFile, name: str, target: str) -> None:

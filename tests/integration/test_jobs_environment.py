@@ -6,7 +6,9 @@ import dataclasses
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,22 +149,25 @@ def test_killed_half_way_nothing_is_left_that_counts(project: Project, index: In
         process.stdin.flush()
         assert index.asked.wait(60)
         children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGKILL)
+        for killed in (process, *children):
+            killed.send_signal(signal.SIGKILL)
         process.wait()
+        psutil.wait_procs(children, 10)
+    assert children
     assert [path.name[:5] for path in environments(project)] == [".new-"], "it was not half-way: this proves nothing"
     index.open.set()
     with project.prepare("requirements.txt") as made:
         assert run(made, "tiny", folder=project.code) == "tiny 1.0"
     assert project.built() == 1
-    for child in children:
-        child.kill()
     assert [path.name for path in environments(project)] == [made.environment.digest.removeprefix("sha256:")]
 
 
 def test_a_deadline_ends_it(project: Project, index: Index):
     project.node = dataclasses.replace(project.node, deadline=1.0)
+    began = time.monotonic()
     with pytest.raises(DeadlineError):
         project.prepare("requirements.txt")
+    assert time.monotonic() - began < 15
     assert index.asked.is_set()
     assert environments(project) == []
     assert not psutil.Process().children(recursive=True)
@@ -214,6 +219,7 @@ def test_nothing_else_comes_along(project: Project, tmp_path: Path):
     with project.prepare("requirements.txt") as made:
         names = ("callers", "pyarrow", "jobs", "headrace")
         said = run(made, "python", "-c", told, *names, folder=project.code, PYTHONPATH=str(tmp_path / "jobs")).split()
+        assert run(made, "python", "-c", told, "callers", folder=project.code).split()[1:] == ["False"]
         assert made.environment.packages == ()
     assert said[1:] == ["False", "False", "True", "True"]
     assert said[0].startswith(project.node.cache)
@@ -254,6 +260,9 @@ def test_the_hosts_environment(tmp_path: Path):
     with prepare(EnvironmentRequest(), str(tmp_path), node, run="r") as made:
         told = made.environment
         assert run(made, "python", "-c", "import sys; print(sys.prefix)", folder=tmp_path) == sys.prefix
+        with subprocess.Popen(made.command(["sleep", "60"], folder="/", variables={}).argv) as sleeper:
+            made.send(signal.SIGTERM, sleeper)
+        assert sleeper.returncode == -signal.SIGTERM
         made.stop()
     assert told.kind == "host"
     assert f"pytest=={pytest.__version__}" in told.packages

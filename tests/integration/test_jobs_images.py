@@ -11,6 +11,7 @@ import fcntl
 import os
 import pty
 import shutil
+import signal
 import stat
 import subprocess
 import termios
@@ -93,7 +94,7 @@ def test_a_signal_reaches_the_command(image: Prepared):
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         began = time.monotonic()
-        process.terminate()
+        image.send(signal.SIGTERM, process)
         assert process.wait(20) == code
         assert time.monotonic() - began < 10
         process.communicate()
@@ -121,12 +122,12 @@ def test_files_are_the_callers_and_the_code_cannot_be_changed(image: Prepared, t
 
 def test_variables_arrive_and_are_on_no_command_line(image: Prepared):
     secret = "s3cr3t value\nof 'two' lines"
-    process = start(
-        image, "sh", "-c", 'echo "$SECRET|$HOME|$PATH|$STAR"; cat', SECRET=secret, HOME="/h", PATH="/bin:/p", STAR="*"
-    )
+    theirs = {"HOME": "/h", "PATH": "/bin:/p", "CONTAINERS_STORAGE_CONF": "/nowhere"}  # which podman heeds itself
+    script = 'echo "$SECRET|$HOME|$PATH|$STAR|$CONTAINERS_STORAGE_CONF"; cat'
+    process = start(image, "sh", "-c", script, SECRET=secret, STAR="*", **theirs)
     assert process.stdout is not None
     lines = process.stdout.readline() + process.stdout.readline()
-    assert lines == f"{secret}|/h|/bin:/p|*\n"
+    assert lines == f"{secret}|/h|/bin:/p|*|/nowhere\n"
     seen = [" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])]
     process.communicate("")
     assert any("--env=SECRET" in line for line in seen), "it was over already: this proves nothing"

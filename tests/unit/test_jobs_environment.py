@@ -203,6 +203,41 @@ def test_what_is_held_stays(tmp_path: Path):
         one.close()
 
 
+def test_who_uses_it_keeps_nobody_waiting(tmp_path: Path):
+    one = KeptFolders(str(tmp_path), 2).get("a", make(), deadline=5)
+    other = KeptFolders(str(tmp_path), 2).get("a", make(), deadline=0)
+    assert (one.made, other.made, one.folder) == (True, False, other.folder)
+    one.close()
+    other.close()
+
+
+def test_all_that_find_it_missing_at_one_time_make_it_once(tmp_path: Path):
+    together = threading.Barrier(4)
+    met: set[int] = set()
+    made: list[str] = []
+
+    def sound(folder: str) -> bool:
+        there = os.path.isdir(folder)
+        if threading.get_ident() not in met:  # the first look: nobody has the lock for itself
+            met.add(threading.get_ident())
+            together.wait(20)
+        return there
+
+    def get() -> None:
+        def into(folder: str) -> None:
+            made.append(folder)
+            make()(folder)
+
+        KeptFolders(str(tmp_path), 2).get("a", into, deadline=20, sound=sound).close()
+
+    threads = [threading.Thread(target=get) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(30)
+    assert len(made) == 1
+
+
 def test_what_fails_leaves_nothing_and_may_be_tried_again(tmp_path: Path):
     folders = KeptFolders(str(tmp_path), 2)
 

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -140,6 +141,10 @@ class Engine:
         folders = [Path(folder) for folder in _CDI]
         known = any("nvidia" in one.name for folder in folders if folder.is_dir() for one in folder.iterdir())
         return ["--device=nvidia.com/gpu=all"] if known else []
+
+    def signal(self, name: str, number: signal.Signals) -> bool:
+        """Send a signal to a container's command. False: there is none. Raises DeadlineError."""
+        return self.ask("kill", f"--signal={number.name}", name).code == 0
 
     def remove(self, name: str) -> None:
         """Kill a container and remove it; fine if there is none.

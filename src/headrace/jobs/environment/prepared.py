@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from headrace.base.errors import InputError, NotFoundError
 from headrace.jobs.environment.described import Bind, Environment, Invocation
@@ -54,6 +56,10 @@ class Prepared(ABC):
         Raises:
             InputError: a name or a path that cannot be passed on. NotFoundError: no such file to bind.
         """
+
+    def send(self, number: signal.Signals, process: subprocess.Popen[Any]) -> None:
+        """Send a signal to the command that was started as `process`. Not to be used once that has ended."""
+        process.send_signal(number)
 
     def stop(self) -> None:  # noqa: B027 - most kinds have nothing to stop
         """Make sure that nothing of the command runs on outside this process's children. Idempotent."""
@@ -115,8 +121,9 @@ class VenvPrepared(Prepared):
 class ImagePrepared(Prepared):
     """A container of an image, by the name `container`.
 
-    The client passes on standard input and output, exit code and signals, but SIGKILL: after that, `stop`. What a
-    signal ended has the exit code 128 + its number, as in a shell.
+    The client passes on standard input and output and the exit code: 128 + the number for what a signal ended, as in a
+    shell. It passes on signals too, but SIGKILL, and but for a moment at its start, when they end only the client. So:
+    `send` signals, and `stop` once the client has ended, before anything is started under the same name again.
     """
 
     def __init__(
@@ -156,6 +163,11 @@ class ImagePrepared(Prepared):
                 words.append(f"--env={name}")
                 environ[name] = value
         return Invocation((*words, self._image, *argv), environ, "/")
+
+    def send(self, number: signal.Signals, process: subprocess.Popen[Any]) -> None:
+        """To the container, past its client; to the client if there is no container yet. Raises DeadlineError."""
+        if not self._engine.signal(self._container, number):
+            process.send_signal(number)
 
     def stop(self) -> None:
         """Raises UnsupportedError: the container is still there. DeadlineError: the engine does not answer."""
