@@ -277,7 +277,7 @@ def _file(tar: tarfile.TarFile, name: str, text: str) -> None:
 
 
 def debian_tar() -> bytes:
-    """A Debian made by debootstrap, as the issue of a job's image may be: needs Debian's mirror, and a minute."""
+    """A Debian with its own Python, made by debootstrap: needs Debian's mirror, and a minute or more."""
     program = shutil.which("debootstrap", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     assert program is not None, "apt install debootstrap"
     with tempfile.TemporaryDirectory() as folder:

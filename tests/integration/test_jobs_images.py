@@ -1,7 +1,7 @@
 """Commands in images, under a real podman: exit codes, signals, terminal, files, variables; and what is left of them.
 
 The image holds busybox and the Python that runs the tests. With HEADRACE_TEST_DEBOOTSTRAP=1 the same is done with a
-Debian made by debootstrap, which takes a minute and Debian's mirror.
+Debian made by debootstrap, which takes a minute or more, and Debian's mirror.
 """
 
 from __future__ import annotations
