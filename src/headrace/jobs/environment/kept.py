@@ -1,0 +1,160 @@
+"""Folders that are made once on a node, used by many at once, and removed when nobody has wanted them for long::
+
+    <root>/<key>/            whole: it got this name when it was finished
+           <key>.lock        held alone to make or remove the folder, shared to use it; its time: the last use
+           .new-<key>-…      being made, or left by a crash
+
+Locks are the kernel's (flock): they end with the process that holds them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headrace.base.errors import NoRoomError, TryAgainError
+
+
+@dataclass(slots=True)
+class Held:
+    """A folder that nobody removes until `close`. Not for two threads at once. `made`: it was not there before."""
+
+    folder: str
+    made: bool
+    _lock: int | None
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class KeptFolders:
+    """Any thread, any number of processes. `keep`: folders that stay when nobody uses them, last used first."""
+
+    def __init__(self, root: str, keep: int) -> None:
+        self._root, self._keep = root, keep
+
+    def get(
+        self,
+        key: str,
+        make: Callable[[str], None],
+        *,
+        deadline: float,
+        sound: Callable[[str], bool] = os.path.isdir,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> Held:
+        """The folder of `key`, made by ``make(new folder)`` if it is not there, or not `sound` any more.
+
+        `waiting` is called once if another process is making it; `deadline`: seconds to wait for that one.
+
+        Raises:
+            NoRoomError: disk full. TryAgainError: another process is still making it. What `make` raises.
+        """
+        os.makedirs(self._root, mode=0o700, exist_ok=True)
+        folder, until = os.path.join(self._root, key), time.monotonic() + deadline
+        while True:
+            lock = self._locked(key, fcntl.LOCK_SH, until, waiting)
+            if sound(folder):
+                os.utime(lock)
+                return Held(folder, False, lock)
+            os.close(lock)
+            lock = self._locked(key, fcntl.LOCK_EX, until, waiting)
+            try:
+                made = not sound(folder)
+                if made:
+                    self._make(key, make)
+                fcntl.flock(lock, fcntl.LOCK_SH)  # not in one step: somebody may remove it in between
+                if sound(folder):
+                    os.utime(lock)
+                    held, lock = Held(folder, made, lock), None
+                    self._prune()
+                    return held
+            except OSError as error:
+                raise _translated(error, folder) from error
+            finally:
+                if lock is not None:
+                    os.close(lock)
+
+    def _make(self, key: str, make: Callable[[str], None]) -> None:
+        self._clear(key)
+        new = os.path.join(self._root, f".new-{key}-{secrets.token_hex(4)}")
+        try:
+            os.mkdir(new, 0o700)
+            make(new)
+            _on_disk(new)
+            os.rename(new, os.path.join(self._root, key))
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+
+    def _clear(self, key: str) -> None:
+        """Remove the folder, and what crashes left of it. Only with its lock held alone."""
+        with suppress(FileNotFoundError):  # first the name, so that a crash leaves no half of it under it
+            os.rename(os.path.join(self._root, key), os.path.join(self._root, f".new-{key}-{secrets.token_hex(4)}"))
+        for name in os.listdir(self._root):
+            if name.startswith(f".new-{key}-"):
+                shutil.rmtree(os.path.join(self._root, name), ignore_errors=True)
+
+    def _prune(self) -> None:
+        """Remove those used longest ago, past `keep`; never one that is held."""
+        with suppress(OSError):
+            names = os.listdir(self._root)
+            keys = [name for name in names if f"{name}.lock" in names]
+            there = sorted(
+                keys, key=lambda key: os.stat(os.path.join(self._root, f"{key}.lock")).st_mtime, reverse=True
+            )
+            broken = {name.split("-")[1] for name in names if name.startswith(".new-")}
+            for key in [*there[self._keep :], *(broken - set(there[: self._keep]))]:
+                if (lock := _flocked(os.path.join(self._root, f"{key}.lock"), fcntl.LOCK_EX)) is not None:
+                    self._clear(key)
+                    os.close(lock)
+
+    def _locked(self, key: str, how: int, until: float, waiting: Callable[[], None]) -> int:
+        path, told = os.path.join(self._root, f"{key}.lock"), False
+        while (lock := _flocked(path, how)) is None:
+            if not told:
+                waiting()
+                told = True
+            if time.monotonic() > until:
+                hint = "it may be stuck: `fuser` names the process that holds the lock"
+                raise TryAgainError("another process has been making this for too long", path=path, hint=hint)
+            time.sleep(0.1)
+        return lock
+
+
+def _flocked(path: str, how: int) -> int | None:
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _translated(error, path) from error
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _on_disk(folder: str) -> None:
+    """All of its file system: a power cut after the rename must not leave a folder of empty files."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        ctypes.CDLL(None).syncfs(fd)
+    finally:
+        os.close(fd)
+
+
+def _translated(error: OSError, path: str) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoRoomError("no room on the disk", path=path, hint="make room, or move the cache: HEADRACE_CACHE_DIR")
+    return error
