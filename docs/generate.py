@@ -66,6 +66,8 @@ def _settings() -> Iterator[str]:
 
 def _default(section: str, field: dataclasses.Field[object]) -> str:
     if field.default is dataclasses.MISSING:
+        if (section, field.name) == ("run", "cache"):
+            return "`headrace/runs` in the user's cache folder"
         state = f"`headrace/{_FOLDERS.get(section)}` in the user's state folder"
         return "the user's cache folder" if field.name == "dir" else state
     match field.metadata["unit"], field.default:

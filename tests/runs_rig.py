@@ -56,6 +56,7 @@ class RunsRig:
             "HEADRACE_CACHE_SIZE": "0",
             "HEADRACE_HOME": f"s3://{self.bucket}/home",
             "HEADRACE_RUN_STATE": str(self.state),
+            "HEADRACE_RUN_CACHE": str(self.scratch / "kept"),
             "HEADRACE_SYNC_STATE": str(self.scratch / "sync"),
             **self.variables,
         }

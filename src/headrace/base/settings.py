@@ -152,6 +152,10 @@ class RunSettings:
         default_factory=lambda: str(platformdirs.user_state_path("headrace") / "runs"),
         metadata={"parse": _parse_text, "doc": "folder for what runs write, until it is in the bucket", "unit": "path"},
     )
+    cache: str = field(
+        default_factory=lambda: str(platformdirs.user_cache_path("headrace") / "runs"),
+        metadata={"parse": _parse_text, "doc": "folder for virtual environments, kept for later runs", "unit": "path"},
+    )
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,14 @@ def command(run: str, *, resume: bool, detach: bool, quiet: bool, **flags: objec
     """
     from headrace.cli.run_access import find_run
     from headrace.jobs import Here, JobSpec, Recorded
-    from headrace.jobs.again import differences
 
     found = find_run(run)
     record = found.record()
     chosen, run_id = flags_of(flags)
     spec = JobSpec.from_json(record.spec, path=found.id).with_flags(chosen).check()
-    if not quiet:
-        for text in differences(record):
-            click.echo(f"headrace: not as before: {text}", err=True)
     parent = {"run": found.id, "as": "resume" if resume else "rerun"}
     source = Here(record.folder) if record.code is None else Recorded(found)
-    start(spec, run_id, source=source, parent=parent, resumes=found if resume else None, detach=detach, quiet=quiet)
+    resumes = found if resume else None
+    start(
+        spec, run_id, source=source, parent=parent, resumes=resumes, repeats=record, detach=detach, quiet=quiet
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from headrace.base.errors import InputError, TryAgainError
 
 if TYPE_CHECKING:
     from headrace.jobs import JobSpec, Outcome, Source
+    from headrace.tracking.record import RunRecord
     from headrace.tracking.runs import Run
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -88,13 +89,14 @@ def start(
     source: Source,
     parent: dict[str, str] | None,
     resumes: Run | None,
+    repeats: RunRecord | None = None,
     detach: bool,
     quiet: bool,
 ) -> None:
     """Run it, and end as it does."""
     ready = _to_background() if detach else None
     with _signals_are_the_commands():
-        outcome = _run(spec, run_id, source, parent, resumes, ready=ready, quiet=quiet)
+        outcome = _run(spec, run_id, source, parent, resumes, repeats, ready=ready, quiet=quiet)
     _end(outcome)
 
 
@@ -127,6 +129,7 @@ def _run(
     source: Source,
     parent: dict[str, str] | None,
     resumes: Run | None,
+    repeats: RunRecord | None,
     *,
     ready: int | None,
     quiet: bool,
@@ -141,7 +144,7 @@ def _run(
     home = Home.of(open_namespace(), settings)
     job = Job(
         spec, source=source, environ=whole_environment(), run_id=run_id, parent=parent,
-        resumes=resumes,
+        resumes=resumes, repeats=repeats,
     )  # fmt: skip
 
     def started(log: str) -> None:
@@ -153,7 +156,7 @@ def _run(
             os.close(fd)
 
     passing = None if ready is not None else (1, 2)
-    return Runner(job, home, settings.run.state, passing=passing, quiet=quiet, started=started).run()
+    return Runner(job, home, settings.run, passing=passing, quiet=quiet, started=started).run()
 
 
 def _to_background() -> int:

@@ -1,8 +1,9 @@
 """Run a job: what it is, its code and environment, and who follows it. See README.md."""
 
+from headrace.jobs.environment import Invocation
 from headrace.jobs.job import Job
 from headrace.jobs.place import Here, Recorded, Source
-from headrace.jobs.process import Attempt, Backend, Exit, Invocation, LocalBackend
+from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
 from headrace.jobs.recover import Recovered, recover
 from headrace.jobs.runner import Outcome, Runner
 from headrace.jobs.spec import JobSpec

@@ -1,30 +1,36 @@
-"""What another run of the same record cannot have again."""
+"""What another run of the same record does not have again."""
 
 from __future__ import annotations
 
-import platform
-import socket
 from collections.abc import Iterator
+from typing import Any
 
-import headrace
 from headrace.tracking.record import RunRecord
 
-
-def differences(record: RunRecord) -> Iterator[str]:
-    """In words, one by one: what is here, and was otherwise then. Only what the record tells of."""
-    if record.code is None:
-        yield f"its code was not recorded: the command runs in {record.folder}, as that is now"
-    then = record.environment
-    here = describe_host()
-    for key in sorted(set(then) & set(here)):
-        if then[key] != here[key]:
-            yield f"{key} was {then[key]}, and is {here[key]}"
-    if record.host != socket.gethostname():
-        yield f"it ran on {record.host}"
-    if record.headrace != headrace.__version__:
-        yield f"headrace was {record.headrace}, and is {headrace.__version__}"
+_NAMED = 5
 
 
-def describe_host() -> dict[str, str]:
-    """What a record tells of the machine."""
-    return {"kind": "host", "python": platform.python_version(), "platform": platform.platform()}
+def differences(then: RunRecord, here: RunRecord) -> Iterator[str]:
+    """In words, one by one: what is here, and was otherwise then. Only what records tell of."""
+    if then.code is None:
+        yield f"its code was not recorded: the command runs in {here.folder}, as that is now"
+    elif here.code is not None and then.code.get("digest") != here.code.get("digest"):
+        yield "its code is another"
+    if then.environment.get("digest") != here.environment.get("digest"):
+        yield from _environments(then.environment, here.environment)
+    if then.host != here.host:
+        yield f"it ran on {then.host}"
+    if then.headrace != here.headrace:
+        yield f"headrace was {then.headrace}, and is {here.headrace}"
+
+
+def _environments(then: Any, here: Any) -> Iterator[str]:
+    for key in ("kind", "python", "platform", "image"):
+        if then.get(key) != here.get(key):
+            yield f"{key} was {then.get(key)}, and is {here.get(key)}"
+    gone = sorted(set(then.get("packages", ())) - set(here.get("packages", ())))
+    come = sorted(set(here.get("packages", ())) - set(then.get("packages", ())))
+    if gone or come:
+        told = [f"-{one}" for one in gone[:_NAMED]] + [f"+{one}" for one in come[:_NAMED]]
+        more = " …" if len(gone) > _NAMED or len(come) > _NAMED else ""
+        yield f"packages: {', '.join(told)}{more}"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 import headrace
-from headrace.jobs.again import describe_host
+from headrace.base.errors import InternalError
+from headrace.jobs.environment import Bind, EnvironmentRequest, Invocation, Node, Prepared, prepare
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.place import Place, Source
-from headrace.jobs.process import Invocation
 from headrace.jobs.spec import JobSpec
 from headrace.tracking.record import RunRecord, as_name, new_id, now
 from headrace.tracking.runs import Run
@@ -31,6 +31,7 @@ class Job:
         run_id: the run's; made of time and name if it is None.
         parent: ``{"run": id, "as": "rerun" | "resume"}``, of the run that this one repeats or goes on with.
         resumes: the run from whose newest complete checkpoint this one goes on.
+        repeats: the record that this one is to be like.
     """
 
     def __init__(
@@ -42,19 +43,41 @@ class Job:
         run_id: str | None = None,
         parent: Mapping[str, Any] | None = None,
         resumes: Run | None = None,
+        repeats: RunRecord | None = None,
     ) -> None:
         self.spec = spec
+        self.repeats = repeats
         self.resumes = resumes
         self.name = as_name(spec.title)
         self.id = run_id or new_id(self.name)
         self._source = source
         self._place = Place("", None)
+        self._prepared: Prepared | None = None
         self._environ = dict(environ)
         self._parent = parent
 
-    def prepare(self, folder: RunFolder) -> None:
-        """Bring together what the run needs before it is recorded. Raises any HeadraceError."""
+    def prepare(self, folder: RunFolder, cache: str, tell: Callable[[str], None]) -> None:
+        """Bring together what the run needs before it is recorded. `cache`: folder for what later runs can use again;
+        `tell` gets a line now and then. Raises any HeadraceError.
+        """
         self._place = self._source.prepare(self.spec, folder)
+        wanted = self.spec.environment
+        request = EnvironmentRequest(wanted.lock, wanted.image, wanted.python)
+        node = Node(cache, self._passed())
+        self._prepared = prepare(request, self._place.folder, node, run=self.id, tell=tell)
+
+    def close(self) -> None:
+        """Let go of what `prepare` took hold of. Idempotent."""
+        if self._prepared is not None:
+            self._prepared.close()
+            self._prepared = None
+
+    @property
+    def prepared(self) -> Prepared:
+        """Its environment. After `prepare`."""
+        if self._prepared is None:
+            raise InternalError("the job is not prepared", path=self.id)
+        return self._prepared
 
     def record(self) -> RunRecord:
         """What is written of it. After `prepare`."""
@@ -70,8 +93,8 @@ class Job:
             headrace=headrace.__version__,
             spec=self.spec.as_json(),
             code=code.as_json() if code is not None else None,
-            environment=describe_host(),
-            variables=tuple(sorted(self._passed())),
+            environment=self.prepared.environment.as_json(),
+            variables=tuple(sorted(self._given() if self.spec.environment.image else self._passed())),
             parent=self._parent,
         )
 
@@ -85,17 +108,32 @@ class Job:
             **({"HEADRACE_RESUME": resume} if resume is not None else {}),
         }
         unbuffered = {} if "PYTHONUNBUFFERED" in self._environ else {"PYTHONUNBUFFERED": "1"}
-        return Invocation(self.spec.argv, {**unbuffered, **self._passed(), **ours}, self._place.folder)
+        seen = [Bind(self._place.folder, writable=True), Bind(folder.recorded("outputs"), writable=True)]
+        seen += [Bind(folder.recorded("checkpoints"), writable=True), Bind(folder.at("spool"), writable=True)]
+        seen += [Bind(resume)] if resume is not None else []
+        return self.prepared.command(
+            self.spec.argv, folder=self._place.folder, variables={**unbuffered, **self._given(), **ours}, binds=seen,
+            terminal=os.isatty(0),
+        )  # fmt: skip
 
     def _passed(self) -> dict[str, str]:
-        wanted = self.spec.environment
-        found = {
+        """The caller's variables that may reach the command, and those that the spec sets."""
+        return self._matching(self.spec.environment.pass_) | self._set()
+
+    def _given(self) -> dict[str, str]:
+        """What is set for the command beyond its environment's own: an image does not get what `*` would pass."""
+        named = tuple(pattern for pattern in self.spec.environment.pass_ if pattern != "*")
+        return self._matching(named) | self._set()
+
+    def _matching(self, patterns: tuple[str, ...]) -> dict[str, str]:
+        return {
             name: value
             for name, value in self._environ.items()
-            if name not in _OURS and any(fnmatchcase(name, pattern) for pattern in wanted.pass_)
+            if name not in _OURS and any(fnmatchcase(name, pattern) for pattern in patterns)
         }
-        return found | {name: value for name, value in wanted.variables.items() if value is not None}
 
+    def _set(self) -> dict[str, str]:
+        return {name: value for name, value in self.spec.environment.variables.items() if value is not None}
 
 
 def _user() -> str:

@@ -12,12 +12,13 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from headrace.base.errors import DeniedError, InputError, NotFoundError
+from headrace.jobs.environment.described import Invocation
 from headrace.jobs.terminal import Terminal
 
 Output = Callable[[str, bytes], None]
@@ -27,18 +28,6 @@ _CHUNK: Final = 64 << 10
 _LINGER_S = 0.2
 """After the end of the command, how long its output may rest before it is taken for complete: what it left running in
 the background may hold it open for ever."""
-
-
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """What is started. `variables`: the whole environment, values and all; `folder`: an absolute one."""
-
-    argv: tuple[str, ...]
-    variables: Mapping[str, str]
-    folder: str
-
-    def __repr__(self) -> str:
-        return f"Invocation({self.argv!r}, {len(self.variables)} variables, {self.folder!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +105,7 @@ class _LocalAttempt:
             launcher, session = [], True
         try:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
-                [*launcher, *invocation.argv], env=dict(invocation.variables), cwd=invocation.folder,
+                [*launcher, *invocation.argv], env=dict(invocation.environment), cwd=invocation.folder,
                 start_new_session=session, stdin=held[0], stdout=held[1], stderr=held[2],
             )  # fmt: skip
         finally:
@@ -222,7 +211,7 @@ def _check(invocation: Invocation) -> None:
         raise NotFoundError("there is no such command", path=name, hint="is it spelled right, and in the tree?")
     if path is not None and not (os.access(path, os.X_OK) and os.path.isfile(path)):
         raise DeniedError("cannot be executed", path=name, hint=f"chmod +x {name}, or run it by its interpreter")
-    if path is None and shutil.which(name, path=invocation.variables.get("PATH", os.defpath)) is None:
+    if path is None and shutil.which(name, path=invocation.environment.get("PATH", os.defpath)) is None:
         raise NotFoundError("there is no such command", path=name, hint="is it spelled right, and in PATH?")
 
 

@@ -15,7 +15,9 @@ from types import FrameType
 from typing import Any, Final
 
 from headrace.base.errors import HeadraceError
+from headrace.base.settings import RunSettings
 from headrace.base.units import format_bytes, format_seconds
+from headrace.jobs.again import differences
 from headrace.jobs.bring import bring_checkpoint, latest_checkpoint
 from headrace.jobs.folder import NOT_SENT, RunFolder
 from headrace.jobs.job import Job
@@ -58,7 +60,7 @@ class Runner:
     Args:
         job: what is run.
         home: where it is recorded.
-        root: where run folders are made.
+        settings: where run folders are made, and what runs of this node share.
         passing: descriptors that get what the command writes; None: nobody looks.
         quiet: these get nothing of our own.
         backend: where it runs.
@@ -69,7 +71,7 @@ class Runner:
         self,
         job: Job,
         home: Home,
-        root: str,
+        settings: RunSettings,
         *,
         passing: tuple[int, int] | None = (1, 2),
         quiet: bool = False,
@@ -79,8 +81,9 @@ class Runner:
         self.job = job
         self._run = Run(home, job.id)
         self._started = started
+        self._cache = settings.cache
         self._backend = backend or LocalBackend()
-        self._folder = RunFolder(root, job.id, self._run.url)
+        self._folder = RunFolder(settings.state, job.id, self._run.url)
         self._measuring = Measuring(self._folder)
         self._recorder = Recorder(
             self._folder.recorded("logs"), passing, self._on_text, quiet=quiet, measuring=self._measuring
@@ -106,9 +109,11 @@ class Runner:
     def run(self) -> Outcome:
         """All of it. Raises AlreadyExistsError: the id is taken; any store error: it cannot be recorded."""
         try:
-            self.job.prepare(self._folder)
-            self._run.create(self.job.record())
+            self.job.prepare(self._folder, self._cache, self._tell)
+            record = self.job.record()
+            self._run.create(record)
         except BaseException:
+            self.job.close()
             self._sync.close()
             self._folder.remove()
             raise
@@ -119,6 +124,10 @@ class Runner:
             self._sync.start()
             self._recorder.start()
             self._recorder.note(f"run {self.job.id}, recorded at {self._run.url}")
+            for text in self.job.prepared.notes:
+                self._recorder.note(text)
+            for text in differences(self.job.repeats, record) if self.job.repeats is not None else ():
+                self._recorder.note(f"not as before: {text}")
             state, ended, reason = self._attempts()
             return self._finish(state, ended, reason)
 
@@ -180,6 +189,7 @@ class Runner:
             if self._stop is not None:  # and what it started
                 attempt.signal(signal.SIGKILL)
             attempt.close()
+            self.job.prepared.stop()
             self._attempt = None
             self._measuring.watch(None)
 
@@ -231,6 +241,7 @@ class Runner:
         settled = self._keeper.settle(_SETTLE_S)
         self._keeper.close()
         self._sync.close()
+        self.job.close()
         if settled and not names:
             self._folder.remove()
         self._folder.close()
@@ -274,6 +285,9 @@ class Runner:
         folder = self._folder.recorded()
         state = State(self._folder.at("sync"), folder, self._run.url, self._run.url, options.selection())
         return Sync(folder, self._run.store, self._run.prefix, state, options)
+
+    def _tell(self, text: str) -> None:
+        self._recorder.note(text)
 
     # what comes from outside
 

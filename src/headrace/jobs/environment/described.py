@@ -107,8 +107,11 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command, ready to be started: all of its environment, and the folder to start it in."""
+    """A command, ready to be started: its whole environment, values and all, and the absolute folder to start it in."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     folder: str
+
+    def __repr__(self) -> str:
+        return f"Invocation({self.argv!r}, {len(self.environment)} variables, {self.folder!r})"
