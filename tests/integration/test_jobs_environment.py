@@ -261,7 +261,7 @@ def test_the_hosts_environment(tmp_path: Path):
         told = made.environment
         assert run(made, "python", "-c", "import sys; print(sys.prefix)", folder=tmp_path) == sys.prefix
         with subprocess.Popen(made.command(["sleep", "60"], folder="/", variables={}).argv) as sleeper:
-            made.send(signal.SIGTERM, sleeper)
+            made.send(signal.SIGTERM, sleeper.send_signal)
         assert sleeper.returncode == -signal.SIGTERM
         made.stop()
     assert told.kind == "host"

@@ -94,7 +94,7 @@ def test_a_signal_reaches_the_command(image: Prepared):
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         began = time.monotonic()
-        image.send(signal.SIGTERM, process)
+        image.send(signal.SIGTERM, process.send_signal)
         assert process.wait(20) == code
         assert time.monotonic() - began < 10
         process.communicate()

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.base.errors import HeadraceError, TryAgainError
+from headrace.base.settings import whole_environment
+from headrace.jobs.environment import stop_container
 from headrace.jobs.folder import Left, left
 from headrace.namespace import Namespace
 from headrace.namespace.home import Home
@@ -47,6 +49,8 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
     place = namespace.resolve(one.url.removesuffix(f"/{RUNS}/{one.id}"))
     prefix = place.key.strip("/")
     run = Run(Home(place.store, f"{prefix}/" if prefix else ""), one.id)
+    if run.record().environment.get("kind") == "image":  # whose container did not end with its client
+        stop_container(one.id, whole_environment())
     report = _send(one, run, timeout)
     waiting = _waiting(one.path)
     for status in waiting:

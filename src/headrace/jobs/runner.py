@@ -179,19 +179,29 @@ class Runner:
                 if time.monotonic() >= kill_at:
                     kill_at = float("inf")
                     self._recorder.note("it does not end: SIGKILL")
-                    attempt.signal(signal.SIGKILL)
+                    self._send(attempt, signal.SIGKILL)
                 if self._stop is not None and not asked:
                     asked = True
                     kill_at = time.monotonic() + self._stop.grace
                     self._recorder.note(f"{self._stop.reason}: SIGTERM")
-                    attempt.signal(signal.SIGTERM)
+                    self._send(attempt, signal.SIGTERM)
         finally:
+            self._attempt = None
             if self._stop is not None:  # and what it started
                 attempt.signal(signal.SIGKILL)
             attempt.close()
-            self.job.prepared.stop()
-            self._attempt = None
+            try:
+                self.job.prepared.stop()
+            except HeadraceError as error:
+                self._recorder.note(str(error))
             self._measuring.watch(None)
+
+    def _send(self, attempt: Attempt, number: int) -> None:
+        try:
+            self.job.prepared.send(number, attempt.signal)
+        except HeadraceError as error:  # an engine that does not answer
+            self._recorder.note(str(error))
+            attempt.signal(number)
 
     def _judge(self, ended: Exit) -> tuple[str, str]:
         if self._stop is not None:
@@ -314,6 +324,6 @@ class Runner:
         if number == signal.SIGTERM:
             self.stop("SIGTERM")
         elif self._attempt is not None:
-            self._attempt.signal(number)
+            self._send(self._attempt, number)
         elif number == signal.SIGINT:
             self.stop("SIGINT")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Self
 
 from headrace.base.errors import InputError, NotFoundError
 from headrace.jobs.environment.described import Bind, Environment, Invocation
@@ -57,9 +56,11 @@ class Prepared(ABC):
             InputError: a name or a path that cannot be passed on. NotFoundError: no such file to bind.
         """
 
-    def send(self, number: signal.Signals, process: subprocess.Popen[Any]) -> None:
-        """Send a signal to the command that was started as `process`. Not to be used once that has ended."""
-        process.send_signal(number)
+    def send(self, number: int, otherwise: Callable[[int], None]) -> None:
+        """Send a signal to the command; `otherwise` sends it to the process that was started, and its group. Not to be
+        used once that has ended.
+        """
+        otherwise(number)
 
     def stop(self) -> None:  # noqa: B027 - most kinds have nothing to stop
         """Make sure that nothing of the command runs on outside this process's children. Idempotent."""
@@ -164,10 +165,10 @@ class ImagePrepared(Prepared):
                 environ[name] = value
         return Invocation((*words, self._image, *argv), environ, "/")
 
-    def send(self, number: signal.Signals, process: subprocess.Popen[Any]) -> None:
+    def send(self, number: int, otherwise: Callable[[int], None]) -> None:
         """To the container, past its client; to the client if there is no container yet. Raises DeadlineError."""
-        if not self._engine.signal(self._container, number):
-            process.send_signal(number)
+        if not self._engine.signal(self._container, signal.Signals(number)):
+            otherwise(number)
 
     def stop(self) -> None:
         """Raises UnsupportedError: the container is still there. DeadlineError: the engine does not answer."""
