@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import watchfiles
 
 from headrace.base.errors import HeadraceError
 from headrace.store import open_store
@@ -263,6 +265,56 @@ def test_a_checkpoint_finished_in_the_last_moment_is_marked(tmp_path: Path):
         report = sync.finish(timeout=60)
     assert (report.files, report.checkpoints, report.left) == (1, 1, ())
     assert store.head("checkpoints/100/COMMITTED").size > 0
+
+
+def test_what_is_written_before_the_kernel_tells_of_changes_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Where there are many folders, watching them begins long after the first look; the next of its own is far."""
+    watch = watchfiles.watch
+    about_to, go = threading.Event(), threading.Event()
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        about_to.set()
+        go.wait(30)
+        yield from watch(*arguments, **options)
+
+    monkeypatch.setattr(watchfiles, "watch", late)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "first").write_text("x")
+    store = open_store(f"memory://{tmp_path.name}-{os.getpid()}")
+    state = State(str(tmp_path / "state"), str(folder), store.url)
+    with Sync(str(folder), store, "", state, SyncOptions(rescan=3600.0)) as sync:
+        assert about_to.wait(30)
+        assert wait_for(lambda: sync.report().files == 1), "it has looked once"
+        (folder / "second").write_text("x")
+        go.set()
+        assert wait_for(lambda: sync.report().files == 2)
+
+
+def test_what_a_dead_attempt_left_half_done_never_counts(tmp_path: Path):
+    """Staying quiet says nothing about a folder whose writer is gone."""
+    folder = tmp_path / "out/checkpoints"
+    for name in ("half", "whole"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "model.pt").write_bytes(b"weights")
+    (folder / "whole/COMMITTED").touch()
+    store = open_store(f"memory://{tmp_path.name}-{os.getpid()}")
+    state = State(str(tmp_path / "state"), str(tmp_path / "out"), store.url)
+    options = SyncOptions(watch=False, quiet=2.0)
+    with Sync(str(tmp_path / "out"), store, "", state, options) as sync:
+        assert sync.settle(30)
+        names = {info.key for page in store.list("") for info in page}
+        assert {"checkpoints/half/model.pt", "checkpoints/whole/model.pt", "checkpoints/whole/COMMITTED"} == names
+        (folder / "other").mkdir()
+        (folder / "other/model.pt").write_bytes(b"more")
+        assert wait_for(lambda: sync.report().checkpoints == 2), "the next attempt's, which its quiet tells"
+        names = {info.key for page in store.list("") for info in page}
+        assert "checkpoints/other/COMMITTED" in names
+        assert "checkpoints/half/COMMITTED" not in names
+        (folder / "half/model.pt").write_bytes(b"weights, again")
+        assert wait_for(lambda: sync.report().checkpoints == 3), "written to by the living, it counts as ever"
 
 
 def test_a_checkpoint_cut_short_is_never_marked(rig: Rig):

@@ -356,8 +356,8 @@ def test_a_program_is_heard(tmp_path: Path):
 def test_a_program_that_does_not_end_is_ended_with_its_children(tmp_path: Path):
     began = time.monotonic()
     with pytest.raises(DeadlineError, match="last words: up"):
-        ask(["/bin/sh", "-c", f"echo up >&2; sleep 60 & echo $! > {tmp_path}/pid; wait"], os.environ, deadline=0.5)
-    assert time.monotonic() - began < 10
+        ask(["/bin/sh", "-c", f"echo up >&2; sleep 60 & echo $! > {tmp_path}/pid; wait"], os.environ, deadline=2.0)
+    assert time.monotonic() - began < 30
     child = int((tmp_path / "pid").read_text())
     until = time.monotonic() + 10
     while _lives(child):
