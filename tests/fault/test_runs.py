@@ -253,9 +253,10 @@ def test_stopped_while_a_checkpoint_is_on_its_way(rig: RunsRig):
     rig.headrace("stop", run, "--wait", "60s")
     assert rig.read(run, "checkpoints/7/COMMITTED") is None
     shown = rig.json("runs", "show", run)
-    assert shown["state"] == "stopped"
+    assert (shown["state"], shown["files_left"]) == ("stopped", 1)
     assert shown["statuses"][-1]["left"] == ["checkpoints/7/m.pt"]
     rig.headrace("sync", "--recover")
+    assert [(row["state"], row["files_left"]) for row in rig.json("runs")] == [("stopped", 0)]
     assert len(rig.read(run, "checkpoints/7/m.pt") or b"") == 60_000_000
     assert rig.read(run, "checkpoints/7/COMMITTED") is None, "nobody knows whether its writer was done"
 

@@ -355,6 +355,46 @@ def test_the_command_may_be_given_less_than_the_runner_has(rig: RunsRig):
     assert rig.states(rig.only())[-1] == "finished"
 
 
+def test_a_closed_terminal_ends_the_command_and_the_run_has_an_end(rig: RunsRig):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(rig.work)
+        os.execvpe(COMMAND[0], [*COMMAND, "run", "--", "sh", "-c", "echo up; sleep 60"], rig.environment)
+    seen = b""
+    while b"up" not in seen:
+        seen += os.read(terminal, 4096)
+    os.close(terminal)
+    assert wait_for(lambda: os.waitpid(pid, os.WNOHANG)[0], 60)
+    (row,) = rig.json("runs")
+    assert (row["state"], row["signal"]) == ("failed", signal.SIGHUP)
+    assert list(rig.state.iterdir()) == []
+
+
+def test_what_is_left_out_is_the_jobs_own(rig: RunsRig):
+    """A pattern for outputs says nothing of logs and metrics."""
+    rig.script("""
+        echo hello
+        for name in a.zst deep/b.zst c.txt checkpoints/1/d.zst; do
+            mkdir -p $HEADRACE_OUTPUTS/$(dirname $name)
+            echo $name > $HEADRACE_OUTPUTS/$name
+        done
+    """, "train.sh")  # fmt: skip
+    rig.headrace("run", "-q", "--set", "outputs.exclude=*.zst", "--", "sh", "train.sh")
+    assert rig.headrace("logs", "latest").stdout == "hello\n"
+    names = [name for name in rig.names(rig.only()) if name.startswith(("outputs/", "checkpoints/"))]
+    assert names == ["outputs/c.txt"]
+
+
+def test_a_file_and_a_command(rig: RunsRig):
+    (rig.work / "job.toml").write_text('name = "filed"\ncommand = "echo file"\n')
+    assert rig.headrace("run", "-q", "job.toml").stdout == "file\n"
+    assert rig.headrace("run", "-q", "job.toml", "--", "echo", "line").stdout == "line\n"
+    assert [row["name"] for row in rig.json("runs")] == ["filed", "filed"]
+    assert "options stand before" in rig.headrace("run", "job.toml", "--name", "x", code=2).stderr
+    told = rig.headrace("run", "--set", "inputs.train=/data", "job.toml", code=2).stderr
+    assert "inputs" in told, "what is not acted on is not passed over"
+
+
 def test_mistakes_are_answered_in_a_line(rig: RunsRig):
     (rig.work / "job.toml").write_text('command = ["true"]\n\n[retry]\nattemps = 3\n')
     told = rig.headrace("run", "job.toml", code=2).stderr

@@ -317,6 +317,23 @@ def test_what_a_dead_attempt_left_half_done_never_counts(tmp_path: Path):
         assert wait_for(lambda: sync.report().checkpoints == 3), "written to by the living, it counts as ever"
 
 
+def test_the_end_does_not_wait_for_what_can_never_be_sent(tmp_path: Path):
+    """A file whose name is taken by a folder there: refused once more at the end, and named."""
+    out, bucket = tmp_path / "out", tmp_path / "bucket"
+    (out / "x").mkdir(parents=True)
+    (out / "x/y").write_text("1")
+    (out / "z").write_text("2")
+    bucket.mkdir()
+    (bucket / "x").write_text("in the way")
+    state = State(str(tmp_path / "state"), str(out), f"file://{bucket}")
+    with Sync(str(out), open_store(f"file://{bucket}"), "", state, SyncOptions(watch=False)) as sync:
+        began = time.monotonic()
+        report = sync.finish(timeout=600)
+        assert time.monotonic() - began < 300
+    assert [one.path for one in report.left] == ["x/y"]
+    assert (bucket / "z").read_text() == "2"
+
+
 def test_a_checkpoint_cut_short_is_never_marked(rig: Rig):
     rig.start("--period", "500ms")
     folder = rig.folder / "checkpoints" / "7"

@@ -112,8 +112,13 @@ def _spec(words: tuple[str, ...], flags: dict[str, object], resumes: Run | None)
 
     if words and words[0].endswith(".toml"):
         spec = JobSpec.load(words[0])
-        if len(words) > 1:
-            flags["command"] = list(words[1:])
+        dashes = words[1:2] == ("--",)
+        command = words[2:] if dashes else words[1:]
+        if command and not dashes and command[0].startswith("-"):
+            hint = "headrace run --name x job.toml"
+            raise InputError("options stand before the job's file", path=command[0], hint=hint)
+        if command:
+            flags["command"] = list(command)
     elif words:
         spec = JobSpec.from_command(words)
     elif resumes is not None:

@@ -29,7 +29,8 @@ def command(run: str, *, grace: str | None, wait: str | None, as_json: bool) -> 
 
     found = find_run(run)
     view = found.look()
-    if not view.over:
+    ordered = not view.over
+    if ordered:
         by = f"{getpass.getuser()}@{socket.gethostname()}"
         found.order_stop(Order(now(), by, None if grace is None else parse_seconds(grace, name="--grace")))
         until = time.monotonic() + (0.0 if wait is None else parse_seconds(wait, name="--wait"))
@@ -37,4 +38,4 @@ def command(run: str, *, grace: str | None, wait: str | None, as_json: bool) -> 
             time.sleep(1.0)
         if wait is not None and not view.over:
             raise DeadlineError(f"is still {view.state}", path=found.id, hint="headrace logs tells what it does")
-    show_record({"id": found.id, "state": view.state, "ordered": not view.over or wait is not None}, as_json=as_json)
+    show_record({"id": found.id, "state": view.state, "ordered": ordered}, as_json=as_json)

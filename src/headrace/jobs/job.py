@@ -10,11 +10,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import headrace
-from headrace.base.errors import InternalError
+from headrace.base.errors import InternalError, UnsupportedError
 from headrace.jobs.environment import Bind, EnvironmentRequest, Invocation, Node, Prepared, prepare
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.place import Place, Source
-from headrace.jobs.spec import JobSpec
+from headrace.jobs.spec import JobSpec, ResourceSpec
 from headrace.tracking.record import RunRecord, as_name, new_id, now
 from headrace.tracking.runs import Run
 
@@ -60,6 +60,7 @@ class Job:
         """Bring together what the run needs before it is recorded. `cache`: folder for what later runs can use again;
         `tell` gets a line now and then. Raises any HeadraceError.
         """
+        _refuse_unbuilt(self.spec)
         self._place = self._source.prepare(self.spec, folder)
         wanted = self.spec.environment
         request = EnvironmentRequest(wanted.lock, wanted.image, wanted.python)
@@ -134,6 +135,15 @@ class Job:
 
     def _set(self) -> dict[str, str]:
         return {name: value for name, value in self.spec.environment.variables.items() if value is not None}
+
+
+def _refuse_unbuilt(spec: JobSpec) -> None:
+    """What a file may say already and nothing acts on yet: better no run than one without it."""
+    asked = {"inputs": bool(spec.inputs), "processes": spec.processes != 1}
+    asked["resources"] = spec.resources != ResourceSpec()
+    for field, wanted in asked.items():
+        if wanted:
+            raise UnsupportedError("is not acted on yet", path=field, hint="leave it out; later versions will know it")
 
 
 def _user() -> str:

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.base.settings import whole_environment
@@ -65,6 +65,10 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
         reason = "its runner died; what it had written was sent later"
         run.put_status(Status(last[0].seq + 1, state, now(), last[0].attempt, reason=reason, left=names[:100],
                               files=report.files, bytes=report.bytes))  # fmt: skip
+    elif last[0].left and not names:
+        told = replace(last[0], seq=last[0].seq + 1, time=now(), left=(), files=last[0].files + report.files,
+                       bytes=last[0].bytes + report.bytes)  # fmt: skip
+        run.put_status(told)
     error = TryAgainError(f"{len(names)} files are not sent", path=one.path) if names else None
     if error is None:
         shutil.rmtree(one.path, ignore_errors=True)

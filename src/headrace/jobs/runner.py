@@ -233,6 +233,7 @@ class Runner:
                 if name is not None:
                     self._recorder.note(f"goes on from checkpoint {name} of {run.id}")
                     return bring_checkpoint(run, name, self._folder.at("resume", str(self._count)))
+                self._recorder.note(f"{run.id} has no complete checkpoint")
             except (HeadraceError, OSError) as error:
                 self._recorder.note(f"no checkpoint can be had of {run.id}: {error}")
         return None
@@ -289,8 +290,9 @@ class Runner:
         classes = tuple(one if one.when_closed else type(one)(
             one.name, one.patterns, one.at_least, spec.period, one.when_closed, one.growing) for one in CLASSES)
         options = SyncOptions(
-            classes, (*IGNORED, *NOT_SENT, *(f"outputs/{one}" if "/" in one else one for one in spec.exclude)),
-            tuple(spec.checkpoints), bandwidth=spec.bandwidth or None,
+            classes, (*IGNORED, *NOT_SENT, *_recorded(spec.exclude)),
+            tuple(one if one.startswith("checkpoints/") else f"outputs/{one}" for one in spec.checkpoints),
+            bandwidth=spec.bandwidth or None,
         )  # fmt: skip
         folder = self._folder.recorded()
         state = State(self._folder.at("sync"), folder, self._run.url, self._run.url, options.selection())
@@ -327,3 +329,12 @@ class Runner:
             self._send(self._attempt, number)
         elif number == signal.SIGINT:
             self.stop("SIGINT")
+
+
+def _recorded(patterns: tuple[str, ...]) -> list[str]:
+    """Patterns for what the job writes, as names below ``record``: its logs and metrics are none of theirs."""
+    found: list[str] = []
+    for pattern in patterns:
+        found += [f"outputs/{pattern}", f"checkpoints/{pattern.removeprefix('checkpoints/')}"]
+        found += [f"{folder}/*/{pattern}" for folder in ("outputs", "checkpoints") if "/" not in pattern]
+    return found

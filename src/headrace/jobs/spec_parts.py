@@ -115,7 +115,8 @@ class OutputSpec(Declared):
     """What the command writes to `HEADRACE_OUTPUTS`, and how the bucket follows."""
 
     checkpoints: tuple[str, ...] = fields.texts(
-        "patterns of folders that count as one: their marker is written when all of it is there",
+        "patterns of folders of the outputs that count as one: their marker is written when all of it is there; runs "
+        "go on from those below `checkpoints/`",
         default=("checkpoints/*",),
         check=check.inside,
     )

@@ -49,17 +49,20 @@ class Terminal:
         """The command has started."""
         self._resized = signal.signal(signal.SIGWINCH, self._on_resize)
         if self.has[0]:
-            self._before = termios.tcgetattr(0)
-            tty.setraw(0, termios.TCSANOW)
+            with suppress(termios.error):  # it was closed
+                self._before = termios.tcgetattr(0)
+                tty.setraw(0, termios.TCSANOW)
             self._typing.start()
 
     def leave(self) -> None:
         """Ours as it was before; the descriptor `ours` is for its reader to close."""
         signal.signal(signal.SIGWINCH, self._resized)
-        if self._before is not None:
+        if self._typing.ident is not None:
             os.eventfd_write(self._over, 1)
             self._typing.join()
-            termios.tcsetattr(0, termios.TCSADRAIN, self._before)
+        if self._before is not None:
+            with suppress(termios.error):  # it was closed
+                termios.tcsetattr(0, termios.TCSADRAIN, self._before)
             self._before = None
         os.close(self._over)
 

@@ -12,7 +12,7 @@ from headrace.base.errors import DeniedError, HeadraceError, InputError, TryAgai
 from headrace.base.units import format_bytes
 from headrace.sync.options import matches
 
-JUNK: Final = (".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules", "*.pyc", ".ipynb_checkpoints",
+JUNK: Final = (".git", ".hg", ".svn", ".env", ".venv", "__pycache__", "node_modules", "*.pyc", ".ipynb_checkpoints",
                ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox", ".DS_Store")  # fmt: skip
 """Left out of a folder where no git says what is ignored."""
 SETTING: Final = "code.limit"

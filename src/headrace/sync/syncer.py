@@ -401,7 +401,7 @@ class Sync:
                 self._verify()
             self._poke.set()  # what was found may be due: a file, or a marker
             return False
-        return not self._files.dirty and not (self.options.delete and self._files.gone(now))
+        return not (self.options.delete and self._files.gone(now))
 
     def _verify(self) -> None:
         """Logs were appended to on the word of samples: look at all of what was sent, once."""
