@@ -366,7 +366,7 @@ def test_a_closed_terminal_ends_the_command_and_the_run_has_an_end(rig: RunsRig)
     os.close(terminal)
     assert wait_for(lambda: os.waitpid(pid, os.WNOHANG)[0], 60)
     (row,) = rig.json("runs")
-    assert (row["state"], row["signal"]) == ("failed", signal.SIGHUP)
+    assert (row["state"], row["reason"], row["signal"]) == ("stopped", "SIGHUP", signal.SIGHUP)
     assert list(rig.state.iterdir()) == []
 
 

@@ -133,7 +133,11 @@ class _LocalAttempt:
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:  # it has no group of its own yet, or all of it is over
+                if not self._ended.is_set():
+                    os.kill(self._process.pid, number)
 
     def close(self) -> None:
         self._ended.set()

@@ -95,6 +95,8 @@ class Runner:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self._stop: _Stop | None = None
         self._attempt: Attempt | None = None
+        self._early: list[int] | None = None
+        """Signals for a command that is just being started."""
         self._draining = False
         self._count = 0
         self._status = Status(-1, "starting", now())
@@ -143,8 +145,10 @@ class Runner:
             self._say("running")
             try:
                 invocation = self.job.invocation(self._folder, self._count, self._resume())
+                self._early = []
                 ended = self._follow(self._backend.start(invocation, self._recorder.output))
             except HeadraceError as error:
+                self._early = None
                 self._recorder.note(str(error))
                 return "failed", Exit(127 if error.code == "not-found" else 126), str(error)
             state, reason = self._judge(ended)
@@ -162,6 +166,9 @@ class Runner:
 
     def _follow(self, attempt: Attempt) -> Exit:
         self._attempt = attempt
+        early, self._early = self._early or [], None
+        for number in early:
+            self._send(attempt, number)
         self._measuring.watch(attempt.pid)
         kill_at = float("inf")
         asked = False
@@ -206,8 +213,8 @@ class Runner:
     def _judge(self, ended: Exit) -> tuple[str, str]:
         if self._stop is not None:
             return "stopped", self._stop.reason
-        if ended.signal == signal.SIGINT or ended.code == 128 + signal.SIGINT:
-            return "stopped", "SIGINT"
+        if ended.signal in (signal.SIGINT, signal.SIGHUP) or ended.code == 128 + signal.SIGINT:
+            return "stopped", "SIGINT" if ended.signal is None else str(ended)
         return ("finished", "") if ended.succeeded else ("failed", str(ended))
 
     def _again(self, ended: Exit) -> bool:
@@ -327,8 +334,10 @@ class Runner:
             self.stop("SIGTERM")
         elif self._attempt is not None:
             self._send(self._attempt, number)
-        elif number == signal.SIGINT:
-            self.stop("SIGINT")
+        elif self._early is not None:
+            self._early.append(number)
+        elif number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            self.stop(signal.Signals(number).name)
 
 
 def _recorded(patterns: tuple[str, ...]) -> list[str]:
