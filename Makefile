@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-loader bench-mount bench-process bench-shards bench-sync docs clean
+.PHONY: help setup demo test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process bench-shards bench-sync ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -58,6 +58,14 @@ bench-shards: ## shards against webdataset, TensorFlow, pyarrow, Mosaic and litd
 bench-sync: ## a folder kept in a bucket: a checkpoint against s5cmd, a log (ARGS=... goes to benchmarks/sync.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@$(RUN)/python benchmarks/sync.py $(ARGS)
+
+bench-runs: ## what it costs to be a run: overhead, requests, memory, lag (ARGS=... goes to benchmarks/runs.py)
+	@PYTHON=$(PYTHON) scripts/setup demo bench
+	@$(RUN)/python benchmarks/runs.py $(ARGS)
+
+bench-tracking: ## calls a second of hr.log (ARGS=... goes to benchmarks/tracking.py)
+	@PYTHON=$(PYTHON) scripts/setup demo bench
+	@$(RUN)/python benchmarks/tracking.py $(ARGS)
 
 docs: ## check the documentation: its links, and that its examples and claims run
 	@PYTHON=$(PYTHON) scripts/setup demo test
