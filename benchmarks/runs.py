@@ -192,6 +192,7 @@ def _text(found: dict[str, Any]) -> str:
     one, two, three = found["overhead"], found["hour"], found["behind"]
     here, today = machine(), datetime.datetime.now(datetime.UTC).date()
     loop = f"{one['overhead']:.1%} ({len(one['alone_s'])} interleaved, {one['steps']:,} steps)"
+    money = f"{two['hour_usd']:.3f} US$"
     hour = f"{two['hour_bytes'] / 1e6:.1f} MB, {two['hour_puts']:,.0f} PUT, {two['hour_gets']:,.0f} GET"
     return "\n".join([
         "# Runs",
@@ -203,7 +204,7 @@ def _text(found: dict[str, Any]) -> str:
         "|---|---|",
         f"| a loop of 1 ms steps takes less than 2 % longer | {loop} |",
         f"| runner memory under 200 MB | {two['memory'] / 1e6:.0f} MB |",
-        f"| an hour of 200 lines and 100 values a second, from {two['seconds']:.0f} s | {hour}, {two['hour_usd']:.3f} US$ |",
+        f"| 200 lines and 100 values a second for an hour, of {two['seconds']:.0f} s | {hour}, {money} |",
         f"| a follower less than 10 s behind | {three['median_s']:.1f} s, at worst {three['worst_s']:.1f} s |",
     ])
 

@@ -154,7 +154,7 @@ def test_the_second_runner_of_one_id_is_refused_and_the_first_untouched(rig: Run
     assert wait_for(lambda: rig.read("mine", "status/00001-running.json"))
     assert "at work" in rig.headrace("run", "--id", "mine", "--", "true", code=6).stderr
     rig.variables = {"HEADRACE_RUN_STATE": str(rig.scratch / "another-machine")}
-    assert "is there already" in rig.headrace("run", "--id", "mine", "--", "true", code=5).stderr
+    assert "there is a run of this id" in rig.headrace("run", "--id", "mine", "--", "true", code=5).stderr
     assert list((rig.scratch / "another-machine").iterdir()) == []
     out, said = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "first\n"), said

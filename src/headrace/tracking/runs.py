@@ -68,7 +68,11 @@ class Run:
     def create(self, record: RunRecord) -> None:
         """Raises AlreadyExistsError: there is a run of this id, whoever's. Any store error."""
         self._home.check_writable()
-        self._home.create(record.as_json(), RUNS, self.id, "run.json")
+        try:
+            self._home.create(record.as_json(), RUNS, self.id, "run.json")
+        except AlreadyExistsError:
+            hint = "take another --id, or none"
+            raise AlreadyExistsError("there is a run of this id", path=self.url, hint=hint) from None
 
     def put_status(self, status: Status) -> None:
         """Idempotent. Raises AlreadyExistsError: another runner wrote another one in its place. Any store error."""
