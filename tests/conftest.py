@@ -27,6 +27,9 @@ from headrace.testing.servers import Azurite, CephRGW, EmbeddedS3, FakeGCS, Sftp
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job: our children would ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup: a closed terminal would end nothing
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 ROOT = Path(__file__).parent.parent
 CI = os.environ.get("CI", "").lower() in ("1", "true")
 _T = TypeVar("_T")
