@@ -117,6 +117,19 @@ def test_a_killed_runner_takes_its_job_along_and_the_rest_is_sent_later(rig: Run
     assert json.loads(rig.headrace("sync", "--recover", "--json").stdout) == []
 
 
+def test_a_runner_that_dies_before_its_run_is_recorded_leaves_nothing(rig: RunsRig):
+    with open(rig.work / "large", "wb") as file:  # to be captured, which takes a while
+        file.truncate(900_000_000)
+    process = rig.start("run", "--id", "early", "--set", "code.limit=1GB", "--", "true")
+    assert wait_for(lambda: (rig.state / "early/record/code").is_dir())
+    process.kill()
+    process.communicate(timeout=30)
+    assert not rig.read("early", "run.json"), "it was recorded already: this proves nothing"
+    (row,) = json.loads(rig.headrace("sync", "--recover", "--json").stdout)
+    assert row["state"] == "never started"
+    assert list(rig.state.iterdir()) == []
+
+
 def test_a_runner_that_is_gone_is_told_from_one_that_is_slow(tmp_path: Path):
     """By the age of its lease, which a file's own time tells here."""
     home = Home(open_store(f"file://{tmp_path}"), "home/")

@@ -49,6 +49,9 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
     place = namespace.resolve(one.url.removesuffix(f"/{RUNS}/{one.id}"))
     prefix = place.key.strip("/")
     run = Run(Home(place.store, f"{prefix}/" if prefix else ""), one.id)
+    if not run.exists() and not _has_outputs(one.path):  # its runner died before it was recorded
+        shutil.rmtree(one.path, ignore_errors=True)
+        return Recovered(one.id, one.path, run.url, "never started", 0, 0, None)
     if run.record().environment.get("kind") == "image":  # whose container did not end with its client
         stop_container(one.id, whole_environment())
     report = _send(one, run, timeout)
@@ -84,6 +87,11 @@ def _send(one: Left, run: Run, timeout: float) -> Report:
     state = State(root, folder, run.url, run.url, options.selection())
     with Sync(folder, run.store, run.prefix, state, options) as sync:
         return sync.finish(timeout, complete=False)
+
+
+def _has_outputs(path: str) -> bool:
+    folders = (os.path.join(path, "record", name) for name in ("outputs", "checkpoints", "logs", "metrics"))
+    return any(files for folder in folders for _, _, files in os.walk(folder))
 
 
 def _waiting(path: str) -> list[Status]:

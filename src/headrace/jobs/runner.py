@@ -90,7 +90,7 @@ class Runner:
         )
         self._keeper = Keeper(self._run, self._folder.at("status"), self._lease, self._on_order)
         self._sync = self._open_sync()
-        self._patterns = [re.compile(one.encode()) for one in job.spec.retry.log_patterns]
+        self._patterns = [re.compile(one.encode(), re.MULTILINE) for one in job.spec.retry.log_patterns]
         self._matched = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self._stop: _Stop | None = None
