@@ -443,7 +443,7 @@ def test_a_record_of_this_format_stays_readable():
     record = {
         "format": 1, "name": None, "command": ["python", "train.py"], "folder": ".", "time_limit": 7200.0,
         "grace": 30.0, "tags": {"a": "b"}, "processes": 1, "inputs": {"train": {"source": "i@v3", "as": "name"}},
-        "code": {"path": None, "git": None, "limit": 100000000, "capture": True},
+        "code": {"path": None, "git": None, "limit": 100000000, "ignore": [], "capture": True},
         "environment": {"lock": None, "image": None, "python": None, "variables": {"A": None}, "pass": ["*"],
                         "record": []},
         "outputs": {"checkpoints": ["checkpoints/*"], "period": 5.0, "bandwidth": 0, "exclude": [], "drain": 600.0},
