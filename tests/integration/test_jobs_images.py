@@ -25,7 +25,9 @@ import pytest
 import headrace
 from headrace.base.errors import InputError, NotFoundError, UnsupportedError
 from headrace.jobs.environment import Bind, Environment, EnvironmentRequest, Node, Prepared, prepare, stop_container
+from headrace.testing.servers import EmbeddedS3
 from tests.environment_kit import Podman, debian_tar, image_tar
+from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
 
 IMAGE = "localhost/headrace-test:1"
@@ -259,3 +261,39 @@ def test_the_command_is_not_the_shells(image: Prepared):
         image, "sh", "-c", 'id -u; pwd; for one in "$@"; do echo "<$one>"; done', "sh", "a b", "", "$HOME"
     )
     assert (code, out) == (0, f"{os.getuid()}\n/\n<a b>\n<>\n<$HOME>\n")
+
+
+@pytest.mark.server
+def test_a_run_in_an_image_is_recorded_like_any_other(podman: Podman, seaweedfs: EmbeddedS3, tmp_path: Path):
+    rig = RunsRig(seaweedfs, tmp_path, podman.environ)
+    script = (
+        "import headrace as hr, ofimage, os, sys\n"
+        "hr.log({'loss': 0.25}, step=3)\n"
+        "folder = os.environ['HEADRACE_OUTPUTS']\n"
+        "open(folder + '/made.txt', 'w').write(ofimage.HERE)\n"
+        "os.makedirs(folder + '/checkpoints/1')\n"
+        "open(folder + '/checkpoints/1/model', 'w').write('weights')\n"
+        "open(folder + '/checkpoints/1/COMMITTED', 'w')\n"
+        "print('in', os.environ['HEADRACE_RUN_ID'], os.environ.get('HEADRACE_RESUME'))\n"
+        "sys.exit(4)\n"
+    )
+    rig.script(script)
+    inside = ["--env", "PYTHONPATH=/own", "--set", "environment.record=PYTHONPATH"]
+    inside += ["--set", f"environment.image={IMAGE}"]
+    ended = rig.headrace("run", *inside, "--id", "1", "--", "python3", "train.py", code=4)
+    assert ended.stdout == "in 1 None\n"
+    assert rig.states("1")[-1] == "failed"
+    assert rig.read("1", "outputs/made.txt") == b"image"
+    assert [one["last"] for one in rig.json("metrics", "1")] == [0.25]
+    assert rig.headrace("logs", "1").stdout == ended.stdout
+    recorded = rig.json("runs", "show", "1")["record"]["environment"]
+    assert recorded["image"].startswith("sha256:") or "@sha256:" in recorded["image"]
+    resumed = rig.headrace("rerun", "1", "--resume", "--id", "2", code=4)
+    assert resumed.stdout.startswith("in 2 /")
+    process = rig.start("run", *inside, "--id", "3", "--", "sh", "-c", "echo up; sleep 300")
+    assert wait_for(lambda: "up" in rig.headrace("logs", "3").stdout if rig.names("3") else False)
+    rig.headrace("stop", "3", "--grace", "1s", "--wait", "1min")
+    assert process.wait(60) == 143
+    assert rig.states("3")[-1] == "stopped"
+    assert containers(podman) == ""
+    rig.close()
