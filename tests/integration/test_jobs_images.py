@@ -274,14 +274,14 @@ def test_a_run_in_an_image_is_recorded_like_any_other(podman: Podman, seaweedfs:
         "os.makedirs(folder + '/checkpoints/1')\n"
         "open(folder + '/checkpoints/1/model', 'w').write('weights')\n"
         "open(folder + '/checkpoints/1/COMMITTED', 'w')\n"
-        "print('in', os.environ['HEADRACE_RUN_ID'], os.environ.get('HEADRACE_RESUME'))\n"
+        "print('in', os.environ['HEADRACE_RUN_ID'], len(os.sched_getaffinity(0)), os.environ.get('HEADRACE_RESUME'))\n"
         "sys.exit(4)\n"
     )
     rig.script(script)
     inside = ["--env", "PYTHONPATH=/own", "--set", "environment.record=PYTHONPATH"]
-    inside += ["--set", f"environment.image={IMAGE}"]
+    inside += ["--set", f"environment.image={IMAGE}", "--set", "resources.cpus=1", "--set", "resources.memory=500MB"]
     ended = rig.headrace("run", *inside, "--id", "1", "--", "python3", "train.py", code=4)
-    assert ended.stdout == "in 1 None\n"
+    assert ended.stdout == "in 1 1 None\n"
     assert rig.states("1")[-1] == "failed"
     assert rig.read("1", "outputs/made.txt") == b"image"
     assert [one["last"] for one in rig.json("metrics", "1")] == [0.25]
@@ -289,7 +289,7 @@ def test_a_run_in_an_image_is_recorded_like_any_other(podman: Podman, seaweedfs:
     recorded = rig.json("runs", "show", "1")["record"]["environment"]
     assert recorded["image"].startswith("sha256:") or "@sha256:" in recorded["image"]
     resumed = rig.headrace("rerun", "1", "--resume", "--id", "2", code=4)
-    assert resumed.stdout.startswith("in 2 /")
+    assert resumed.stdout.startswith("in 2 1 /")
     process = rig.start("run", *inside, "--id", "3", "--", "sh", "-c", "echo up; sleep 300")
     assert wait_for(lambda: "up" in rig.headrace("logs", "3").stdout if rig.names("3") else False)
     rig.headrace("stop", "3", "--grace", "1s", "--wait", "1min")
