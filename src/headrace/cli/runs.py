@@ -1,4 +1,4 @@
-"""``headrace runs``, and ``headrace runs show|rm``."""
+"""``headrace runs``, and ``headrace runs show|diff|rm``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.base.errors import InputError
-from headrace.cli.output import Column, Kind, Row, json_option, show_record, show_table
+from headrace.cli.output import Column, Kind, Row, json_option, printable, show_record, show_table
 
 if TYPE_CHECKING:
     from headrace.tracking.runs import RunView
@@ -49,7 +49,7 @@ class _ListOrVerb(click.Group):
 
 @click.group(cls=_ListOrVerb)
 def command() -> None:
-    """List runs, or show or delete one.
+    """List runs; show, compare or delete them.
 
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
@@ -117,6 +117,29 @@ def show(run: str, *, as_json: bool) -> None:
             attempt = f"  attempt {status.attempt}" if status.attempt > 1 else ""
             reason = f"  {status.reason}" if status.reason else ""
             click.echo(f"{status.time[:19].replace('T', ' ')}  {status.state}{attempt}{reason}")
+
+
+@command.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--patch", is_flag=True, help="Show line by line what of the code differs.")
+@json_option
+def diff(a: str, b: str, *, patch: bool, as_json: bool) -> None:
+    """Show what differs between the runs A and B.
+
+    Job, code, environment, inputs and place; results and metrics side by side.
+    """
+    from headrace.cli.run_access import find_run
+    from headrace.jobs import diff as compare
+
+    found = list(compare(find_run(a), find_run(b), patch=patch))
+    rows = [{"id": f"{one.part}:{one.name}"} | dataclasses.asdict(one) | {"same": one.same} for one in found]
+    columns = (Column("part", "WHAT"), Column("name", "NAME"), Column("a", "A"), Column("b", "B"))
+    show_table(rows, columns, as_json=as_json, empty="they are alike")
+    for one in found if patch and not as_json else ():
+        if one.part == "file":
+            told = f"{printable(one.name)}: no text, or too large\n" if one.patch is None else one.patch
+            click.echo(f"\n{told}", nl=False)
 
 
 @command.command()
