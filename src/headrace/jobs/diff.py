@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import filecmp
+import io
 import os
 import re
 import shlex
@@ -65,8 +66,9 @@ def diff(a: Run, b: Run, *, patch: bool = False) -> Iterator[Difference]:
 
 def _compared(part: Part, a: Mapping[str, Any], b: Mapping[str, Any], *, every: bool = False) -> Iterator[Difference]:
     for name in dict.fromkeys([*a, *b]):
-        if every or a.get(name) != b.get(name):
-            yield Difference(part, name, a.get(name), b.get(name))
+        one, other = a.get(name), b.get(name)
+        if one != other or (every and one is not None):
+            yield Difference(part, name, one, other)
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -171,6 +173,6 @@ def _lines(path: str) -> list[str] | None:
     if b"\0" in data:
         return None
     try:
-        return data.decode().splitlines(keepends=True)
+        return list(io.StringIO(data.decode(), newline="\n"))
     except UnicodeDecodeError:
         return None
