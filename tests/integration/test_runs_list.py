@@ -67,7 +67,7 @@ def said(run: Run, seq: int, state: str) -> None:
 
 
 def test_a_look_costs_one_get_a_live_run_and_nothing_for_those_that_are_over(rig: RunsRig):
-    """Twenty of each, of which twenty are shown. Before, each look was 20 LIST and 80 GET more."""
+    """Twenty of each, every 5 s: 720 LIST and 14,400 GET an hour; it was 38,000 and 108,000 for the live ones alone."""
     counted = Counted(rig)
     for number in range(20):
         made(counted.home, number, "finished")
@@ -145,7 +145,7 @@ def test_a_watch_shows_what_comes_and_how_it_ends(rig: RunsRig):
     rig.headrace("run", "-q", "--id", "first", "--", "true")
     seen = rig.scratch / "seen"
     with open(seen, "w") as out:
-        watching = subprocess.Popen([*COMMAND, "runs", "--watch"], env=rig.environment, cwd=rig.work, stdout=out, text=True)
+        watching = subprocess.Popen([*COMMAND, "runs", "--watch"], env=rig.environment, stdout=out, text=True)
     rig.processes.append(watching)
     assert wait_for(lambda: "first" in seen.read_text())
     rig.headrace("run", "-q", "--name", "second", "--", "sh", "-c", "exit 9", code=9)

@@ -48,7 +48,7 @@ def test_it_has_the_code_variables_and_checkpoint_of_the_run(rig: RunsRig):
     shutil.rmtree(rig.work)
     rig.work.mkdir()
     recorded = rig.names(rig.only())
-    line = 'python3 train.py; echo $LR ${TOKEN-none} ${HEADRACE_RESUME-none}; touch x $HEADRACE_OUTPUTS/x; pwd; exit 5'
+    line = "python3 train.py; echo $LR ${TOKEN-none} ${HEADRACE_RESUME-none}; touch x $HEADRACE_OUTPUTS/x; pwd; exit 5"
     ended = rig.headrace("shell", "first", "--", "sh", "-c", line, code=5)
     said = ended.stdout.splitlines()
     assert said[:2] == ["recorded", "0.1 none none"]
@@ -136,7 +136,7 @@ def test_who_ends_it_ends_what_runs_in_it(rig: RunsRig):
 
 
 def at_a_terminal(rig: RunsRig, answers: dict[bytes, bytes]) -> tuple[bytes, int]:
-    """A shell of the latest run; each answer is typed once, when its question is seen. All that was seen, and the code."""
+    """A shell of the latest run; each answer is typed once, when its question is seen. What was seen, and the code."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(rig.work)
