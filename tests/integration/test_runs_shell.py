@@ -112,6 +112,7 @@ def test_at_a_terminal_ctrl_c_is_for_what_runs_in_it(rig: RunsRig):
         except KeyboardInterrupt:
             time.sleep(2.5)
             print("inter" + "rupted", flush=True)
+            raise SystemExit(7)
     """)
     rig.headrace("run", "-q", "--name", "first", "--", "true")
     (rig.scratch / ".bashrc").write_text("PS1='mine> '\n")
@@ -119,6 +120,9 @@ def test_at_a_terminal_ctrl_c_is_for_what_runs_in_it(rig: RunsRig):
     seen, code = at_a_terminal(rig, answers)
     assert code == 6, seen
     assert b"first-" in seen, "the prompt tells where one is"
+    seen, code = at_a_terminal(rig, {b"ready": b"\x03"}, "--", "python3", "train.py")
+    assert code == 7, seen
+    assert b"interrupted" in seen
     assert left(rig) == []
 
 
@@ -135,12 +139,12 @@ def test_who_ends_it_ends_what_runs_in_it(rig: RunsRig):
     assert left(rig) == []
 
 
-def at_a_terminal(rig: RunsRig, answers: dict[bytes, bytes]) -> tuple[bytes, int]:
+def at_a_terminal(rig: RunsRig, answers: dict[bytes, bytes], *words: str) -> tuple[bytes, int]:
     """A shell of the latest run; each answer is typed once, when its question is seen. What was seen, and the code."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(rig.work)
-        os.execvpe(COMMAND[0], [*COMMAND, "shell", "latest"], rig.environment)
+        os.execvpe(COMMAND[0], [*COMMAND, "shell", "latest", *words], rig.environment)
     seen, answers, until = b"", dict(answers), time.monotonic() + 40
     while time.monotonic() < until:
         ready, _, _ = select.select([terminal], [], [], 0.1)
