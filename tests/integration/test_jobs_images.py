@@ -24,7 +24,12 @@ import pytest
 
 import headrace
 from headrace.base.errors import InputError, NotFoundError, UnsupportedError
+from headrace.jobs import Exit, JobSpec, ShellRequest, shell
 from headrace.jobs.environment import Bind, Environment, EnvironmentRequest, Node, Prepared, prepare, stop_container
+from headrace.namespace.home import Home
+from headrace.store import open_store
+from headrace.tracking.record import RunRecord, now
+from headrace.tracking.runs import Run
 from tests.environment_kit import Podman, debian_tar, image_tar
 from tests.sync_rig import wait_for
 
@@ -259,3 +264,20 @@ def test_the_command_is_not_the_shells(image: Prepared):
         image, "sh", "-c", 'id -u; pwd; for one in "$@"; do echo "<$one>"; done', "sh", "a b", "", "$HOME"
     )
     assert (code, out) == (0, f"{os.getuid()}\n/\n<a b>\n<>\n<$HOME>\n")
+
+
+def test_a_shell_of_a_run_is_one_of_its_image(
+    podman: Podman, node: Node, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    """What lies in the folder where the run ran, for it recorded no code."""
+    (tmp_path / "train.sh").write_text("echo here $LR; test -e /own/ofimage.py && echo inside\n")
+    run = Run(Home(open_store(f"file://{tmp_path}"), "home/"), "20260101-000000-job-0000")
+    settings = {"image": IMAGE, "variables": {"LR": "1"}, "record": ["LR"]}
+    spec = JobSpec.from_json({"format": 1, "command": ["true"], "code": {"capture": False}, "environment": settings})
+    run.create(RunRecord(run.id, "job", now(), ("true",), str(tmp_path), "host", "me", "0", spec.as_json()))
+    said: list[str] = []
+    line = "sh train.sh; exit 9"
+    assert shell(ShellRequest(run, ("sh", "-c", line)), podman.environ, node.cache, said.append) == Exit(9)
+    assert capfd.readouterr().out == "here 1\ninside\n"
+    assert shell(ShellRequest(run), podman.environ, node.cache, said.append) == Exit(0), "it reads to the end of nothing"
+    assert podman("ps", "--all", "--quiet") == ""
