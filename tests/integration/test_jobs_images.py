@@ -279,5 +279,14 @@ def test_a_shell_of_a_run_is_one_of_its_image(
     line = "sh train.sh; exit 9"
     assert shell(ShellRequest(run, ("sh", "-c", line)), podman.environ, node.cache, said.append) == Exit(9)
     assert capfd.readouterr().out == "here 1\ninside\n"
-    assert shell(ShellRequest(run), podman.environ, node.cache, said.append) == Exit(0), "it reads to the end of nothing"
+    (tmp_path / "typed").write_text("sh train.sh\nexit 4\n")
+    before = os.dup(0)
+    with open(tmp_path / "typed") as typed:
+        os.dup2(typed.fileno(), 0)
+    try:
+        assert shell(ShellRequest(run), podman.environ, node.cache, said.append) == Exit(4)
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+    assert capfd.readouterr().out == "here 1\ninside\n"
     assert podman("ps", "--all", "--quiet") == ""

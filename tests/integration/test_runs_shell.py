@@ -73,15 +73,19 @@ def test_it_is_kept_where_that_is_asked(rig: RunsRig):
 
 def test_it_says_what_is_not_as_it_was(rig: RunsRig):
     rig.variables = {**rig.variables, "ONCE": "1"}
-    rig.headrace("run", "-q", "--no-code", "--", "true")
+    (rig.work / "sub").mkdir()
+    assert rig.headrace("run", "-q", "--no-code", "--set", "folder=sub", "--", "pwd").stdout == f"{rig.work}/sub\n"
+    assert rig.headrace("rerun", "-q", "latest").stdout == f"{rig.work}/sub\n"
     rig.variables = {name: value for name, value in rig.variables.items() if name != "ONCE"}
-    told = rig.headrace("shell", "latest", "--", "true").stderr
+    ended = rig.headrace("shell", "latest", "--", "pwd")
+    told = ended.stderr
+    assert ended.stdout == f"{rig.work}/sub\n"
     assert "its code was not recorded" in told
     assert "variables that are not set here: ONCE\n" in told
-    shutil.rmtree(rig.work)
-    rig.work.mkdir()
     assert "there is no such command" in rig.headrace("shell", "latest", "--", "no-such-thing", code=3).stderr
     assert "no complete checkpoint" in rig.headrace("shell", "latest", "--resume", "--", "true", code=3).stderr
+    (rig.work / "sub").rmdir()
+    assert "go to the machine where it ran" in rig.headrace("shell", "latest", "--", "true", code=3).stderr
     assert left(rig) == []
 
 

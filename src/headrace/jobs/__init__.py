@@ -3,7 +3,7 @@
 from headrace.jobs.diff import Difference, diff
 from headrace.jobs.environment import Invocation
 from headrace.jobs.job import Job
-from headrace.jobs.place import Here, Recorded, Source
+from headrace.jobs.place import AsItLies, Here, Recorded, Source
 from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
 from headrace.jobs.recover import Recovered, recover
 from headrace.jobs.runner import Outcome, Runner
@@ -11,6 +11,7 @@ from headrace.jobs.shell import ShellRequest, shell
 from headrace.jobs.spec import JobSpec
 
 __all__ = [
+    "AsItLies",
     "Attempt",
     "Backend",
     "Difference",

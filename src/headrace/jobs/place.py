@@ -85,12 +85,14 @@ class AsItLies:
 
     folder: str
 
-    def prepare(self, spec: JobSpec, folder: RunFolder) -> Place:  # noqa: ARG002
+    def prepare(self, spec: JobSpec, folder: RunFolder) -> Place:
         """As `Source.prepare`. Raises NotFoundError: it is not on this machine."""
         if not os.path.isdir(self.folder):
             hint = "the run recorded no code: go to the machine where it ran"
             raise NotFoundError("there is no such folder here", path=self.folder, hint=hint)
-        return Place(self.folder, None)
+        into, wanted = folder.recorded("code"), spec.code  # which a rerun may ask for
+        code = capture(self.folder, into, limit=wanted.limit, ignore=wanted.ignore) if wanted.capture else None
+        return Place(self.folder, code)
 
 
 def _placed(tree: str, spec: JobSpec, code: Code | None) -> Place:
