@@ -24,8 +24,13 @@ import pytest
 
 import headrace
 from headrace.base.errors import InputError, NotFoundError, UnsupportedError
+from headrace.jobs import Exit, JobSpec, ShellRequest, shell
 from headrace.jobs.environment import Bind, Environment, EnvironmentRequest, Node, Prepared, prepare, stop_container
+from headrace.namespace.home import Home
+from headrace.store import open_store
 from headrace.testing.servers import EmbeddedS3
+from headrace.tracking.record import RunRecord, now
+from headrace.tracking.runs import Run
 from tests.environment_kit import Podman, debian_tar, image_tar
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
@@ -297,3 +302,27 @@ def test_a_run_in_an_image_is_recorded_like_any_other(podman: Podman, seaweedfs:
     assert rig.states("3")[-1] == "stopped"
     assert containers(podman) == ""
     rig.close()
+def test_a_shell_of_a_run_is_one_of_its_image(
+    podman: Podman, node: Node, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    """What lies in the folder where the run ran, for it recorded no code."""
+    (tmp_path / "train.sh").write_text("echo here $LR; test -e /own/ofimage.py && echo inside\n")
+    run = Run(Home(open_store(f"file://{tmp_path}"), "home/"), "20260101-000000-job-0000")
+    settings = {"image": IMAGE, "variables": {"LR": "1"}, "record": ["LR"]}
+    spec = JobSpec.from_json({"format": 1, "command": ["true"], "code": {"capture": False}, "environment": settings})
+    run.create(RunRecord(run.id, "job", now(), ("true",), str(tmp_path), "host", "me", "0", spec.as_json()))
+    said: list[str] = []
+    line = "sh train.sh; exit 9"
+    assert shell(ShellRequest(run, ("sh", "-c", line)), podman.environ, node.cache, said.append) == Exit(9)
+    assert capfd.readouterr().out == "here 1\ninside\n"
+    (tmp_path / "typed").write_text("sh train.sh\nexit 4\n")
+    before = os.dup(0)
+    with open(tmp_path / "typed") as typed:
+        os.dup2(typed.fileno(), 0)
+    try:
+        assert shell(ShellRequest(run), podman.environ, node.cache, said.append) == Exit(4)
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+    assert capfd.readouterr().out == "here 1\ninside\n"
+    assert podman("ps", "--all", "--quiet") == ""

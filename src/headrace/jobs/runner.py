@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Final
 
@@ -294,13 +294,13 @@ class Runner:
         self._status = Status(self._status.seq + 1, state, now(), self._count, code, number, reason, left, files, size)
         self._keeper.say(self._status)
 
-    def _lease(self) -> Lease:
-        status, waiting = self._status, self._sync.backlog
+    def _lease(self, last: Status | None) -> Lease:
+        status, waiting = last or self._status, self._sync.backlog
         if status.state in FINAL:
             waiting = type(waiting)()
         return Lease(
             status.seq, status.state, now(), os.getpid(), socket.gethostname(), status.attempt, waiting.files,
-            waiting.bytes, round(waiting.oldest, 1),
+            waiting.bytes, round(waiting.oldest, 1), asdict(last) if last is not None else None,
         )  # fmt: skip
 
     def _open_sync(self) -> Sync:
