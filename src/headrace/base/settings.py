@@ -154,8 +154,13 @@ class RunSettings:
     )
     cache: str = field(
         default_factory=lambda: str(platformdirs.user_cache_path("headrace") / "runs"),
-        metadata={"parse": _parse_text, "doc": "folder for virtual environments, kept for later runs", "unit": "path"},
+        metadata={
+            "parse": _parse_text,
+            "doc": "folder for virtual environments and copies of inputs, kept for later runs",
+            "unit": "path",
+        },
     )
+    copies: int = _count(4, "copies of inputs that are kept when no run uses them")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Run a job: what it is, its code and environment, and who follows it. See README.md."""
 
 from headrace.jobs.environment import Invocation
+from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
 from headrace.jobs.place import Here, Recorded, Source
 from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
@@ -21,6 +22,7 @@ __all__ = [
     "Recorded",
     "Recovered",
     "Runner",
+    "Site",
     "Source",
     "recover",
 ]

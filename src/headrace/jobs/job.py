@@ -13,12 +13,14 @@ import headrace
 from headrace.base.errors import InternalError, UnsupportedError
 from headrace.jobs.environment import Bind, EnvironmentRequest, Invocation, Node, Prepared, prepare
 from headrace.jobs.folder import RunFolder
+from headrace.jobs.inputs import Inputs, Site
 from headrace.jobs.place import Place, Source
 from headrace.jobs.spec import JobSpec, ResourceSpec
 from headrace.tracking.record import RunRecord, as_name, new_id, now
 from headrace.tracking.runs import Run
 
-_OURS = ("HEADRACE_RUN_ID", "HEADRACE_OUTPUTS", "HEADRACE_SPOOL", "HEADRACE_RESUME", "HEADRACE_ATTEMPT")
+_OURS = ("HEADRACE_RUN_ID", "HEADRACE_OUTPUTS", "HEADRACE_SPOOL", "HEADRACE_RESUME", "HEADRACE_ATTEMPT",
+         "HEADRACE_INPUTS")  # fmt: skip
 
 
 class Job:
@@ -32,6 +34,8 @@ class Job:
         parent: ``{"run": id, "as": "rerun" | "resume"}``, of the run that this one repeats or goes on with.
         resumes: the run from whose newest complete checkpoint this one goes on.
         repeats: the record that this one is to be like.
+        site: where inputs are looked up; None: it has none.
+        before: the run whose pinned inputs are taken again.
     """
 
     def __init__(
@@ -44,6 +48,8 @@ class Job:
         parent: Mapping[str, Any] | None = None,
         resumes: Run | None = None,
         repeats: RunRecord | None = None,
+        site: Site | None = None,
+        before: Run | None = None,
     ) -> None:
         self.spec = spec
         self.repeats = repeats
@@ -53,6 +59,8 @@ class Job:
         self._source = source
         self._place = Place("", None)
         self._prepared: Prepared | None = None
+        self._site, self._before = site, before
+        self._inputs: Inputs | None = None
         self._environ = dict(environ)
         self._parent = parent
 
@@ -66,9 +74,16 @@ class Job:
         request = EnvironmentRequest(wanted.lock, wanted.image, wanted.python)
         node = Node(cache, self._passed())
         self._prepared = prepare(request, self._place.folder, node, run=self.id, tell=tell)
+        if self.spec.inputs:
+            if self._site is None:
+                raise InternalError("there is nowhere to look inputs up", path=self.id)
+            self._inputs = Inputs(self.spec.inputs, self._site, folder, self.id, self._before, tell)
 
     def close(self) -> None:
         """Let go of what `prepare` took hold of. Idempotent."""
+        if self._inputs is not None:
+            self._inputs.close()
+            self._inputs = None
         if self._prepared is not None:
             self._prepared.close()
             self._prepared = None
@@ -79,6 +94,11 @@ class Job:
         if self._prepared is None:
             raise InternalError("the job is not prepared", path=self.id)
         return self._prepared
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know, one sentence each. After `prepare`."""
+        return (*self.prepared.notes, *(self._inputs.notes if self._inputs is not None else ()))
 
     def record(self) -> RunRecord:
         """What is written of it. After `prepare`."""
@@ -95,6 +115,7 @@ class Job:
             spec=self.spec.as_json(),
             code=code.as_json() if code is not None else None,
             environment=self.prepared.environment.as_json(),
+            inputs=self._inputs.as_json() if self._inputs is not None else {},
             variables=tuple(sorted(self._given() if self.spec.environment.image else self._passed())),
             parent=self._parent,
         )
@@ -107,11 +128,13 @@ class Job:
             "HEADRACE_SPOOL": folder.at("spool"),
             "HEADRACE_ATTEMPT": str(attempt),
             **({"HEADRACE_RESUME": resume} if resume is not None else {}),
+            **(self._inputs.variables() if self._inputs is not None else {}),
         }
         unbuffered = {} if "PYTHONUNBUFFERED" in self._environ else {"PYTHONUNBUFFERED": "1"}
         seen = [Bind(self._place.folder, writable=True), Bind(folder.recorded("outputs"), writable=True)]
         seen += [Bind(folder.recorded("checkpoints"), writable=True), Bind(folder.at("spool"), writable=True)]
         seen += [Bind(resume)] if resume is not None else []
+        seen += self._inputs.binds() if self._inputs is not None else []
         return self.prepared.command(
             self.spec.argv, folder=self._place.folder, variables={**unbuffered, **self._given(), **ours}, binds=seen,
             terminal=os.isatty(0),
@@ -139,7 +162,7 @@ class Job:
 
 def _refuse_unbuilt(spec: JobSpec) -> None:
     """What a file may say already and nothing acts on yet: better no run than one without it."""
-    asked = {"inputs": bool(spec.inputs), "processes": spec.processes != 1}
+    asked = {"processes": spec.processes != 1}
     asked["resources"] = spec.resources != ResourceSpec()
     for field, wanted in asked.items():
         if wanted:

@@ -126,7 +126,7 @@ class Runner:
             self._sync.start()
             self._recorder.start()
             self._recorder.note(f"run {self.job.id}, recorded at {self._run.url}")
-            for text in self.job.prepared.notes:
+            for text in self.job.notes:
                 self._recorder.note(text)
             for text in differences(self.job.repeats, record) if self.job.repeats is not None else ():
                 self._recorder.note(f"not as before: {text}")
