@@ -135,7 +135,7 @@ def take_again(
 def pin_objects(
     pin: Pin, folder: str, *, namespace: Namespace, settings: Settings, progress: Progress = SILENT
 ) -> Objects:
-    """What is pinned, mapped. `folder`: of its manifest, if it has one of its own. Raises CorruptError, NotFoundError."""
+    """What is pinned, mapped. `folder`: of its manifest, if it has one. Raises CorruptError, NotFoundError."""
     if pin.snapshot is not None:
         snapshot = open_snapshot(pin.snapshot, namespace=namespace, settings=settings)
         return snapshot_objects(snapshot, settings, progress)
