@@ -100,7 +100,7 @@ def test_ctrl_c_before_the_command_leaves_nothing(rig: RunsRig):
         fcntl.flock(held, fcntl.LOCK_EX)  # as a run that is copying
         waiting = rig.start(*arguments(rig, "copy"))
         assert waiting.stderr is not None
-        assert any("another run is copying it" in line for line in waiting.stderr)
+        assert any("waits for another run" in line for line in waiting.stderr)
         waiting.send_signal(signal.SIGINT)
         waiting.communicate(timeout=30)
     assert waiting.returncode == 130
@@ -131,9 +131,8 @@ def test_two_runs_at_once_share_one_copy_that_stays_while_it_is_used(rig: RunsRi
     assert wait_for(lambda: (rig.work / "ready-0").exists() and (rig.work / "ready-1").exists())
     first, second = ((rig.work / f"ready-{number}").read_text() for number in range(2))
     assert first == second
-    rig.headrace(  # prunes what nobody uses
-        "run", "-q", "--set", f"inputs.other=s3://{rig.bucket}/data/1.txt", "--set", "inputs.other.as=copy", "--", "true"
-    )
+    given = ["--set", f"inputs.other=s3://{rig.bucket}/data/1.txt", "--set", "inputs.other.as=copy"]
+    rig.headrace("run", "-q", *given, "--", "true")  # prunes what nobody uses
     (rig.work / "go").touch()
     assert [one.communicate(timeout=60)[0] for one in running] == ["3\n", "3\n"]
 

@@ -7,17 +7,20 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import headrace
 from headrace.base.errors import InternalError, UnsupportedError
 from headrace.jobs.environment import Bind, EnvironmentRequest, Invocation, Node, Prepared, prepare
 from headrace.jobs.folder import RunFolder
-from headrace.jobs.inputs import Inputs, Site
+from headrace.jobs.inputs import Site
 from headrace.jobs.place import Place, Source
 from headrace.jobs.spec import JobSpec, ResourceSpec
 from headrace.tracking.record import RunRecord, as_name, new_id, now
 from headrace.tracking.runs import Run
+
+if TYPE_CHECKING:
+    from headrace.jobs.inputs.inputs import Inputs
 
 _OURS = ("HEADRACE_RUN_ID", "HEADRACE_OUTPUTS", "HEADRACE_SPOOL", "HEADRACE_RESUME", "HEADRACE_ATTEMPT",
          "HEADRACE_INPUTS")  # fmt: skip
@@ -77,6 +80,8 @@ class Job:
         if self.spec.inputs:
             if self._site is None:
                 raise InternalError("there is nowhere to look inputs up", path=self.id)
+            from headrace.jobs.inputs.inputs import Inputs
+
             self._inputs = Inputs(self.spec.inputs, self._site, folder, self.id, self._before, tell)
 
     def close(self) -> None:

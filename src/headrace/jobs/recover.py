@@ -12,7 +12,6 @@ from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.base.settings import whole_environment
 from headrace.jobs.environment import stop_container
 from headrace.jobs.folder import Left, left
-from headrace.jobs.inputs import clear_mounts
 from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.sync import Report, State, Sync, SyncOptions, statuses
@@ -47,6 +46,8 @@ def recover(root: str, namespace: Namespace, timeout: float) -> Iterator[Recover
 
 
 def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
+    from headrace.jobs.inputs.mounting import clear_mounts
+
     clear_mounts(one.path)
     place = namespace.resolve(one.url.removesuffix(f"/{RUNS}/{one.id}"))
     prefix = place.key.strip("/")

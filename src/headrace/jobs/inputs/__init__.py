@@ -1,6 +1,8 @@
-"""What a run reads: pinned to object versions at its start, and given to the command as names, mounts or copies."""
+"""What a run reads: pinned to object versions at its start, and given to the command as names, mounts or copies.
 
-from headrace.jobs.inputs.inputs import Inputs, Site
-from headrace.jobs.inputs.mounting import clear_mounts
+`Inputs` is in `headrace.jobs.inputs.inputs`, and imported where it is used: a run without inputs does not pay for it.
+"""
 
-__all__ = ["Inputs", "Site", "clear_mounts"]
+from headrace.jobs.inputs.site import Site
+
+__all__ = ["Site"]

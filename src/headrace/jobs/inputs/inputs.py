@@ -7,33 +7,24 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from headrace.base.errors import HeadraceError
-from headrace.base.settings import Settings
 from headrace.base.units import format_bytes
 from headrace.dataset.changes import summary
 from headrace.dataset.objects import Objects
-from headrace.dataset.pin import VARIABLE, Pin, differences, pin_objects, read_pin, take_again, take_pin
+from headrace.dataset.pin import VARIABLE, Pin, differences, pin_objects, take_again, take_pin
 from headrace.jobs.environment import Bind
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.inputs.copying import copied, data_of
 from headrace.jobs.inputs.mounting import MountedInput
+from headrace.jobs.inputs.site import Site
 from headrace.jobs.spec_checks import input_variable
 from headrace.jobs.spec_parts import InputSpec
-from headrace.namespace import Namespace
 from headrace.tracking.runs import Run
 
 _NAMED: Final = 5
 _TELL_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where sources are looked up, and where copies are kept."""
-
-    namespace: Namespace
-    settings: Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +36,10 @@ class _Input:
     given: str
     value: str
     folder: str | None
+
+
+_Earlier: TypeAlias = tuple[Run, Mapping[str, Any]]
+"""A run, and what it recorded of the input."""
 
 
 class Inputs:
@@ -80,7 +75,8 @@ class Inputs:
         with ExitStack() as stack:
             for name, spec in specs.items():
                 try:
-                    self._inputs[name] = self._take(name, spec, before if name in recorded else None, stack)
+                    earlier = (before, recorded[name]) if before is not None and name in recorded else None
+                    self._inputs[name] = self._take(name, spec, earlier, stack)
                 except HeadraceError as error:
                     where = f"inputs.{name}" if error.path is None else f"inputs.{name}: {error.path}"
                     raise type(error)(error.reason, path=where, hint=error.hint) from error
@@ -110,9 +106,9 @@ class Inputs:
         folders = {one.folder: None for one in self._inputs.values() if one.folder is not None}
         return [Bind(folder) for folder in (*folders, self._folder.recorded("inputs"))]
 
-    def _take(self, name: str, spec: InputSpec, before: Run | None, stack: ExitStack) -> _Input:
+    def _take(self, name: str, spec: InputSpec, earlier: _Earlier | None, stack: ExitStack) -> _Input:
         kept, told = self._folder.recorded("inputs", name), _Told(name, self._tell)
-        pin = self._pin(name, spec, before, kept, told)
+        pin = self._pin(name, spec, earlier, kept, told)
         self._tell(f"input {name}: {pin.objects} objects, {format_bytes(pin.bytes)}, of {pin.snapshot or pin.source}")
         if spec.as_ == "name":
             return _Input(spec, pin, "name", pin.snapshot or f"run:{self._run}/{name}", None)
@@ -129,17 +125,18 @@ class Inputs:
         settings, told = self._site.settings, _Told(name, self._tell, "copied")
         held = copied(
             pin.place(self._site.namespace), objects, settings.run.cache, settings.run.copies, told,
-            lambda: self._tell(f"input {name}: another run is copying it: waits for that"),
+            lambda: self._tell(f"input {name}: waits for another run, which makes or uses the same copy"),
         )  # fmt: skip
         stack.callback(held.close)
         data = data_of(held.folder)
         return _Input(spec, pin, "copy", _path(data, pin, objects), data)
 
-    def _pin(self, name: str, spec: InputSpec, before: Run | None, kept: str, told: _Told) -> Pin:
+    def _pin(self, name: str, spec: InputSpec, earlier: _Earlier | None, kept: str, told: _Told) -> Pin:
         namespace, settings = self._site.namespace, self._site.settings
-        if before is not None:
+        if earlier is not None:
+            before, recorded = earlier
             where = before.store, f"{before.prefix}inputs/{name}/"
-            pin = read_pin(where, f"run:{before.id}/{name}")
+            pin = Pin.from_json(recorded, f"run:{before.id}/{name}")
             if pin.source == spec.source:
                 pin = take_again(pin, where, kept, namespace=namespace, settings=settings)
                 self._compare(name, pin, kept)

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import HeadraceError, UnsupportedError
-from headrace.dataset.pin import Pin
 from headrace.mount import kernel
+
+if TYPE_CHECKING:
+    from headrace.dataset.pin import Pin
 
 _READY_S: Final = 120.0
 _END_S: Final = 15.0
@@ -40,6 +42,7 @@ class MountedInput:
         try:
             self._begin({"pin": pin.as_json(), "folder": folder, "point": point})
         except BaseException:
+            self._process.kill()  # it may be waiting for a store
             self.close()
             raise
 
