@@ -68,14 +68,20 @@ def read(rig: RunsRig, how: str, *options: str, source: str = "", code: int = 0)
     return rig.headrace("run", *given, *options, "--", sys.executable, "train.py", code=code).stderr
 
 
-def seen(rig: RunsRig, run: str = "") -> tuple[str, dict[str, object]]:
-    """What a run (default: the newest) found: the variable, and what it read."""
-    where, found = json.loads(rig.read(run or rig.ids()[0], "outputs/seen.json") or b"")
+def of(rig: RunsRig, name: str) -> str:
+    """The id of the only run of that name."""
+    (run,) = (one for one in rig.ids() if one.split("-")[2] == name)
+    return run
+
+
+def seen(rig: RunsRig, name: str = "train") -> tuple[str, dict[str, object]]:
+    """What a run found: the variable, and what it read."""
+    where, found = json.loads(rig.read(of(rig, name), "outputs/seen.json") or b"")
     return where, found
 
 
-def recorded(rig: RunsRig, run: str = "") -> dict[str, object]:
-    return rig.json("runs", "show", run or rig.ids()[0])["record"]["inputs"]["train"]
+def recorded(rig: RunsRig, name: str = "train") -> dict[str, object]:
+    return json.loads(rig.read(of(rig, name), "run.json") or b"")["inputs"]["train"]
 
 
 def mounts(rig: RunsRig) -> list[str]:
@@ -85,7 +91,8 @@ def mounts(rig: RunsRig) -> list[str]:
 
 
 def test_a_name_opens_exactly_what_was_pinned(rig: RunsRig):
-    said = read(rig, "name")
+    passed = '["PATH","HOME","AWS_*","HEADRACE_CACHE_*"]'
+    said = read(rig, "name", "--set", f"environment.pass={passed}")
     where, found = seen(rig)
     assert where == f"run:{rig.only()}/train"
     assert found == SAMPLES
@@ -102,9 +109,12 @@ def test_a_name_opens_exactly_what_was_pinned(rig: RunsRig):
     assert rig.headrace("logs", "other").stdout == "5\n", "from the home, by another run"
 
 
+NO_CREDENTIALS = ("--set", 'environment.pass=["PATH","HOME"]')
+
+
 def test_a_mount_shows_exactly_what_was_pinned_and_is_gone_afterwards(rig: RunsRig):
     need_fuse()
-    read(rig, "mount")
+    read(rig, "mount", *NO_CREDENTIALS)
     where, found = seen(rig)
     assert found == {**SAMPLES, "writes": 30}, "EROFS"
     assert where == f"{rig.state}/{rig.only()}/inputs/train"
@@ -113,8 +123,8 @@ def test_a_mount_shows_exactly_what_was_pinned_and_is_gone_afterwards(rig: RunsR
 
 
 def test_a_copy_is_shared_by_the_runs_that_pin_the_same(rig: RunsRig):
-    said = read(rig, "copy", "--name", "first")
-    where, found = seen(rig)
+    said = read(rig, "copy", "--name", "first", *NO_CREDENTIALS)
+    where, found = seen(rig, "first")
     writes = found.pop("writes", None)
     assert found == SAMPLES
     assert os.geteuid() == 0 or writes == 13, "EACCES"
@@ -123,7 +133,7 @@ def test_a_copy_is_shared_by_the_runs_that_pin_the_same(rig: RunsRig):
     before = file.stat().st_ino
     if os.geteuid() != 0:
         read(rig, "copy", "--name", "second")
-        assert seen(rig)[0] == where
+        assert seen(rig, "second")[0] == where
         assert file.stat().st_ino == before
     assert "input train: 5 objects" in said
 
@@ -131,24 +141,40 @@ def test_a_copy_is_shared_by_the_runs_that_pin_the_same(rig: RunsRig):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can write where nobody may")
 def test_a_copy_that_was_written_to_is_not_used_again(rig: RunsRig):
     read(rig, "copy", "--name", "first")
-    where, found = seen(rig)
+    where, found = seen(rig, "first")
     assert "writes" not in found
     assert Path(where, "new").exists(), "root may"
     read(rig, "copy", "--name", "second")
-    assert seen(rig, rig.ids()[0]) == (where, SAMPLES)
+    assert seen(rig, "second") == (where, SAMPLES)
+    rig.variables = {**rig.variables, "HEADRACE_RUN_COPIES": "1"}
+    read(rig, "copy", "--name", "third", source=f"s3://{rig.bucket}/data/1")
+    assert not os.path.exists(where), "one is kept, and this is not the last"
+    assert os.path.exists(seen(rig, "third")[0])
 
 
-@pytest.mark.parametrize("how", ["name", "mount", "copy"])
-def test_one_object(rig: RunsRig, how: str):
-    if how == "mount":
-        need_fuse()
+def test_one_object_is_a_file(rig: RunsRig):
+    need_fuse()
+    rig.script("""
+        import os
+        import headrace as hr
+        for name in ("A", "B"):
+            print(open(os.environ[f"HEADRACE_INPUT_{name}"]).read())
+        print([bytes(sample["txt"]) for sample in hr.Dataset.open(os.environ["HEADRACE_INPUT_C_C"]).loader()])
+    """, "reads.py")  # fmt: skip
     rig.store().put("data/0/0.txt.more", b"a neighbour")
-    read(rig, how, source=f"s3://{rig.bucket}/data/0/0.txt")
-    where, found = seen(rig)
-    assert "sample 0" in found.values()
-    assert len({key for key in found if key != "writes"}) == 1
-    assert where.endswith("/0.txt" if how != "name" else "/train")
-    assert recorded(rig)["single"] is True
+    source = f"s3://{rig.bucket}/data/0/0.txt"
+    (rig.work / "job.toml").write_text(f"""
+        command = ["{sys.executable}", "reads.py"]
+        [inputs]
+        a = {{ source = "{source}", as = "mount" }}
+        b = {{ source = "{source}", as = "copy" }}
+        c-c = "{source}"
+    """)
+    assert rig.headrace("run", "-q", "job.toml").stdout == "sample 0\nsample 0\n[b'sample 0']\n"
+    told = rig.json("runs", "show", "latest")["record"]["inputs"]
+    assert [(one["single"], one["objects"], one["given"]) for one in told.values()] == [
+        (True, 1, "mount"), (True, 1, "copy"), (True, 1, "name"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("how", ["name", "mount"])
@@ -172,13 +198,11 @@ def test_an_object_that_changes_is_refused_and_never_read_otherwise(rig: RunsRig
 
 def test_rerun_takes_the_same_versions_and_says_what_it_cannot_have(rig: RunsRig):
     read(rig, "copy", "--name", "first")
-    first = rig.only()
     rig.store().put("data/0/added.txt", b"later")
     said = rig.headrace("rerun", "first", "--name", "again").stderr
     assert "cannot be had" not in said
-    again = rig.ids()[0]
-    assert {key: value for key, value in seen(rig, again)[1].items() if key != "writes"} == SAMPLES
-    assert recorded(rig, again)["digest"] == recorded(rig, first)["digest"]
+    assert {key: value for key, value in seen(rig, "again")[1].items() if key != "writes"} == SAMPLES
+    assert recorded(rig, "again")["digest"] == recorded(rig, "first")["digest"]
     rig.store().put("data/0/0.txt", b"replaced")
     rig.store().delete(["data/1/1.txt"])
     told = rig.headrace("rerun", "first", "--set", "inputs.train.as=name", "--name", "named").stderr
@@ -200,15 +224,14 @@ def test_a_snapshot_is_pinned_by_its_version(rig: RunsRig):
     need_fuse()
     rig.headrace("snapshot", f"s3://{rig.bucket}/data", "--name", "digits")
     read(rig, "name", "--name", "first", source="digits")
-    assert seen(rig)[0] == "digits@v1"
+    assert seen(rig, "first")[0] == "digits@v1"
     rig.store().put("data/0/added.txt", b"later")
     rig.headrace("snapshot", f"s3://{rig.bucket}/data", "--name", "digits")
     rig.headrace("rerun", "first", "--set", "inputs.train.as=mount", "--name", "again")
-    _, found = seen(rig)
-    assert found == {**SAMPLES, "writes": 30}
-    assert recorded(rig)["snapshot"] == "digits@v1"
+    assert seen(rig, "again")[1] == {**SAMPLES, "writes": 30}
+    assert recorded(rig, "again")["snapshot"] == "digits@v1"
     read(rig, "name", "--name", "newest", source="digits")
-    assert seen(rig)[0] == "digits@v2"
+    assert seen(rig, "newest")[0] == "digits@v2"
 
 
 def test_what_is_not_there_is_refused_before_the_run_is_recorded(rig: RunsRig):
@@ -220,28 +243,7 @@ def test_what_is_not_there_is_refused_before_the_run_is_recorded(rig: RunsRig):
         told = read(rig, "name", source=source, code=code)
         assert "inputs.train" in told
         assert says in told, told
+    (rig.work / "job.toml").write_text("command = ['true']\n[inputs]\ntrain = 'gone@v1'\n")
+    assert "inputs.train" in rig.headrace("run", "job.toml", code=3).stderr
     assert rig.ids() == []
     assert list(rig.state.iterdir()) == []
-
-
-def test_the_command_needs_no_credentials(rig: RunsRig):
-    need_fuse()
-    for how in ("mount", "copy"):
-        read(rig, how, "--name", how, "--set", 'environment.pass=["PATH","HOME","HEADRACE_RUN_*"]')
-        found = seen(rig)[1]
-        assert {key: value for key, value in found.items() if key != "writes"} == SAMPLES
-
-
-def test_copies_that_nobody_uses_give_way(rig: RunsRig):
-    rig.variables = {**rig.variables, "HEADRACE_RUN_COPIES": "1"}
-    read(rig, "copy", "--name", "first")
-    first = seen(rig)[0]
-    read(rig, "copy", "--name", "second", source=f"s3://{rig.bucket}/data/1")
-    assert not os.path.exists(first)
-    assert os.path.exists(seen(rig)[0])
-
-
-@pytest.mark.parametrize(("given", "code"), [("[inputs]\ntrain = 'gone@v1'\n", 3)])
-def test_a_jobs_file(rig: RunsRig, given: str, code: int):
-    (rig.work / "job.toml").write_text(f'command = ["true"]\n{given}')
-    assert "inputs.train" in rig.headrace("run", "job.toml", code=code).stderr
