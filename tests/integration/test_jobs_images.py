@@ -25,7 +25,10 @@ import pytest
 import headrace
 from headrace.base.errors import InputError, NotFoundError, UnsupportedError
 from headrace.jobs.environment import Bind, Environment, EnvironmentRequest, Node, Prepared, prepare, stop_container
+from headrace.testing.servers import EmbeddedS3
 from tests.environment_kit import Podman, debian_tar, image_tar
+from tests.mount_rig import need_fuse
+from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
 
 IMAGE = "localhost/headrace-test:1"
@@ -259,3 +262,21 @@ def test_the_command_is_not_the_shells(image: Prepared):
         image, "sh", "-c", 'id -u; pwd; for one in "$@"; do echo "<$one>"; done', "sh", "a b", "", "$HOME"
     )
     assert (code, out) == (0, f"{os.getuid()}\n/\n<a b>\n<>\n<$HOME>\n")
+
+
+def test_it_sees_the_inputs_of_its_run_read_only(seaweedfs: EmbeddedS3, podman: Podman, tmp_path: Path):
+    need_fuse()
+    folders = {"HEADRACE_CACHE_DIR": str(tmp_path / "cache"), "HEADRACE_MOUNT_RUN_DIR": str(tmp_path / "live")}
+    storage = {name: podman.environ[name] for name in ("CONTAINERS_STORAGE_CONF", "CONTAINERS_CONF")}
+    rig = RunsRig(seaweedfs, tmp_path, {**folders, **storage})
+    rig.store().put("data/a.txt", b"sample\n")
+    (rig.work / "job.toml").write_text(f"""
+        command = "for x in $HEADRACE_INPUT_A $HEADRACE_INPUT_B; do cat $x/a.txt; touch $x/n; done; ls $HEADRACE_INPUTS"
+        environment.image = "{IMAGE}"
+        [inputs]
+        a = {{ source = "s3://{rig.bucket}/data", as = "mount" }}
+        b = {{ source = "s3://{rig.bucket}/data", as = "copy" }}
+    """)
+    ended = rig.headrace("run", "job.toml")
+    assert ended.stdout == "sample\nsample\na\nb\n"
+    assert ended.stderr.count("Read-only file system") == 2
