@@ -92,6 +92,22 @@ def test_a_mount_whose_process_was_killed_too_is_cleared_by_recovery(rig: RunsRi
     assert wait_for(lambda: not list(rig.state.iterdir()))
 
 
+def test_a_mount_that_died_is_there_again_for_the_next_attempt(rig: RunsRig):
+    need_fuse()
+    given = ("--attempts", "2", "--set", "retry.backoff=10ms")
+    command, *words = arguments(rig, "mount")
+    runner = rig.start(command, *given, *words)
+    assert wait_for((rig.work / "ready-0").exists)
+    (server,) = serving(runner.pid)
+    server.kill()
+    assert wait_for(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+    (rig.work / "go").touch()
+    out, err = runner.communicate(timeout=60)
+    assert (runner.returncode, out) == (0, "3\n"), err
+    assert "Transport endpoint is not connected" in err
+    assert mounts(rig) == []
+
+
 def test_ctrl_c_before_the_command_leaves_nothing(rig: RunsRig):
     (rig.work / "go").touch()
     rig.headrace(*arguments(rig, "copy"))

@@ -126,7 +126,12 @@ class Job:
         )
 
     def invocation(self, folder: RunFolder, attempt: int, resume: str | None) -> Invocation:
-        """What is started. `attempt` counts from 1; `resume`: the folder of the checkpoint to go on from."""
+        """What is started. `attempt` counts from 1; `resume`: the folder of the checkpoint to go on from.
+
+        Raises UnsupportedError: an input's mount has died, and cannot be made again. InputError, NotFoundError.
+        """
+        if self._inputs is not None:
+            self._inputs.renew()
         ours = {
             "HEADRACE_RUN_ID": self.id,
             "HEADRACE_OUTPUTS": folder.recorded("outputs"),

@@ -71,6 +71,7 @@ class Inputs:
         """What a user should know, one sentence each: what cannot be as it was."""
         self._site, self._folder, self._run, self._tell = site, folder, run, tell
         self._inputs: dict[str, _Input] = {}
+        self._mounts: list[MountedInput] = []
         recorded = before.record().inputs if before is not None and specs else {}
         with ExitStack() as stack:
             for name, spec in specs.items():
@@ -85,6 +86,11 @@ class Inputs:
     def close(self) -> None:
         """Unmount, and let go of copies. Idempotent."""
         self._stack.close()
+
+    def renew(self) -> None:
+        """Before each attempt: mount again what is no longer served. Raises UnsupportedError."""
+        for one in self._mounts:
+            one.renew()
 
     def as_json(self) -> dict[str, Any]:
         """For the record: of each its pin, ``as`` (as wanted) and ``given`` (as it is)."""
@@ -121,6 +127,7 @@ class Inputs:
                 self._tell(f"input {name}: copied, because it cannot be mounted here: {error}")
             else:
                 stack.callback(mounted.close)
+                self._mounts.append(mounted)
                 return _Input(spec, pin, "mount", _path(point, pin, objects), point)
         settings, told = self._site.settings, _Told(name, self._tell, "copied")
         held = copied(

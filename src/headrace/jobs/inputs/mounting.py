@@ -33,14 +33,25 @@ class MountedInput:
         Raises UnsupportedError: nothing can be mounted here; it says why.
         """
         self.point = point
+        self._order = {"pin": pin.as_json(), "folder": folder, "point": point}
+        self._log = log
         os.makedirs(point, exist_ok=True)
-        with open(log, "ab") as errors:
+        self._start()
+
+    def renew(self) -> None:
+        """Mount again if its process has died. Raises as `__init__`."""
+        if self._process.poll() is not None:
+            self.close()
+            self._start()
+
+    def _start(self) -> None:
+        with open(self._log, "ab") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _START, str(Path(__file__).resolve().parents[3])],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
             )  # fmt: skip
         try:
-            self._begin({"pin": pin.as_json(), "folder": folder, "point": point})
+            self._begin()
         except BaseException:
             self._process.kill()  # it may be waiting for a store
             self.close()
@@ -60,12 +71,12 @@ class MountedInput:
             process.wait()
         clear_mounts(self.point)
 
-    def _begin(self, order: dict[str, object]) -> None:
+    def _begin(self) -> None:
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.write(json.dumps(self._order).encode() + b"\n")
             process.stdin.flush()
         ready, _, _ = select.select([process.stdout], [], [], _READY_S)
         told = process.stdout.readline() if ready else b""
