@@ -32,6 +32,7 @@ from headrace.testing.servers import EmbeddedS3
 from headrace.tracking.record import RunRecord, now
 from headrace.tracking.runs import Run
 from tests.environment_kit import Podman, debian_tar, image_tar
+from tests.mount_rig import need_fuse
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
 
@@ -313,7 +314,7 @@ def test_a_shell_of_a_run_is_one_of_its_image(
     run.create(RunRecord(run.id, "job", now(), ("true",), str(tmp_path), "host", "me", "0", spec.as_json()))
     said: list[str] = []
     line = "sh train.sh; exit 9"
-    assert shell(ShellRequest(run, ("sh", "-c", line)), podman.environ, node.cache, said.append) == Exit(9)
+    assert shell(ShellRequest(run, command=("sh", "-c", line)), podman.environ, node.cache, said.append) == Exit(9)
     assert capfd.readouterr().out == "here 1\ninside\n"
     (tmp_path / "typed").write_text("sh train.sh\nexit 4\n")
     before = os.dup(0)
@@ -326,3 +327,19 @@ def test_a_shell_of_a_run_is_one_of_its_image(
         os.close(before)
     assert capfd.readouterr().out == "here 1\ninside\n"
     assert podman("ps", "--all", "--quiet") == ""
+def test_it_sees_the_inputs_of_its_run_read_only(seaweedfs: EmbeddedS3, podman: Podman, tmp_path: Path):
+    need_fuse()
+    folders = {"HEADRACE_CACHE_DIR": str(tmp_path / "cache"), "HEADRACE_MOUNT_RUN_DIR": str(tmp_path / "live")}
+    storage = {name: podman.environ[name] for name in ("CONTAINERS_STORAGE_CONF", "CONTAINERS_CONF")}
+    rig = RunsRig(seaweedfs, tmp_path, {**folders, **storage})
+    rig.store().put("data/a.txt", b"sample\n")
+    (rig.work / "job.toml").write_text(f"""
+        command = "for x in $HEADRACE_INPUT_A $HEADRACE_INPUT_B; do cat $x/a.txt; touch $x/n; done; ls $HEADRACE_INPUTS"
+        environment.image = "{IMAGE}"
+        [inputs]
+        a = {{ source = "s3://{rig.bucket}/data", as = "mount" }}
+        b = {{ source = "s3://{rig.bucket}/data", as = "copy" }}
+    """)
+    ended = rig.headrace("run", "job.toml")
+    assert ended.stdout == "sample\nsample\na\nb\n"
+    assert ended.stderr.count("Read-only file system") == 2

@@ -161,8 +161,13 @@ class RunSettings:
     )
     cache: str = field(
         default_factory=lambda: _own("cache", "runs"),
-        metadata={"parse": _parse_text, "doc": "folder for virtual environments, kept for later runs", "unit": "path"},
+        metadata={
+            "parse": _parse_text,
+            "doc": "folder for virtual environments and copies of inputs, kept for later runs",
+            "unit": "path",
+        },
     )
+    copies: int = _count(4, "copies of inputs that are kept when no run uses them")
 
 
 @dataclass(frozen=True)
