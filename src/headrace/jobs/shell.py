@@ -38,7 +38,7 @@ _SHELL_S_OWN: Final = ("PATH", "PYTHONPATH", "VIRTUAL_ENV")
 
 @dataclass(frozen=True, slots=True)
 class ShellRequest:
-    """What is wanted. `site`: where its inputs are looked up, None: it has none; `command`: empty, an interactive shell;
+    """What is wanted. `site`: where its inputs are looked up, None: none; `command`: empty, an interactive shell;
     `variables`: values that were not recorded, and others; `resume`: bring the newest complete checkpoint, for
     HEADRACE_RESUME; `keep`: leave the folder.
     """
