@@ -156,6 +156,16 @@ class RunSettings:
         default_factory=lambda: str(platformdirs.user_cache_path("headrace") / "runs"),
         metadata={"parse": _parse_text, "doc": "folder for virtual environments, kept for later runs", "unit": "path"},
     )
+    mlflow: bool = _flag(default=True, doc="mirror runs to MLflow, where `MLFLOW_TRACKING_URI` is set")
+    mlflow_backend: str = field(
+        default="",
+        metadata={
+            "parse": _parse_text,
+            "doc": "what `headrace mlflow` keeps its data in: a file (SQLite), or `postgresql://…`; empty: a file "
+            "beside `run.state`",
+            "unit": "path or URL",
+        },
+    )
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,8 @@ class Job:
         self._prepared: Prepared | None = None
         self._environ = dict(environ)
         self._parent = parent
+        self.offers: Mapping[str, str] = {}
+        """Variables for the command, which its own go before."""
 
     def prepare(self, folder: RunFolder, cache: str, tell: Callable[[str], None]) -> None:
         """Bring together what the run needs before it is recorded. `cache`: folder for what later runs can use again;
@@ -112,10 +114,10 @@ class Job:
         seen = [Bind(self._place.folder, writable=True), Bind(folder.recorded("outputs"), writable=True)]
         seen += [Bind(folder.recorded("checkpoints"), writable=True), Bind(folder.at("spool"), writable=True)]
         seen += [Bind(resume)] if resume is not None else []
+        variables = {**unbuffered, **self._offered(), **self._given(), **ours}
         return self.prepared.command(
-            self.spec.argv, folder=self._place.folder, variables={**unbuffered, **self._given(), **ours}, binds=seen,
-            terminal=os.isatty(0),
-        )  # fmt: skip
+            self.spec.argv, folder=self._place.folder, variables=variables, binds=seen, terminal=os.isatty(0)
+        )
 
     def _passed(self) -> dict[str, str]:
         """The caller's variables that may reach the command, and those that the spec sets."""
@@ -125,6 +127,12 @@ class Job:
         """What is set for the command beyond its environment's own: an image does not get what `*` would pass."""
         named = tuple(pattern for pattern in self.spec.environment.pass_ if pattern != "*")
         return self._matching(named) | self._set()
+
+    def _offered(self) -> dict[str, str]:
+        """Where the command speaks to the same tracking server, and has no such variable of its own."""
+        passed, name = self._passed(), "MLFLOW_TRACKING_URI"
+        same = passed.get(name) == self._environ.get(name)
+        return {key: value for key, value in self.offers.items() if same and key not in passed}
 
     def _matching(self, patterns: tuple[str, ...]) -> dict[str, str]:
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -83,6 +83,21 @@ def read_metrics(
     last = max([after, *found])
     missing = {*range(after + 1, last), *again} - found.keys()
     return MetricsRead(pa.concat_tables([table(()), *tables]), last, tuple(sorted(missing)))
+
+
+def read_segments(store: Store, prefix: str, *, after: int = -1) -> Iterator[tuple[int, Table]]:
+    """The same one by one, in their order: number and points of each segment that is there. Any thread.
+
+    Raises as `read_metrics`.
+    """
+    found: dict[int, str] = {}
+    for page in store.list(prefix, start_after=f"{prefix}{after:08d}.parquet" if after >= 0 else None):
+        for info in page:
+            match = SEGMENT.fullmatch(info.key[len(prefix) :])
+            if match and int(match[1]) > after:
+                found[int(match[1])] = info.key
+    for number in sorted(found):
+        yield number, _read(store, (), found[number])
 
 
 def series(points: Table, *, rank: int | None = None) -> dict[str, Series]:
