@@ -36,7 +36,8 @@ for run in client.search_runs(ids, filter_string=f"tags.`headrace.run_id` = '{sy
         for one in client.list_artifacts(run.info.run_id, path):
             yield from tree(one.path) if one.is_dir else [one.path]
     found[run.info.run_id] = {
-        "status": run.info.status, "name": run.info.run_name, "params": run.data.params, "tags": run.data.tags,
+        "id": run.info.run_id, "status": run.info.status, "name": run.info.run_name,
+        "params": run.data.params, "tags": run.data.tags,
         "experiment": client.get_experiment(run.info.experiment_id).name, "artifacts": sorted(tree()),
         "uri": run.info.artifact_uri,
         "metrics": {name: [[one.step, str(one.value)] for one in rows] for name, rows in history.items()}}

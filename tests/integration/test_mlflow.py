@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import signal
 import subprocess
 import urllib.request
@@ -15,7 +16,7 @@ import pytest
 
 from headrace.testing.servers import EmbeddedS3
 from tests import trackers_kit
-from tests.runs_rig import RunsRig
+from tests.runs_rig import COMMAND, RunsRig
 from tests.sync_rig import wait_for
 from tests.trackers_kit import Relay, alive, free_port, group, in_mlflow, mirrors, said
 
@@ -159,7 +160,9 @@ def test_mlflow_that_is_never_there_costs_a_warning_and_the_rest_can_be_sent(rig
     assert f"headrace mlflow send {run}" in ended.stderr
     assert "hidden" not in ended.stderr
     assert "does not answer" in away.headrace("mlflow", "send", run, code=6).stderr
-    first, again = rig.json("mlflow", "send", run), rig.json("mlflow", "send", "never")
+    first = rig.json("mlflow", "send", run)
+    rig.variables = {**rig.variables, "MLFLOW_EXPERIMENT_NAME": "another"}
+    again = rig.json("mlflow", "send", "never")
     assert first[0]["points"] >= 50
     assert again[0] | {"points": 0} == first[0] | {"points": 0}
     assert again[0]["points"] == 0, "what is there already"
@@ -178,6 +181,27 @@ def test_a_runner_that_is_killed_takes_its_mirror_along(rig: RunsRig, uri: str):
     process.wait()
     assert wait_for(lambda: alive([mirror.pid]) == [], 30)
     assert in_mlflow(uri, run)["status"] == "FAILED"
+
+
+def test_a_run_within_a_run_is_one_of_its_own_below_it(rig: RunsRig, uri: str):
+    inner = [*COMMAND, "run", "--name", "inner", "--", "sh", "-c", "echo inner $MLFLOW_RUN_ID"]
+    told = rig.headrace("run", "--name", "outer", "--", "sh", "-c", f"echo outer $MLFLOW_RUN_ID; {shlex.join(inner)}")
+    ids = dict(line.split() for line in told.stdout.splitlines())
+    runs = {row["name"]: row["id"] for row in rig.json("runs", "--limit", "2")}
+    found = in_mlflow(uri, runs["inner"])
+    assert (found["id"], found["tags"]["mlflow.parentRunId"]) == (ids["inner"], ids["outer"])
+
+
+def test_a_script_that_sets_its_own_experiment_is_given_no_run(rig: RunsRig, uri: str):
+    rig.script("""
+        import mlflow
+        mlflow.set_experiment("of the script")
+        with mlflow.start_run() as run:
+            print(run.info.run_id)
+    """)
+    python = str(trackers_kit.TOOLS / "bin/python")
+    told = rig.headrace("run", "--name", "own", "--env", "MLFLOW_RUN_ID=", "--", python, "train.py").stdout
+    assert in_mlflow(uri, rig.json("runs", "--limit", "1")[0]["id"])["id"] not in told
 
 
 def test_what_cannot_be_mirrored_is_told(rig: RunsRig):

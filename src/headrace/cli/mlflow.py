@@ -88,7 +88,7 @@ def send(runs: tuple[str, ...], *, as_json: bool) -> None:
     for text in runs:
         run = home.find(text)
         view = run.look()
-        mirror = MlflowMirror(server, Source(view.record, run.store, run.prefix, run.url))
+        mirror = MlflowMirror(server, Source(view.record, run.store, run.prefix, run.url), everywhere=True)
         mirror.follow()
         if view.over:
             mirror.finish(view.ended)

@@ -56,7 +56,7 @@ class Job:
         self._environ = dict(environ)
         self._parent = parent
         self.offers: Mapping[str, str] = {}
-        """Variables for the command, which its own go before."""
+        """Variables for the command, where it has none of that name."""
 
     def prepare(self, folder: RunFolder, cache: str, tell: Callable[[str], None]) -> None:
         """Bring together what the run needs before it is recorded. `cache`: folder for what later runs can use again;
@@ -114,7 +114,7 @@ class Job:
         seen = [Bind(self._place.folder, writable=True), Bind(folder.recorded("outputs"), writable=True)]
         seen += [Bind(folder.recorded("checkpoints"), writable=True), Bind(folder.at("spool"), writable=True)]
         seen += [Bind(resume)] if resume is not None else []
-        variables = {**unbuffered, **self._offered(), **self._given(), **ours}
+        variables = {**unbuffered, **self._given(), **self._offered(), **ours}
         return self.prepared.command(
             self.spec.argv, folder=self._place.folder, variables=variables, binds=seen, terminal=os.isatty(0)
         )
@@ -129,10 +129,11 @@ class Job:
         return self._matching(named) | self._set()
 
     def _offered(self) -> dict[str, str]:
-        """Where the command speaks to the same tracking server, and has no such variable of its own."""
-        passed, name = self._passed(), "MLFLOW_TRACKING_URI"
+        """Where the command speaks to the same tracking server. What an outer run was offered is not this one's."""
+        passed, name = self._given() if self.spec.environment.image else self._passed(), "MLFLOW_TRACKING_URI"
         same = passed.get(name) == self._environ.get(name)
-        return {key: value for key, value in self.offers.items() if same and key not in passed}
+        has = self._set() if "HEADRACE_RUN_ID" in self._environ else passed
+        return {key: value for key, value in self.offers.items() if same and key not in has}
 
     def _matching(self, patterns: tuple[str, ...]) -> dict[str, str]:
         return {

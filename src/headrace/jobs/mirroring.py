@@ -153,6 +153,8 @@ class Mirroring:
                 return True
             elif "done" in told:
                 self._left = ""
+                if told.get("refused"):
+                    self._once(f"MLflow does not take {told['refused']} of {told['refused'] + told['done']} points")
                 return True
             self._known.set()
         return False

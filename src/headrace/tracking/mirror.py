@@ -67,7 +67,7 @@ def main() -> int:
             pause, said = _AGAIN_S[0], ""
             if over is not None:
                 mirror.finish(over)
-                _say({"done": mirror.points})
+                _say({"done": mirror.points, "refused": mirror.refused})
                 return 0
             heard.poke.wait(EVERY_S)
         except HeadraceError as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from headrace.base.errors import CorruptError, InputError, NotFoundError
+from headrace.base.errors import CorruptError, DeniedError, InputError, NotFoundError
 from headrace.base.settings import environment
 from headrace.store.protocol import Store
 from headrace.tracking import mlflow_form as form
@@ -23,6 +23,7 @@ from headrace.tracking.record import RunRecord, Status
 _METRICS, _PARAMS = 1000, 100
 """Most in one request, by MLflow."""
 _FILES: Final = 10_000
+_EXPERIMENTS: Final = 1000
 _PROXY: Final = "mlflow-artifacts:"
 
 
@@ -37,12 +38,16 @@ class Source:
 
 
 class MlflowMirror:
-    """One thread. Every call may raise what `MlflowServer` does; it is then called again later, and goes on."""
+    """One thread. Every call may raise what `MlflowServer` does; it is then called again later, and goes on.
 
-    def __init__(self, server: MlflowServer, source: Source) -> None:
+    `everywhere`: the run may be in any experiment already, not only in that of the standard variables.
+    """
+
+    def __init__(self, server: MlflowServer, source: Source, *, everywhere: bool = False) -> None:
         self._server, self._source = server, source
         self._began_ms = form.millis(source.record.created)
-        self._artifacts = ""
+        self._everywhere = everywhere
+        self._artifacts = self._parent = ""
         self._told = False
         self._experiment = ""
         self.id = ""
@@ -50,6 +55,8 @@ class MlflowMirror:
         self.sent = -1
         """Number of the last segment that is there."""
         self.points = 0
+        self.refused = 0
+        """Points that MLflow does not take."""
 
     @property
     def url(self) -> str:
@@ -72,8 +79,7 @@ class MlflowMirror:
                 strict=True,
             ))  # fmt: skip
             for lot in _lots(form.metrics(rows, self._began_ms), _METRICS):
-                self._server.post("runs/log-batch", {"run_id": self.id, "metrics": lot})
-                self.points += len(lot)
+                self._log(lot)
             self.sent = number
             self._tag(form.SENT, str(number + 1))
 
@@ -92,27 +98,52 @@ class MlflowMirror:
 
     # the run
 
+    def _log(self, lot: Sequence[Any]) -> None:
+        """Points that are refused keep no others away."""
+        try:
+            self._server.post("runs/log-batch", {"run_id": self.id, "metrics": lot})
+            self.points += len(lot)
+        except InputError:
+            if len(lot) > 1:
+                self._log(lot[: len(lot) // 2])
+                self._log(lot[len(lot) // 2 :])
+            elif self._server.get("runs/get", run_id=self.id)["run"]["info"].get("lifecycle_stage") == "deleted":
+                raise DeniedError("the run was deleted in MLflow", path=self.id) from None
+            else:
+                self.refused += 1
+
     def _given(self) -> Mapping[str, Any] | None:
-        """That of MLFLOW_RUN_ID, which whoever started us wants it to be."""
+        """That of MLFLOW_RUN_ID, which whoever started us wants it to be; below it, if it is another run's of ours."""
         given = environment("MLFLOW_RUN_ID")
-        return self._server.get("runs/get", run_id=given)["run"] if given else None
+        if not given:
+            return None
+        run: Mapping[str, Any] = self._server.get("runs/get", run_id=given)["run"]
+        if _tags(run).get(form.RUN_ID, self._source.record.id) == self._source.record.id:
+            return run
+        self._parent = given
+        return None
 
     def _found(self) -> Mapping[str, Any] | None:
         self._experiment = self._experiment or self._chosen_experiment()
         wanted = self._source.record.id.replace("'", "")
-        body = {"experiment_ids": [self._experiment], "max_results": 1, "filter": f"tags.`{form.RUN_ID}` = '{wanted}'"}
+        ids = [self._experiment]
+        if self._everywhere:
+            told = self._server.post("experiments/search", {"max_results": _EXPERIMENTS}).get("experiments") or []
+            ids += [str(one["experiment_id"]) for one in told if str(one["experiment_id"]) != self._experiment]
+        body = {"experiment_ids": ids, "max_results": 1, "filter": f"tags.`{form.RUN_ID}` = '{wanted}'"}
         return next(iter(self._server.post("runs/search", body).get("runs") or []), None)
 
     def _made(self) -> Mapping[str, Any]:
         record = self._source.record
+        tags = {form.RUN_ID: record.id} | ({"mlflow.parentRunId": self._parent} if self._parent else {})
         body = {
             "experiment_id": self._experiment, "start_time": self._began_ms, "run_name": record.id,
-            "user_id": record.user, "tags": _pairs({form.RUN_ID: record.id}),
+            "user_id": record.user, "tags": _pairs(tags),
         }  # fmt: skip
         return self._server.post("runs/create", body)["run"]
 
     def _keep(self, run: Mapping[str, Any]) -> None:
-        told = {one["key"]: one["value"] for one in run.get("data", {}).get("tags") or ()}
+        told = _tags(run)
         self._experiment = str(run["info"]["experiment_id"])
         self._artifacts = str(run["info"].get("artifact_uri") or "")
         mine = told.get(form.RUN_ID) == self._source.record.id
@@ -176,6 +207,10 @@ def _segments(source: Source, after: int) -> Iterator[tuple[int, Any]]:
             return
         except CorruptError:
             after += 1
+
+
+def _tags(run: Mapping[str, Any]) -> dict[str, str]:
+    return {str(one["key"]): str(one["value"]) for one in run.get("data", {}).get("tags") or ()}
 
 
 def _pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
