@@ -18,7 +18,7 @@ from headrace.testing.servers import EmbeddedS3
 from tests import trackers_kit
 from tests.runs_rig import COMMAND, RunsRig
 from tests.sync_rig import wait_for
-from tests.trackers_kit import Relay, alive, free_port, group, in_mlflow, mirrors, said
+from tests.trackers_kit import Relay, alive, asked, free_port, group, in_mlflow, mirrors, said
 
 pytestmark = pytest.mark.server
 
@@ -132,7 +132,7 @@ def test_a_server_that_comes_late_is_caught_up_with(rig: RunsRig, uri: str):
     _, err = process.communicate(timeout=60)
     late.close()
     assert process.returncode == 0, err
-    found = in_mlflow(uri, rig.json("runs", "--limit", "1")[0]["id"])
+    found = asked(uri, rig.json("runs", "--limit", "1")[0]["id"])
     assert found["status"] == "FINISHED"
     assert [step for step, _ in found["metrics"]["loss"]] == list(range(80))
 
@@ -147,7 +147,7 @@ def test_a_mirror_that_is_killed_is_started_again(rig: RunsRig, uri: str):
     (rig.work / "go").touch()
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    found = in_mlflow(uri, rig.json("runs", "--limit", "1")[0]["id"])
+    found = asked(uri, rig.json("runs", "--limit", "1")[0]["id"])
     assert found["status"] == "FINISHED"
     assert [step for step, _ in found["metrics"]["loss"]] == list(range(80)), "each once"
 
@@ -166,7 +166,7 @@ def test_mlflow_that_is_never_there_costs_a_warning_and_the_rest_can_be_sent(rig
     assert first[0]["points"] >= 50
     assert again[0] | {"points": 0} == first[0] | {"points": 0}
     assert again[0]["points"] == 0, "what is there already"
-    found = in_mlflow(uri, run)
+    found = asked(uri, run)
     assert (found["status"], found["tags"]["headrace.exit_code"]) == ("FAILED", "7")
     assert [step for step, _ in found["metrics"]["loss"]] == list(range(50))
 
@@ -180,7 +180,7 @@ def test_a_runner_that_is_killed_takes_its_mirror_along(rig: RunsRig, uri: str):
     process.kill()
     process.wait()
     assert wait_for(lambda: alive([mirror.pid]) == [], 30)
-    assert in_mlflow(uri, run)["status"] == "FAILED"
+    assert asked(uri, run)["status"] == "FAILED"
 
 
 def test_a_run_within_a_run_is_one_of_its_own_below_it(rig: RunsRig, uri: str):
@@ -188,7 +188,7 @@ def test_a_run_within_a_run_is_one_of_its_own_below_it(rig: RunsRig, uri: str):
     told = rig.headrace("run", "--name", "outer", "--", "sh", "-c", f"echo outer $MLFLOW_RUN_ID; {shlex.join(inner)}")
     ids = dict(line.split() for line in told.stdout.splitlines())
     runs = {row["name"]: row["id"] for row in rig.json("runs", "--limit", "2")}
-    found = in_mlflow(uri, runs["inner"])
+    found = asked(uri, runs["inner"])
     assert (found["id"], found["tags"]["mlflow.parentRunId"]) == (ids["inner"], ids["outer"])
 
 
@@ -201,7 +201,7 @@ def test_a_script_that_sets_its_own_experiment_is_given_no_run(rig: RunsRig, uri
     """)
     python = str(trackers_kit.TOOLS / "bin/python")
     told = rig.headrace("run", "--name", "own", "--env", "MLFLOW_RUN_ID=", "--", python, "train.py").stdout
-    assert in_mlflow(uri, rig.json("runs", "--limit", "1")[0]["id"])["id"] not in told
+    assert asked(uri, rig.json("runs", "--limit", "1")[0]["id"])["id"] not in told
 
 
 def test_what_cannot_be_mirrored_is_told(rig: RunsRig):

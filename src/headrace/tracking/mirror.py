@@ -21,7 +21,7 @@ from headrace.tracking.record import RunRecord, Status, now
 EVERY_S: Final = 5.0
 END_S: Final = 30.0
 """Longest time after the run's end; a server that never answered gets `NEVER_S`."""
-NEVER_S: Final = 5.0
+NEVER_S: Final = 3.0
 GONE_S: Final = 8.0
 """Longest time after the runner's."""
 _AGAIN_S = (1.0, 15.0)
