@@ -96,7 +96,8 @@ def test_no_secret_of_an_address_is_shown(monkeypatch: pytest.MonkeyPatch):
 def test_the_backend_and_the_artifacts_of_a_server(tmp_path: Path):
     assert backend_uri("", "/state") == "sqlite:////state/mlflow.db"
     assert backend_uri("/a/b.db", "/state") == "sqlite:////a/b.db"
-    assert backend_uri("postgres://host/db", "/state") == "postgresql://host/db"
+    assert backend_uri("postgres://host/db", "/state") == "postgresql+psycopg://host/db"
+    assert backend_uri("postgresql+psycopg2://host/db", "/state") == "postgresql+psycopg2://host/db"
     assert artifacts_of(Home(open_store(f"file://{tmp_path}"), "home/")) == f"{tmp_path}/home/mlflow"
     with pytest.raises(UnsupportedError):
         artifacts_of(Home(open_store("memory://x")))

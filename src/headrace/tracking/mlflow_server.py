@@ -16,7 +16,6 @@ from headrace.namespace.home import Home
 from headrace.tracking.program import Command, address, find_program
 
 _URL = re.compile(r"[a-z][a-z0-9+]*://")
-_POSTGRES = ("postgresql://", "postgres://", "postgresql+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def mlflow_server(
 def backend_uri(backend: str, state: str) -> str:
     """As SQLAlchemy wants it. Empty: a file in `state`."""
     if _URL.match(backend):
-        return backend.replace("postgres://", "postgresql://", 1) if backend.startswith("postgres://") else backend
+        return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", backend)  # else its version says which driver
     return f"sqlite:///{os.path.abspath(os.path.expanduser(backend or os.path.join(state, 'mlflow.db')))}"
 
 

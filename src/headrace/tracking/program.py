@@ -7,6 +7,7 @@ pipe closes and the watchdog kills the group and removes what was to be removed.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -87,7 +88,7 @@ class Program:
         """Start it, and wait until it answers.
 
         Raises:
-            TryAgainError: it ended at once; the message holds the end of its log. DeadlineError.
+            TryAgainError: it ended at once; the message holds its last line. DeadlineError.
         """
         try:
             self._start()
@@ -108,9 +109,9 @@ class Program:
         return self._process is None or self._process.poll() is not None
 
     def check(self) -> None:
-        """Raises TryAgainError: it has ended; the message holds the end of its log."""
+        """Raises TryAgainError: it has ended; the message holds its last line."""
         if self.ended:
-            raise TryAgainError(f"{self._name} has ended:\n{self._log_end()}")
+            raise TryAgainError(f"{self._name} has ended: {self._log_end()}")
 
     def stop(self) -> None:
         """End it, with all that it started. Idempotent; half a second."""
@@ -148,10 +149,10 @@ class Program:
         until = time.monotonic() + self._timeout_s
         while not self._answers():
             if self.ended:
-                raise TryAgainError(f"{self._name} ended at once:\n{self._log_end()}")
+                raise TryAgainError(f"{self._name} ended at once: {self._log_end()}", hint=self._hint)
             if time.monotonic() > until:
-                reason = f"{self._name} did not answer in {self._timeout_s:g} s:\n{self._log_end()}"
-                raise DeadlineError(reason, path=self._command.ready)
+                reason = f"{self._name} did not answer in {self._timeout_s:g} s: {self._log_end()}"
+                raise DeadlineError(reason, path=self._command.ready, hint=self._hint)
             time.sleep(0.1)
 
     def _answers(self) -> bool:
@@ -164,9 +165,15 @@ class Program:
         except OSError:
             return False
 
+    @property
+    def _hint(self) -> str | None:
+        return None if self._command.scratch else f"see {self._command.log}"
+
     def _log_end(self) -> str:
+        """Its last line; what stands before an ``@`` in a URL may be secret."""
         try:
             with open(self._command.log, errors="replace") as file:
-                return file.read()[-2000:].strip()
+                lines = file.read()[-4000:].strip().splitlines()
         except OSError:
-            return "(no log)"
+            lines = []
+        return re.sub(r"://[^/@\s]*@", "://***@", lines[-1].strip()) if lines else "it said nothing"
