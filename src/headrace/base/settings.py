@@ -168,6 +168,16 @@ class RunSettings:
         },
     )
     copies: int = _count(4, "copies of inputs that are kept when no run uses them")
+    mlflow: bool = _flag(default=True, doc="mirror runs to MLflow, where `MLFLOW_TRACKING_URI` is set")
+    mlflow_backend: str = field(
+        default="",
+        metadata={
+            "parse": _parse_text,
+            "doc": "what `headrace mlflow` keeps its data in: a file (SQLite), or `postgresql://…`; empty: a file "
+            "beside `run.state`",
+            "unit": "path or URL",
+        },
+    )
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "stop": "Stop a run, from any machine.",
         "rerun": "Run a run again, from its record alone.",
         "shell": "Open a shell in what a run had.",
+        "tensorboard": "Show runs in TensorBoard, live.",
+        "mlflow": "Start MLflow over the home, or send runs to it.",
     },
     "Outputs": {
         "sync": "Keep a bucket up to date with a folder that is written to.",

@@ -70,6 +70,8 @@ class Job:
         self._inputs: Inputs | None = None
         self._environ = dict(environ)
         self._parent = parent
+        self.offers: Mapping[str, str] = {}
+        """Variables for the command, where it has none of that name."""
 
     def prepare(self, folder: RunFolder, cache: str, tell: Callable[[str], None]) -> None:
         """Bring together what the run needs before it is recorded. `cache`: folder for what later runs can use again;
@@ -163,8 +165,8 @@ class Job:
         argv = launched(self.spec.argv, processes, here=self.spec.environment.image is None)
         seen += self._inputs.binds() if self._inputs is not None else []
         return self.prepared.command(
-            argv, folder=self._place.folder, variables={**unbuffered, **self._given(), **ours}, binds=seen,
-            terminal=os.isatty(0), limits=Limits(self.allotted.cpus, self.allotted.memory),
+            argv, folder=self._place.folder, variables={**unbuffered, **self._given(), **self._offered(), **ours},
+            binds=seen, terminal=os.isatty(0), limits=Limits(self.allotted.cpus, self.allotted.memory),
         )  # fmt: skip
 
     def _passed(self) -> dict[str, str]:
@@ -175,6 +177,13 @@ class Job:
         """What is set for the command beyond its environment's own: an image does not get what `*` would pass."""
         named = tuple(pattern for pattern in self.spec.environment.pass_ if pattern != "*")
         return self._matching(named) | self._set()
+
+    def _offered(self) -> dict[str, str]:
+        """Where the command speaks to the same tracking server. What an outer run was offered is not this one's."""
+        passed, name = self._given() if self.spec.environment.image else self._passed(), "MLFLOW_TRACKING_URI"
+        same = passed.get(name) == self._environ.get(name)
+        has = self._set() if "HEADRACE_RUN_ID" in self._environ else passed
+        return {key: value for key, value in self.offers.items() if same and key not in has}
 
     def _matching(self, patterns: tuple[str, ...]) -> dict[str, str]:
         return {

@@ -23,6 +23,7 @@ from headrace.jobs.folder import NOT_SENT, RunFolder
 from headrace.jobs.job import Job
 from headrace.jobs.keeper import Keeper
 from headrace.jobs.measuring import Measuring
+from headrace.jobs.mirroring import Mirroring
 from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
 from headrace.jobs.recorder import Recorder
 from headrace.jobs.resources import MemoryWatch
@@ -91,6 +92,7 @@ class Runner:
         self._recorder = Recorder(
             self._folder.recorded("logs"), passing, self._on_text, quiet=quiet, measuring=self._measuring
         )
+        self._mirroring = Mirroring(self._folder, self._run.url, self._recorder.note, wanted=settings.mlflow)
         self._keeper = Keeper(self._run, self._folder.at("status"), self._lease, self._on_order)
         self._sync = self._open_sync()
         self._patterns = [re.compile(one.encode(), re.MULTILINE) for one in job.spec.retry.log_patterns]
@@ -120,6 +122,7 @@ class Runner:
             record = self.job.record()
             self._run.create(record)
         except BaseException:
+            self._mirroring.close()
             self.job.close()
             self._sync.close()
             self._folder.remove()
@@ -135,6 +138,7 @@ class Runner:
                 self._recorder.note(text)
             for text in differences(self.job.repeats, record) if self.job.repeats is not None else ():
                 self._recorder.note(f"not as before: {text}")
+            self._mirroring.start(record)
             state, ended, reason = self._attempts()
             return self._finish(state, ended, reason)
 
@@ -149,6 +153,7 @@ class Runner:
             self._matched = False
             self._say("running")
             try:
+                self.job.offers = self._mirroring.variables()
                 invocation = self.job.invocation(self._folder, self._count, self._resume())
                 self._early = []
                 ended = self._follow(self._backend.start(invocation, self._recorder.output), invocation.limits.memory)
@@ -264,7 +269,9 @@ class Runner:
         if waiting.bytes > 64 << 20:
             self._recorder.note(f"sends what is left: {waiting.files} files, {format_bytes(waiting.bytes)}")
         self._recorder.close()
+        self._mirroring.end(Status(0, state, now(), self._count, ended.code, ended.signal, reason))
         report = self._drain(complete=ended.succeeded)
+        self._mirroring.close()
         names = tuple(one.path for one in report.left)
         self._say(state, ended, reason, left=names[:100], files=report.files, size=report.bytes)
         settled = self._keeper.settle(_SETTLE_S)
@@ -279,7 +286,9 @@ class Runner:
     def _drain(self, *, complete: bool) -> Report:
         self._draining = True
         try:
-            return self._sync.finish(self.job.spec.outputs.drain, complete=complete)
+            report = self._sync.finish(self.job.spec.outputs.drain, complete=complete)
+            self._mirroring.wait()
+            return report
         except KeyboardInterrupt:
             self._sync.close()
             return self._sync.report()

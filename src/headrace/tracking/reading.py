@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -132,6 +132,21 @@ class MetricsReader:
     def _keep(self, tables: list[Table], last: int, missing: tuple[int, ...]) -> None:
         whole = pa.concat_tables([self._read.table, *tables]) if tables else self._read.table
         self._read = MetricsRead(whole, last, missing)
+
+
+def read_segments(store: Store, prefix: str, *, after: int = -1) -> Iterator[tuple[int, Table]]:
+    """The same one by one, in their order: number and points of each segment that is there. Any thread.
+
+    Raises as `read_metrics`.
+    """
+    found: dict[int, str] = {}
+    for page in store.list(prefix, start_after=f"{prefix}{after:08d}.parquet" if after >= 0 else None):
+        for info in page:
+            match = SEGMENT.fullmatch(info.key[len(prefix) :])
+            if match and int(match[1]) > after:
+                found[int(match[1])] = info.key
+    for number in sorted(found):
+        yield number, _read(store, (), found[number])
 
 
 def series(points: Table, *, rank: int | None = None) -> dict[str, Series]:

@@ -49,6 +49,14 @@ class RunView:
         """Whether nothing more will come of it."""
         return self.state in FINAL
 
+    @property
+    def ended(self) -> Status:
+        """The last transition; for a lost run one that nobody has written: at its last sign."""
+        if self.status.state in FINAL:
+            return self.status
+        time = self.lease.time if self.lease is not None else self.status.time
+        return Status(self.status.seq + 1, self.state, time, self.status.attempt, reason="its runner is gone")
+
 
 class StoreClock:
     """How old objects of a home are: by the clock here; where that says too old, by the store's own, which wrote their
