@@ -142,15 +142,17 @@ def _run(
 ) -> Outcome:
     from headrace.base.settings import Settings, whole_environment
     from headrace.cli.target import open_namespace
-    from headrace.jobs import Job, Runner
+    from headrace.jobs import Job, Runner, Site
     from headrace.namespace.home import Home
+    from headrace.tracking.runs import Run
 
     logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
     settings = Settings.load()
-    home = Home.of(open_namespace(), settings)
+    namespace = open_namespace()
+    home = Home.of(namespace, settings)
     job = Job(
-        spec, source=source, environ=whole_environment(), run_id=run_id, parent=parent,
-        resumes=resumes, repeats=repeats,
+        spec, source=source, environ=whole_environment(), run_id=run_id, parent=parent, resumes=resumes,
+        repeats=repeats, site=Site(namespace, settings), before=Run(home, parent["run"]) if parent else None,
     )  # fmt: skip
 
     def started(log: str) -> None:

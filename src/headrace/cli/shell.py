@@ -26,13 +26,16 @@ def command(
     from headrace.base.settings import Settings, whole_environment
     from headrace.cli.run import pair
     from headrace.cli.run_access import find_run
-    from headrace.jobs import ShellRequest, shell
+    from headrace.cli.target import open_namespace
+    from headrace.jobs import ShellRequest, Site, shell
 
     def tell(text: str) -> None:
         if not quiet:
             click.echo(f"headrace: {text}", err=True)
 
     given = dict(pair(text, "--env") for text in variables)
-    request = ShellRequest(find_run(run), words, given, resume=resume, keep=keep)
-    ended = shell(request, whole_environment(), Settings.load().run.cache, tell)
+    settings = Settings.load()
+    site = Site(open_namespace(), settings)
+    request = ShellRequest(find_run(run), site, words, given, resume=resume, keep=keep)
+    ended = shell(request, whole_environment(), settings.run.cache, tell)
     sys.exit(ended.status)

@@ -2,6 +2,7 @@
 
 from headrace.jobs.diff import Difference, diff
 from headrace.jobs.environment import Invocation
+from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
 from headrace.jobs.place import AsItLies, Here, Recorded, Source
 from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
@@ -26,6 +27,7 @@ __all__ = [
     "Recovered",
     "Runner",
     "ShellRequest",
+    "Site",
     "Source",
     "diff",
     "recover",

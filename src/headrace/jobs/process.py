@@ -103,6 +103,8 @@ class _LocalAttempt:
             launcher, session = ["setsid", "--ctty"], False  # of util-linux, on every Debian and Ubuntu
         else:
             launcher, session = [], True
+        if invocation.limits.cpus is not None:
+            launcher = ["taskset", "--cpu-list", ",".join(map(str, invocation.limits.cpus)), *launcher]
         try:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 [*launcher, *invocation.argv], env=dict(invocation.environment), cwd=invocation.folder,

@@ -47,6 +47,9 @@ def recover(root: str, namespace: Namespace, timeout: float) -> Iterator[Recover
 
 
 def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
+    from headrace.jobs.inputs.mounting import clear_mounts
+
+    clear_mounts(one.path)
     place = namespace.resolve(one.url.removesuffix(f"/{RUNS}/{one.id}"))
     prefix = place.key.strip("/")
     run = Run(Home(place.store, f"{prefix}/" if prefix else ""), one.id)

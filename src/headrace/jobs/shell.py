@@ -20,6 +20,7 @@ from headrace.jobs.again import differences
 from headrace.jobs.bring import bring_checkpoint, latest_checkpoint
 from headrace.jobs.environment import Invocation
 from headrace.jobs.folder import RunFolder
+from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
 from headrace.jobs.place import AsItLies, Recorded, Source
 from headrace.jobs.process import Exit, check_startable
@@ -37,11 +38,13 @@ _SHELL_S_OWN: Final = ("PATH", "PYTHONPATH", "VIRTUAL_ENV")
 
 @dataclass(frozen=True, slots=True)
 class ShellRequest:
-    """What is wanted. `command`: empty, an interactive shell; `variables`: values that were not recorded, and others;
-    `resume`: bring the newest complete checkpoint, for HEADRACE_RESUME; `keep`: leave the folder.
+    """What is wanted. `site`: where its inputs are looked up, None: none; `command`: empty, an interactive shell;
+    `variables`: values that were not recorded, and others; `resume`: bring the newest complete checkpoint, for
+    HEADRACE_RESUME; `keep`: leave the folder.
     """
 
     run: Run
+    site: Site | None = None
     command: tuple[str, ...] = ()
     variables: Mapping[str, str] | None = None
     resume: bool = False
@@ -79,10 +82,13 @@ def _in_folder(
     record = request.run.record()
     spec = _spec(request, record, tell)
     source: Source = AsItLies(record.folder) if record.code is None else Recorded(request.run)
-    job = Job(spec, source=source, environ=environ, run_id=new_id(f"shell-{record.name}"), repeats=record)
+    job = Job(
+        spec, source=source, environ=environ, run_id=new_id(f"shell-{record.name}"), repeats=record,
+        site=request.site, before=request.run,
+    )  # fmt: skip
     try:
         job.prepare(folder, cache, tell)
-        for note in (*job.prepared.notes, *_differences(record, job.record(), spec.environment.missing)):
+        for note in (*job.notes, *_differences(record, job.record(), spec.environment.missing)):
             tell(note)
         resume = _checkpoint(request.run, folder, tell) if request.resume else None
         invocation = job.invocation(folder, 1, resume)
