@@ -141,12 +141,12 @@ def test_the_latest_is_the_newest_also_where_ids_were_given(rig: RunsRig):
 
 
 def test_a_watch_shows_what_comes_and_how_it_ends(rig: RunsRig):
-    rig.headrace("run", "-q", "--id", "first", "--", "true")
+    rig.headrace("run", "-q", "--name", "first", "--", "true")
     seen = rig.scratch / "seen"
     with open(seen, "w") as out:
         watching = subprocess.Popen([*COMMAND, "runs", "--watch"], env=rig.environment, stdout=out, text=True)
     rig.processes.append(watching)
-    assert wait_for(lambda: "first" in seen.read_text())
+    assert wait_for(lambda: "-first-" in seen.read_text())
     rig.headrace("run", "-q", "--name", "second", "--", "sh", "-c", "exit 9", code=9)
     assert wait_for(lambda: "-second-" in seen.read_text())
     assert wait_for(lambda: "failed" in seen.read_text())

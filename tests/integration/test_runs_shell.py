@@ -71,6 +71,19 @@ def test_it_is_kept_where_that_is_asked(rig: RunsRig):
     assert {"train.py", "mine"} == {one.name for one in Path(path, "work").iterdir()}
 
 
+def test_it_has_the_inputs_and_cpus_of_the_run(rig: RunsRig):
+    """In the versions that were pinned, though more is there by now."""
+    store = rig.store()
+    store.put("data/a.txt", b"a")
+    rig.variables = {**rig.variables, "HEADRACE_CACHE_DIR": str(rig.scratch / "cache")}
+    line = "ls $HEADRACE_INPUT_TRAIN; nproc"
+    given = ["--set", f"inputs.train=s3://{rig.bucket}/data", "--set", "inputs.train.as=copy"]
+    command = ["--", "sh", "-c", line]
+    assert rig.headrace("run", "-q", *given, "--set", "resources.cpus=1", *command).stdout == "a.txt\n1\n"
+    store.put("data/b.txt", b"b")
+    assert rig.headrace("shell", "latest", *command).stdout == "a.txt\n1\n"
+
+
 def test_it_says_what_is_not_as_it_was(rig: RunsRig):
     rig.variables = {**rig.variables, "ONCE": "1"}
     (rig.work / "sub").mkdir()

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Final
 
@@ -95,6 +95,8 @@ def _in_folder(
         if not request.command and job.prepared.environment.kind != "image":
             invocation = _with_shell(invocation, folder, request.run.id)
         check_startable(invocation)
+        if invocation.limits.memory:
+            tell("not as before: its memory is not limited here")
         tell(f"{request.run.id}, in {job.record().folder}; nothing that is done here is recorded")
         return _follow(invocation, job)
     finally:
@@ -140,7 +142,7 @@ def _with_shell(invocation: Invocation, folder: RunFolder, run: str) -> Invocati
     if not os.path.isabs(program) or not os.access(program, os.X_OK):
         program = shutil.which("bash", path=invocation.environment.get("PATH")) or "sh"
     if os.path.basename(program) != "bash":
-        return Invocation((program,), invocation.environment, invocation.folder)
+        return replace(invocation, argv=(program,))
     lines = ["[ -f ~/.bashrc ] && . ~/.bashrc", f"PS1={shlex.quote(f'({run}) ')}$PS1"]
     for name in _SHELL_S_OWN:
         value = invocation.environment.get(name)
@@ -148,14 +150,17 @@ def _with_shell(invocation: Invocation, folder: RunFolder, run: str) -> Invocati
     path = folder.at("bashrc")
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write("\n".join(lines) + "\n")
-    return Invocation((program, "--rcfile", path), invocation.environment, invocation.folder)
+    return replace(invocation, argv=(program, "--rcfile", path))
 
 
 def _follow(invocation: Invocation, job: Job) -> Exit:
     """A child as of any shell: our terminal and process group, so keys reach it as by hand."""
     asked: list[int] = []
+    cpus = invocation.limits.cpus
+    launcher = () if cpus is None else ("taskset", "--cpu-list", ",".join(map(str, cpus)))
+    argv = (*launcher, *invocation.argv)
     with _signals(asked):
-        process = subprocess.Popen(invocation.argv, env=dict(invocation.environment), cwd=invocation.folder)
+        process = subprocess.Popen(argv, env=dict(invocation.environment), cwd=invocation.folder)
         kill_at = float("inf")
         try:
             while process.poll() is None:
