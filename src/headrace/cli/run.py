@@ -78,8 +78,8 @@ def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
     found: dict[str, object] = {
         named[key]: value for key, value in options.items() if key in named and value is not None
     }
-    found |= dict(_pair(text, "--set") for text in options["values"])
-    pairs = (_pair(text, "--env") for text in options["variables"])
+    found |= dict(pair(text, "--set") for text in options["values"])
+    pairs = (pair(text, "--env") for text in options["variables"])
     return found | {f"environment.variables.{key}": value for key, value in pairs}, options["run_id"]
 
 
@@ -101,7 +101,8 @@ def start(
     _end(outcome)
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
+def pair(text: str, option: str) -> tuple[str, str]:
+    """Name and value. Raises InputError."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise InputError(f"{option} {text}: is no NAME=VALUE", hint=f"{option} NAME=VALUE")

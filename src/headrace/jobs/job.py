@@ -10,12 +10,14 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import headrace
-from headrace.base.errors import InternalError, UnsupportedError
-from headrace.jobs.environment import Bind, EnvironmentRequest, Invocation, Node, Prepared, prepare
+from headrace.base.errors import InternalError
+from headrace.jobs.environment import Bind, EnvironmentRequest, Invocation, Limits, Node, Prepared, prepare
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.inputs import Site
+from headrace.jobs.launch import launched
 from headrace.jobs.place import Place, Source
-from headrace.jobs.spec import JobSpec, ResourceSpec
+from headrace.jobs.resources import Allotment, Machine
+from headrace.jobs.spec import JobSpec
 from headrace.tracking.record import RunRecord, as_name, new_id, now
 from headrace.tracking.runs import Run
 
@@ -62,6 +64,8 @@ class Job:
         self._source = source
         self._place = Place("", None)
         self._prepared: Prepared | None = None
+        self._allotted: Allotment | None = None
+        self._machine = Machine.here(environ)
         self._site, self._before = site, before
         self._inputs: Inputs | None = None
         self._environ = dict(environ)
@@ -71,7 +75,7 @@ class Job:
         """Bring together what the run needs before it is recorded. `cache`: folder for what later runs can use again;
         `tell` gets a line now and then. Raises any HeadraceError.
         """
-        _refuse_unbuilt(self.spec)
+        self._allotted = Allotment(self.spec.resources, self._machine, os.path.join(cache, "claims"))
         self._place = self._source.prepare(self.spec, folder)
         wanted = self.spec.environment
         request = EnvironmentRequest(wanted.lock, wanted.image, wanted.python)
@@ -92,6 +96,15 @@ class Job:
         if self._prepared is not None:
             self._prepared.close()
             self._prepared = None
+        if self._allotted is not None:
+            self._allotted.close()
+
+    @property
+    def allotted(self) -> Allotment:
+        """Its share of the machine. After `prepare`."""
+        if self._allotted is None:
+            raise InternalError("the job is not prepared", path=self.id)
+        return self._allotted
 
     @property
     def prepared(self) -> Prepared:
@@ -103,7 +116,8 @@ class Job:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know, one sentence each. After `prepare`."""
-        return (*self.prepared.notes, *(self._inputs.notes if self._inputs is not None else ()))
+        brought = self._inputs.notes if self._inputs is not None else ()
+        return (*self.prepared.notes, *self.allotted.notes, *brought)
 
     def record(self) -> RunRecord:
         """What is written of it. After `prepare`."""
@@ -138,16 +152,19 @@ class Job:
             "HEADRACE_SPOOL": folder.at("spool"),
             "HEADRACE_ATTEMPT": str(attempt),
             **({"HEADRACE_RESUME": resume} if resume is not None else {}),
+            **self.allotted.variables(),
             **(self._inputs.variables() if self._inputs is not None else {}),
         }
         unbuffered = {} if "PYTHONUNBUFFERED" in self._environ else {"PYTHONUNBUFFERED": "1"}
         seen = [Bind(self._place.folder, writable=True), Bind(folder.recorded("outputs"), writable=True)]
         seen += [Bind(folder.recorded("checkpoints"), writable=True), Bind(folder.at("spool"), writable=True)]
         seen += [Bind(resume)] if resume is not None else []
+        processes = self.allotted.processes(self.spec.processes, self._machine)
+        argv = launched(self.spec.argv, processes, here=self.spec.environment.image is None)
         seen += self._inputs.binds() if self._inputs is not None else []
         return self.prepared.command(
-            self.spec.argv, folder=self._place.folder, variables={**unbuffered, **self._given(), **ours}, binds=seen,
-            terminal=os.isatty(0),
+            argv, folder=self._place.folder, variables={**unbuffered, **self._given(), **ours}, binds=seen,
+            terminal=os.isatty(0), limits=Limits(self.allotted.cpus, self.allotted.memory),
         )  # fmt: skip
 
     def _passed(self) -> dict[str, str]:
@@ -168,15 +185,6 @@ class Job:
 
     def _set(self) -> dict[str, str]:
         return {name: value for name, value in self.spec.environment.variables.items() if value is not None}
-
-
-def _refuse_unbuilt(spec: JobSpec) -> None:
-    """What a file may say already and nothing acts on yet: better no run than one without it."""
-    asked = {"processes": spec.processes != 1}
-    asked["resources"] = spec.resources != ResourceSpec()
-    for field, wanted in asked.items():
-        if wanted:
-            raise UnsupportedError("is not acted on yet", path=field, hint="leave it out; later versions will know it")
 
 
 def _user() -> str:
