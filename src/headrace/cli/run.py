@@ -54,8 +54,9 @@ def command(
 ) -> None:
     """Run a command as a run: its output, metrics, files and checkpoints go to the home while it works.
 
-    The command finds HEADRACE_RUN_ID, and HEADRACE_OUTPUTS: what it writes there is in the bucket seconds later. Its
-    exit code, signals and terminal pass through as if it had been started by hand. With --resume the command may be
+    The command finds HEADRACE_RUN_ID, and HEADRACE_OUTPUTS: what it writes there is in the bucket seconds later. Each
+    of the job's inputs is told by HEADRACE_INPUT_<NAME>. Its exit code, signals and terminal pass through as if it had
+    been started by hand. With --resume the command may be
     left out: it is that run's.
     """
     from headrace.cli.run_access import find_run
