@@ -202,7 +202,7 @@ def test_ctrl_c_ends_the_wait_for_mlflow_and_says_what_to_do(rig: RunsRig, over:
         for one in server:
             one.resume()
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 0, err
+    assert process.returncode in (0, 6), "6: the first signal came while files were still being sent"
     assert "it takes too long" in err
     assert f"headrace mlflow send {name}" in err
 
