@@ -23,7 +23,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def FLAGS(function: _Function) -> _Function:  # noqa: N802
+def flags(function: _Function) -> _Function:
     """The options that say something of the job; `flags_of` reads them."""
     for option in reversed(_OPTIONS):
         function = option(function)
@@ -44,7 +44,7 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Say nothing of 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("words", metavar="[JOB.TOML] [-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
-@FLAGS
+@flags
 @click.option("--no-code", is_flag=True, help="Record nothing of the code.")
 @click.option("--resume", metavar="RUN", help="Go on from this run's newest complete checkpoint, with the code here.")
 @background_option
