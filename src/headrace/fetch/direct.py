@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from headrace.base.errors import ChangedError, HeadraceError, InternalError
+from headrace.base.figures import LATENCIES, latency_class
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
@@ -100,7 +101,11 @@ class Direct:
             time.sleep(0.001)
         try:
             self._metrics.add("fetch.requests")
+            began = time.perf_counter()
             blob = read.store.get(read.key, read.start, None if read.whole else read.stop)
+            took = time.perf_counter() - began  # no telling apart of the first byte and the others
+            self._metrics.add(LATENCIES[latency_class(took)])
+            self._metrics.add("fetch.waiting_s", took)
             self._metrics.add("fetch.bytes", len(blob.data))
         except HeadraceError as error:
             self._metrics.add("fetch.errors")
