@@ -20,6 +20,8 @@ _PACKED: Final = 8 << 20
 """Bytes of a request to a shard."""
 _FULL: Final = 0.8
 _STRAGGLER_S: Final = 0.05
+_MOSTLY: Final = 0.6
+"""Share of all waiting that was for a few answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def fetching(figures: Figures) -> Cause:
     trouble = sum(figures.sum(f"fetch.{one}") for one in ("retries", "slow_downs", "errors", "corrupt"))
     if requests and trouble > _FAILING * requests:
         return _failing(figures, evidence)
-    if latency.stragglers > 0.5 and latency.straggler >= _STRAGGLER_S:
+    if latency.stragglers > _MOSTLY and latency.straggler >= _STRAGGLER_S:
         return _straggling(latency, evidence)
     if hits > 9 * requests:
         return _cached(figures, evidence)

@@ -1,0 +1,140 @@
+"""``headrace why`` on runs whose limit is known: real processes, a real S3 server, and a slow way to it."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.testing.servers import EmbeddedS3
+from tests.runs_rig import RunsRig
+from tests.sync_rig import wait_for
+
+pytestmark = pytest.mark.server
+
+JOB = Path(__file__).parents[2] / "benchmarks" / "why_job.py"
+LATE = {"latency_s": 0.15, "data": "small", "batch": 16}
+IDLE: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "far": ("store-bound", "latency", {**LATE, "step_s": 0.001}),
+    "stragglers": (
+        "store-bound", "stragglers", {"data": "small", "latency_s": 0.002, "stragglers": [0.03, 3.0], "batch": 8}
+    ),
+    "narrow": ("store-bound", "bandwidth", {"data": "large", "bandwidth": 20e6, "batch": 2, "seconds": 5}),
+    "checkpoints": ("write-bound", "checkpoints", {"data": "small", "step_s": 0.02, "checkpoint": [10, 4 << 20, 0.3]}),
+    "model": ("consumer-bound", "step", {"data": "small", "step_s": 0.05}),
+    "evaluation": ("consumer-bound", "step", {"data": "small", "step_s": 0.02, "evaluate": [10, 0.3]}),
+    "child": ("consumer-bound", "step", {"data": "small", "step_s": 0.05, "where": "process"}),
+}  # fmt: skip
+"""Class, cause, job. These wait more than they work, so they run side by side."""
+BUSY: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "decoding": ("decode-bound", "", {"data": "small", "decode_s": 0.03, "threads": 2}),
+    "decoding with the GIL": ("decode-bound", "", {"data": "small", "decode_s": 0.03, "threads": 2, "gil": True}),
+    "crumbs": ("request-bound", "small", {"data": "tiny", "batch": 64}),
+}
+DATA = {"tiny": (1500, 1000), "small": (200, 20_000), "large": (12, 2_000_000)}
+
+
+@pytest.fixture(scope="module")
+def told(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What `headrace why --json` says of every run, and of one that goes on."""
+    rig = RunsRig(seaweedfs, tmp_path_factory.mktemp("why"))
+    try:
+        fill(rig)
+        gate = rig.scratch / "gate"
+        gate.mkdir()
+        begun = {name: started(rig, name, {**job, "gate": str(gate)}) for name, (_, _, job) in IDLE.items()}
+        live = started(rig, "live", {**LATE, "seconds": 120, "gate": str(gate)})
+        assert wait_for(lambda: len(list(gate.glob("*.ready"))) == len(begun) + 1, 90)
+        (gate / "go").touch()
+        for name, process in begun.items():
+            assert process.wait(90) == 0, (name, process.communicate())
+        found = {name: why(rig, name) for name in IDLE}
+        assert wait_for(lambda: why(rig, "live")["class"] != "not enough data", 60)
+        found["live"] = why(rig, "live")
+        assert live.poll() is None, "it was asked while it ran"
+        live.send_signal(signal.SIGTERM)
+        live.wait(30)
+        for name, (_, _, job) in BUSY.items():
+            process = started(rig, name, job)
+            assert process.wait(90) == 0, (name, process.communicate())
+            found[name] = why(rig, name)
+        found["text"] = rig.headrace("why", name_of("checkpoints")).stdout
+        yield found
+    finally:
+        rig.close()
+
+
+def fill(rig: RunsRig) -> None:
+    store, rng = rig.store(), random.Random(1)
+
+    def put(numbers: range, name: str, size: int) -> None:
+        for number in numbers:
+            store.put(f"{name}/{number:05d}.bin", rng.randbytes(size))
+
+    crews = [
+        threading.Thread(target=put, args=(range(first, count, 8), name, size))
+        for name, (count, size) in DATA.items()
+        for first in range(8)
+    ]
+    for one in crews:
+        one.start()
+    for one in crews:
+        one.join()
+
+
+def name_of(name: str) -> str:
+    return f"why-{name.replace(' ', '-').lower()}"
+
+
+def started(rig: RunsRig, name: str, job: dict[str, Any]) -> subprocess.Popen[str]:
+    told = json.dumps({**job, "data": f"s3://{rig.bucket}/{job['data']}"})
+    return rig.start("run", "--name", name_of(name), "--", sys.executable, str(JOB), told)
+
+
+def why(rig: RunsRig, name: str) -> dict[str, Any]:
+    return json.loads(rig.headrace("why", name_of(name), "--json").stdout)
+
+
+@pytest.mark.parametrize("name", [*IDLE, *BUSY])
+def test_it_names_what_limits(told: dict[str, Any], name: str) -> None:
+    bound, cause, _ = {**IDLE, **BUSY}[name]
+    found = told[name]
+    assert found["class"] == bound, found
+    assert not cause or found["cause"] == cause, found
+    assert found["evidence"], found
+    assert found["advice"], found
+    assert (found["gain"] > 1.05) == (bound != "consumer-bound"), found
+
+
+def test_it_tells_of_a_run_under_way(told: dict[str, Any]) -> None:
+    assert (told["live"]["class"], told["live"]["cause"]) == ("store-bound", "latency"), told["live"]
+
+
+def test_for_people_it_is_the_class_why_and_what_to_do(told: dict[str, Any]) -> None:
+    first, *rest = told["text"].splitlines()
+    assert first.endswith(": write-bound")
+    assert rest[0].startswith("Writing is the limit")
+    assert "Evidence" in rest
+    assert "What to change" in rest
+    assert rest[-1].startswith("Gain to expect: up to ")
+    assert any("steps wrote files" in line for line in rest)
+
+
+def test_a_run_that_reads_nothing_by_headrace_has_no_verdict(seaweedfs: EmbeddedS3, tmp_path: Path) -> None:
+    rig = RunsRig(seaweedfs, tmp_path)
+    rig.headrace("run", "--", "true")
+    assert why_text(rig).endswith("no verdict.")
+    assert "no such run" in rig.headrace("why", "nothing", code=3).stderr
+    rig.close()
+
+
+def why_text(rig: RunsRig) -> str:
+    return rig.headrace("why", "latest").stdout.splitlines()[1]
