@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,30 +35,43 @@ def cases() -> list[Case]:
 
 
 def _tuned() -> list[Case]:
-    found: list[Case] = []
+    return [*_of_store(), *_of_decoding(), *_of_requests(), *_of_writing(), *_of_the_loop()]
+
+
+def _of_store() -> Iterator[Case]:
     for late in (0.04, 0.08, 0.15, 0.4):
-        found.append(Case(f"{late * 1e3:.0f} ms away", STORE, "small", {"latency_s": late, "step_s": 0.001}))
+        yield Case(f"{late * 1e3:.0f} ms away", STORE, "small", {"latency_s": late, "step_s": 0.001})
     for rate, seconds in ((0.03, 3.0), (0.06, 1.5), (0.02, 4.0)):
         job = {"latency_s": 0.002, "stragglers": [rate, seconds], "step_s": 0.001}
-        found.append(Case(f"{rate:.0%} take {seconds:g} s", STORE, "small", job))
-    for rate in (5e6, 20e6, 60e6):
-        found.append(Case(f"{rate / 1e6:.0f} MB/s", STORE, "large", {"bandwidth": rate, "batch": 2}))
-    found.append(Case("a fifth is refused", STORE, "middling", {"failing": 0.2, "latency_s": 0.05}))
+        yield Case(f"{rate:.0%} take {seconds:g} s", STORE, "small", job)
+    for bandwidth in (5e6, 20e6, 60e6):
+        yield Case(f"{bandwidth / 1e6:.0f} MB/s", STORE, "large", {"bandwidth": bandwidth, "batch": 2})
+
+
+def _of_decoding() -> Iterator[Case]:
     for cpu, threads, gil in ((0.005, 1, False), (0.03, 2, False), (0.03, 4, False), (0.02, 2, True), (0.1, 2, False)):
         job = {"decode_s": cpu, "threads": threads, "gil": gil, "step_s": 0.001}
         text = f"{cpu * 1e3:.0f} ms of CPU, {threads} threads{', with the GIL' if gil else ''}"
-        found.append(Case(f"decoding: {text}", DECODE, "small", job))
+        yield Case(f"decoding: {text}", DECODE, "small", job)
+
+
+def _of_requests() -> Iterator[Case]:
     for data, batch in (("crumbs", 64), ("crumbs", 256), ("tiny", 32), ("tiny", 128)):
-        found.append(Case(f"{data}, batches of {batch}", REQUESTS, data, {"batch": batch}))
+        yield Case(f"{data}, batches of {batch}", REQUESTS, data, {"batch": batch})
+
+
+def _of_writing() -> Iterator[Case]:
     for every, size, seconds in ((10, 4 << 20, 0.3), (40, 8 << 20, 0.5), (5, 2 << 20, 0.1), (20, 16 << 20, 1.0)):
         job = {"step_s": 0.02, "checkpoint": [every, size, seconds]}
-        found.append(Case(f"{size >> 20} MiB in {seconds:g} s every {every} steps", WRITES, "small", job))
+        yield Case(f"{size >> 20} MiB in {seconds:g} s every {every} steps", WRITES, "small", job)
+
+
+def _of_the_loop() -> Iterator[Case]:
     for step in (0.02, 0.05, 0.2):
-        found.append(Case(f"steps of {step * 1e3:.0f} ms", CONSUMER, "small", {"step_s": step}))
-    found.append(Case("busy steps of 30 ms", CONSUMER, "small", {"step_s": 0.03, "busy": True}))
-    found.append(Case("steps of 20 ms, evaluations", CONSUMER, "small", {"step_s": 0.02, "evaluate": [10, 0.3]}))
-    found.append(Case("steps of 50 ms, child process", CONSUMER, "small", {"step_s": 0.05, "where": "process"}))
-    return found
+        yield Case(f"steps of {step * 1e3:.0f} ms", CONSUMER, "small", {"step_s": step})
+    yield Case("busy steps of 30 ms", CONSUMER, "small", {"step_s": 0.03, "busy": True})
+    yield Case("steps of 20 ms, evaluations", CONSUMER, "small", {"step_s": 0.02, "evaluate": [10, 0.3]})
+    yield Case("steps of 50 ms, child process", CONSUMER, "small", {"step_s": 0.05, "where": "process"})
 
 
 def _held_out() -> list[Case]:

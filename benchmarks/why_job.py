@@ -31,7 +31,7 @@ LEAST = 12
 @dataclass(frozen=True)
 class Job:
     """Seconds and bytes. `stragglers`: their rate, and how much longer they take; `bandwidth`: bytes a second, of all
-    requests together; `failing`: share of requests that the store refuses at first; `decode_s`: CPU for a sample, with
+    requests together; `decode_s`: CPU for a sample, with
     `threads`, holding the interpreter's lock or not; `step_s`: of the loop, asleep or `busy`; `checkpoint`: steps
     between two, bytes of one, and how long writing it takes at least; `evaluate`: steps between two pauses, and how
     long one is, nothing being written; `where`, `prefetch`: of the loader. `mounted`: a folder
@@ -46,7 +46,6 @@ class Job:
     latency_s: float = 0.0
     stragglers: tuple[float, float] | None = None
     bandwidth: float = 0.0
-    failing: float = 0.0
     decode_s: float = 0.0
     threads: int = 2
     gil: bool = False
@@ -84,8 +83,6 @@ def namespace(job: Job) -> Namespace:
         faults.append(Fault(Kind.LATENCY, operations=GETS, delay_s=job.latency_s))
     if job.stragglers:
         faults.append(Fault(Kind.LATENCY, operations=GETS, rate=job.stragglers[0], delay_s=job.stragglers[1]))
-    if job.failing:
-        faults.append(Fault(Kind.INTERNAL, operations=GETS, rate=job.failing))
     settings = Settings.load()
     if not faults and not job.bandwidth:
         return Namespace.load(settings)
