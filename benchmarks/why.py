@@ -1,8 +1,8 @@
 """Whether ``headrace why`` is right: ``python benchmarks/why.py``
 
 Runs whose limit is constructed (`why_cases.py`), one after the other, as real runs against SeaweedFS on the same
-machine, each judged from what it left in the bucket. The confusion table, and the share that is named right; held-out cases,
-whose parameters set no threshold, are counted apart. ``--repetitions`` runs each so often, ``--only`` some of them.
+machine, each judged from what it left in the bucket. The confusion table, and the share that is named right; held-out
+cases, whose parameters set no threshold, are counted apart. ``--repetitions``: how often; ``--only``: some of them.
 
 Results go to ``benchmarks/results/why.{md,json}``.
 """
