@@ -7,14 +7,18 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.testing.http import FaultServer
+from headrace.testing.origins import Upstream
+from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
+from tests.mount_rig import Rig, need_fuse
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
 
@@ -73,21 +77,15 @@ def told(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def fill(rig: RunsRig) -> None:
+    for name, (count, size) in DATA.items():
+        put(rig, name, count, size)
+
+
+def put(rig: RunsRig, name: str, count: int, size: int) -> None:
     store, rng = rig.store(), random.Random(1)
-
-    def put(numbers: range, name: str, size: int) -> None:
-        for number in numbers:
-            store.put(f"{name}/{number:05d}.bin", rng.randbytes(size))
-
-    crews = [
-        threading.Thread(target=put, args=(range(first, count, 8), name, size))
-        for name, (count, size) in DATA.items()
-        for first in range(8)
-    ]
-    for one in crews:
-        one.start()
-    for one in crews:
-        one.join()
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(count):
+            pool.submit(store.put, f"{name}/{number:05d}.bin", rng.randbytes(size))
 
 
 def name_of(name: str) -> str:
@@ -133,6 +131,32 @@ def test_a_run_that_reads_nothing_by_headrace_has_no_verdict(seaweedfs: Embedded
     rig.headrace("run", "--", "true")
     assert why_text(rig).endswith("no verdict.")
     assert "no such run" in rig.headrace("why", "nothing", code=3).stderr
+    rig.close()
+
+
+@pytest.mark.parametrize(
+    ("late_s", "step_s", "bound"), [(0.15, 0.001, "store-bound"), (0.0, 0.4, "consumer-bound")], ids=["far", "model"]
+)
+def test_code_that_reads_files_of_a_mount_is_judged_by_the_mount(
+    seaweedfs: EmbeddedS3, tmp_path: Path, late_s: float, step_s: float, bound: str
+) -> None:
+    need_fuse()
+    rig = RunsRig(seaweedfs, tmp_path)
+    put(rig, "small", 100, 20_000)
+    with FaultServer(Upstream("127.0.0.1", int(seaweedfs.endpoint.rpartition(":")[2]))) as way:
+        variables = {"AWS_ENDPOINT_URL_S3": way.endpoint, "HEADRACE_CACHE_SIZE": "0"}
+        mount = Rig(seaweedfs, rig.bucket, tmp_path / "mount", variables=variables, options="ro")
+        mount.scratch.mkdir()
+        mount.start()
+        try:
+            way.plan = Plan([Fault(Kind.LATENCY, delay_s=late_s)] if late_s else [])
+            job = json.dumps({"data": "", "mounted": f"{mount.folder}/small", "step_s": step_s, "batch": 1})
+            rig.headrace("run", "--name", "mounted", "--", sys.executable, str(JOB), job)
+        finally:
+            mount.stop()
+    found = json.loads(rig.headrace("why", "mounted", "--json").stdout)
+    assert found["class"] == bound, found
+    assert "files were opened" in found["evidence"][0], found
     rig.close()
 
 

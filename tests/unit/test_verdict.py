@@ -108,6 +108,40 @@ def test_it_names_class_and_cause(figures: Figures, bound: str, cause: str) -> N
     assert str(found).startswith(found.statement)
 
 
+def mounted(waited: float, size: float = 20_000, seconds: float = 0.15, **more: float) -> Figures:
+    """Of a program that reads files of a mount for 100 s, without the loader."""
+    counted = {"seconds": 100.0, "mount.waited_s": waited, "mount.open.fetched": 1000.0, "fetch.requests": 1000.0,
+               "fetch.bytes": 1000 * size, **late(seconds)}  # fmt: skip
+    given = {name.replace("__", "."): value for name, value in more.items()}
+    return Figures({f"mounts/{name}": value for name, value in {**counted, **given}.items()})
+
+
+def gpu(figures: Figures, percent: float) -> Figures:
+    return Figures(figures.sums, {**figures.means, "system/gpu/0/utilization": percent})
+
+
+@pytest.mark.parametrize(
+    ("figures", "bound", "cause"),
+    [
+        pytest.param(mounted(60), "store-bound", "latency", id="far"),
+        pytest.param(mounted(60, 1000, 0.002), "request-bound", "small", id="small"),
+        pytest.param(mounted(60, 4e6, 0.01, fetch__receiving_s=90), "store-bound", "bandwidth", id="large"),
+        pytest.param(mounted(11), "store-bound", "latency", id="11 %"),
+        pytest.param(mounted(9), "consumer-bound", "step", id="9 %"),
+        pytest.param(on(mounted(10), cores=16, may=2, used=1.9), "decode-bound", "cpu", id="all cores"),
+        pytest.param(on(mounted(20), cores=16, may=2, used=1.0), "store-bound", "latency", id="not all cores"),
+        pytest.param(gpu(mounted(60), 95), "consumer-bound", "step", id="others wait for it, the GPU does not"),
+        pytest.param(gpu(mounted(60), 40), "store-bound", "latency", id="the GPU waits too"),
+        pytest.param(mounted(0, mount__open__fetched=0, fetch__requests=0), "not enough data", "nothing", id="unread"),
+    ],
+)
+def test_without_a_step_clock_the_mounts_tell(figures: Figures, bound: str, cause: str) -> None:
+    found = judge(figures)
+    assert (found.bound, found.cause) == (bound, cause), found
+    both = judge(Figures({**figures.sums, **loop(own=50, decode=50).sums}))
+    assert both.bound == "decode-bound", "a loop that tells of itself is believed"
+
+
 def test_what_there_is_to_gain_follows_from_the_figures() -> None:
     assert judge(loop(own=50, store=50)).gain == pytest.approx(2)
     assert judge(loop(own=90, loader__stall_s=45, loader__stalls=3)).gain == pytest.approx(2)
@@ -194,12 +228,14 @@ def test_figures_are_summed_over_ranks_and_averaged_for_gauges() -> None:
     points = table([
         point(5, "headrace/loader.own_s", 1.0), point(10, "headrace/loader.own_s", 2.0),
         point(10, "headrace/loader.own_s", 4.0, 1), point(10, "headrace/process.seconds", 5.0),
-        point(5, "system/cpus", 2.0), point(10, "system/cpus", 4.0), point(10, "headrace/fetch.concurrency", 16.0),
+        point(5, "system/load", 2.0), point(10, "system/load", 4.0), point(10, "system/cpus", 4.0),
+        point(5, "system/cpus", 2.0), point(10, "headrace/fetch.concurrency", 16.0),
         point(10, "job/cpu", float("nan")),
     ])  # fmt: skip
     found = figures_of(points)
     assert (found.sum("loader.own_s"), found.seconds) == (7.0, 5.0)
-    assert (found.mean("system/cpus"), found.mean("fetch.concurrency"), found.mean("job/cpu")) == (3.0, 16.0, None)
+    assert (found.mean("system/load"), found.mean("fetch.concurrency"), found.mean("job/cpu")) == (3.0, 16.0, None)
+    assert found.mean("system/cpus") == 2.0, "what it was most of the time: the last is the runner's own"
     assert figures_of(points, last_s=5).sum("loader.own_s") == 6.0
     assert figures_of(points, rank=1).sum("loader.own_s") == 4.0
     assert figures_of(table([])) == Figures()

@@ -29,6 +29,8 @@ process.cpu_s            seconds  of CPU, by the processes that tell these figur
 process.seconds          seconds  they were looked at
 ======================== ======== =====================================================================================
 
+``mounts/*``: the same of the mounts of a machine, and ``mounts/seconds``, for which they were looked at.
+
 Means of gauges: ``system/*`` and ``job/*`` of `headrace.tracking.samplers`, and ``fetch.concurrency`` (requests that
 may be under way), ``fetch.connections`` (the most that the setting allows), ``process.cores`` (that it may use).
 """

@@ -104,6 +104,8 @@ class _Time:
 
 def judge(figures: Figures) -> Verdict:
     """The verdict. Any thread; raises nothing."""
+    if not figures.sum("loader.batches") and figures.sum("mounts/seconds"):
+        return _of_mounts(figures)
     enough = figures.sum("loader.batches") - figures.sum("loader.epochs") >= _FEWEST
     time = _Time.of(figures)
     if not enough or time.total <= 0:
@@ -185,3 +187,45 @@ def _evidence(figures: Figures, time: _Time) -> tuple[str, ...]:
     if figures.gpu is not None:
         told.append(f"GPUs busy {figures.gpu:.0%} of the time")
     return tuple(told)
+
+
+# Code that reads files of a mount by itself
+
+_MOUNTS = "mounts/"
+_QUIET_S = 1.0
+_STILL = 0.1
+"""Share of the time that reads may stand still: some of them nobody waits for."""
+_FULL = 0.8
+
+
+def _of_mounts(figures: Figures) -> Verdict:
+    """Without a step clock: when its reads stood still, what its processes computed, and what the mounts fetched."""
+    sums = {name.removeprefix(_MOUNTS): value for name, value in figures.sums.items() if name.startswith(_MOUNTS)}
+    seconds = sums["seconds"]
+    mounts = Figures(sums, figures.means, seconds)
+    opened = sum(mounts.sum(f"mount.open.{one}") for one in ("cached", "fetched", "streamed"))
+    if seconds < _QUIET_S or not opened + mounts.sum("fetch.requests"):
+        return Verdict(UNKNOWN, "nothing", "No step was seen, and nothing was read of a mount: no verdict.")
+    waited = min(mounts.sum("mount.waited_s") / seconds, 1.0)
+    allowed, used, gpu = figures.cores_allowed, figures.cores_used, figures.gpu
+    evidence = [
+        f"reads of the mounts stood still {waited:.0%} of {format_seconds(seconds)}; {opened:,.0f} files were opened"
+    ]
+    if allowed and used is not None:
+        evidence.append(f"{used:.1f} cores busy; {allowed:g} may be used")
+    if gpu is not None:
+        evidence.append(f"GPUs busy {gpu:.0%} of the time")
+    told = tuple(evidence)
+    if gpu is not None and gpu >= _FULL:
+        return _healthy(figures, told)
+    if used is not None and allowed and used >= _FULL * allowed and used > waited * allowed:
+        statement = "Computing is the limit, decoding if it is not the step: the CPU that the job may use is busy."
+        cause = decoding(figures)
+        return Verdict(DECODE, "cpu", statement, told, cause.advice, 1 / cause.remains if cause.remains else 1.0)
+    if waited >= _STILL:
+        cause = fetching(mounts)
+        share = _Time(waited * seconds, 0.0, 0.0, 0.0, seconds, 0.0)
+        more = "Read with more workers, or ahead; headrace's loader does it for you."
+        gain = share.gain(share.store, cause.remains)
+        return Verdict(cause.bound, cause.name, cause.statement, (*told, *cause.evidence), (*cause.advice, more), gain)
+    return _healthy(figures, told)

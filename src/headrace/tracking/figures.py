@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.base.figures import Figures
 from headrace.store.protocol import Store
@@ -14,6 +15,7 @@ from headrace.tracking.points import SCHEMA
 from headrace.tracking.reading import read_metrics
 from headrace.tracking.reporter import GAUGES, PREFIX
 
+_LASTING: Final = ("system/cpus", "process.cores")
 NAMES: Final = (f"{PREFIX}*", "system/*", "job/*")
 
 
@@ -52,15 +54,24 @@ def figures_of(points: Table, *, last_s: float | None = None, rank: int | None =
         if name.startswith(PREFIX) and bare not in GAUGES:
             sums[bare] += float(values[rows].sum())
         else:
-            means[bare] = float(values[rows].mean())
+            means[bare] = _gauge(bare, values[rows])
     return Figures(dict(sums), means, _seconds(names, codes, ranks, values, wanted))
 
 
-def _seconds(names: list[str], codes: object, ranks: object, values: object, wanted: object) -> float:
+def _gauge(name: str, values: NDArray[np.float64]) -> float:
+    """The mean; of the cores that may be used the median, for when the job is over it is what its runner may."""
+    if name in _LASTING:
+        return float(np.sort(values)[(len(values) - 1) // 2])
+    return float(values.mean())
+
+
+def _seconds(
+    names: list[str], codes: NDArray[np.int32], ranks: NDArray[np.int32], values: NDArray[np.float64],
+    wanted: NDArray[np.bool_],
+) -> float:  # fmt: skip
     """How long the processes were looked at, by the clock on the wall: what the rank that was there longest says."""
     name = f"{PREFIX}process.seconds"
     if name not in names:
         return 0.0
-    rows = np.asarray(wanted) & (np.asarray(codes) == names.index(name))
-    ranks_of, values_of = np.asarray(ranks)[rows], np.asarray(values)[rows]
-    return max((float(values_of[ranks_of == rank].sum()) for rank in np.unique(ranks_of)), default=0.0)
+    rows = wanted & (codes == names.index(name))
+    return max((float(values[rows & (ranks == rank)].sum()) for rank in np.unique(ranks[rows])), default=0.0)
