@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from headrace.base.verdict import judge
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
 from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
+from headrace.tracking.figures import read_figures
 from tests.mount_rig import Rig, need_fuse
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
@@ -31,7 +33,7 @@ IDLE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "stragglers": (
         "store-bound", "stragglers", {"data": "small", "latency_s": 0.002, "stragglers": [0.03, 3.0], "batch": 8}
     ),
-    "narrow": ("store-bound", "bandwidth", {"data": "large", "bandwidth": 20e6, "batch": 2, "seconds": 5}),
+    "narrow": ("store-bound", "bandwidth", {"data": "large", "bandwidth": 20e6, "batch": 2}),
     "checkpoints": ("write-bound", "checkpoints", {"data": "small", "step_s": 0.02, "checkpoint": [10, 4 << 20, 0.3]}),
     "model": ("consumer-bound", "step", {"data": "small", "step_s": 0.05}),
     "evaluation": ("consumer-bound", "step", {"data": "small", "step_s": 0.02, "evaluate": [10, 0.3]}),
@@ -48,28 +50,29 @@ DATA = {"tiny": (1500, 1000), "small": (200, 20_000), "large": (12, 2_000_000)}
 
 @pytest.fixture(scope="module")
 def told(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What `headrace why --json` says of every run, and of one that goes on."""
+    """What is said of every run, and by `headrace why` of one that goes on."""
     rig = RunsRig(seaweedfs, tmp_path_factory.mktemp("why"))
     try:
         fill(rig)
         gate = rig.scratch / "gate"
         gate.mkdir()
-        begun = {name: started(rig, name, {**job, "gate": str(gate)}) for name, (_, _, job) in IDLE.items()}
+        at_gate = {name: {"seconds": 3, **job, "gate": str(gate)} for name, (_, _, job) in IDLE.items()}
+        begun = {name: started(rig, name, job) for name, job in at_gate.items()}
         live = started(rig, "live", {**LATE, "seconds": 120, "gate": str(gate)})
         assert wait_for(lambda: len(list(gate.glob("*.ready"))) == len(begun) + 1, 90)
         (gate / "go").touch()
         for name, process in begun.items():
             assert process.wait(90) == 0, (name, process.communicate())
-        found = {name: why(rig, name) for name in IDLE}
+        found = {name: judged(rig, name) for name in IDLE}
         assert wait_for(lambda: why(rig, "live")["class"] != "not enough data", 60)
         found["live"] = why(rig, "live")
         assert live.poll() is None, "it was asked while it ran"
         live.send_signal(signal.SIGTERM)
         live.wait(30)
         for name, (_, _, job) in BUSY.items():
-            process = started(rig, name, job)
+            process = started(rig, name, {"seconds": 2.5, **job})
             assert process.wait(90) == 0, (name, process.communicate())
-            found[name] = why(rig, name)
+            found[name] = judged(rig, name)
         found["text"] = rig.headrace("why", name_of("checkpoints")).stdout
         yield found
     finally:
@@ -95,6 +98,12 @@ def name_of(name: str) -> str:
 def started(rig: RunsRig, name: str, job: dict[str, Any]) -> subprocess.Popen[str]:
     told = json.dumps({**job, "data": f"s3://{rig.bucket}/{job['data']}"})
     return rig.start("run", "--name", name_of(name), "--", sys.executable, str(JOB), told)
+
+
+def judged(rig: RunsRig, name: str) -> dict[str, Any]:
+    """As the command does, without its start."""
+    (run,) = (run for run in rig.ids() if name_of(name) == run[16:-5])
+    return judge(read_figures(rig.store(), f"home/runs/{run}/metrics/")).as_dict()
 
 
 def why(rig: RunsRig, name: str) -> dict[str, Any]:

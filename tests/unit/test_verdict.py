@@ -249,6 +249,9 @@ from headrace.base.metrics import Metrics
 metrics = Metrics()
 metrics.add("fetch.requests", 3)
 reporting.offer(metrics, Metrics.snapshot)
+if "HEADRACE_SPOOL" in os.environ:
+    from headrace.tracking import reporter
+    reporter._reporter.write()
 metrics.add("fetch.requests", 4)
 if sys.argv[1:]:
     child = os.fork()

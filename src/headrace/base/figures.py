@@ -40,11 +40,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import frexp
 from typing import Final
 
 FIRST_BYTE: Final = "fetch.first_byte."
 """Before the bound of a class of latencies in microseconds: how many answers began within it, and not within half."""
 _SHORTEST_US: Final = 125
+_PER_S: Final = 1e6 / _SHORTEST_US
 _CLASSES: Final = 20
 _BOUNDS: Final = tuple(_SHORTEST_US << number for number in range(_CLASSES))
 LATENCIES: Final = tuple(f"{FIRST_BYTE}{bound}us" for bound in _BOUNDS)
@@ -55,7 +57,8 @@ _STRAGGLES: Final = 8
 
 def latency_class(seconds: float) -> int:
     """The index in `LATENCIES` of an answer that began after so many seconds."""
-    return min((int(seconds * 1e6) // _SHORTEST_US).bit_length(), _CLASSES - 1)
+    number = frexp(seconds * _PER_S)[1]
+    return 0 if number < 0 else min(number, _CLASSES - 1)
 
 
 @dataclass(frozen=True, slots=True)
