@@ -81,8 +81,8 @@ DECODING = loop(decode=50.0, loader__decode_room_s=400.0, loader__decode_busy_s=
             id="stragglers",
         ),
         pytest.param(
-            of_store(1000, late(0.002), {LATENCIES[latency_class(0.02)]: 10}), "request-bound", "small",
-            id="a few a bit later are none",
+            of_store(1000, late(0.002), {LATENCIES[latency_class(0.03)]: 300}), "request-bound", "small",
+            id="some a bit later are none",
         ),
         pytest.param(of_store(1000, late(0.002), fetch__retries=60), "store-bound", "errors", id="6 % failed"),
         pytest.param(of_store(1000, late(0.002), fetch__retries=40), "request-bound", "small", id="4 % failed"),
@@ -242,7 +242,7 @@ def test_figures_are_summed_over_ranks_and_averaged_for_gauges() -> None:
 
 
 WORK = """
-import os, sys
+import os, sys, threading
 import headrace as hr
 from headrace.base import reporting
 from headrace.base.metrics import Metrics
@@ -259,12 +259,12 @@ if sys.argv[1:]:
         own = Metrics()
         own.add("fetch.requests", 10)
         reporting.offer(own, Metrics.snapshot)
+        alive = "headrace-report" in [thread.name for thread in threading.enumerate()]
         from headrace.tracking import log, reporter
-        if reporter._reporter is not None:
-            reporter._reporter.close()
+        reporter._reporter.close()
         log.flush()
-        os._exit(0)
-    os.waitpid(child, 0)
+        os._exit(not alive)
+    assert os.waitpid(child, 0)[1] == 0, "a fork has a thread of its own"
 """
 
 
