@@ -22,6 +22,7 @@ test: ## install what the tests need, then run all of them (ARGS=... goes to pyt
 	@scripts/debian-packages
 	@scripts/node-tools
 	@scripts/framework-tools
+	@scripts/framework-tools trackers
 	@scripts/run-tests $(ARGS)
 
 lint: ## ruff, basedpyright, import-linter

@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 import threading
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -241,7 +242,7 @@ def image_tar(busybox: str) -> bytes:
         program = os.path.realpath(Path(sys.base_prefix, "bin", version))
         tar.add(program, program.lstrip("/"))
         _link(tar, "usr/bin/python3", program)
-        for library in _libraries(program):
+        for library in _libraries(program) | _libraries(getattr(zlib, "__file__", program)):
             tar.add(os.path.realpath(library), library.lstrip("/"))
         tar.add(_stdlib(version), _stdlib(version).lstrip("/"), filter=_needed)
         for name, text in OWN.items():
@@ -258,10 +259,13 @@ def _libraries(program: str) -> set[str]:
     return set(re.findall(r"(?:=> |^\s)(/\S+) \(0x", said, re.MULTILINE))
 
 
+_FOLDERS = ("encodings", "importlib", "collections", "re", "json", "logging", "tomllib", "urllib", "lib-dynload")
+
+
 def _needed(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Enough of the standard library to start and to import headrace."""
+    """Enough of the standard library to start, to import headrace and to log."""
     folder = re.search(r"/lib/python[^/]*/([^/]+)/", f"{entry.name}/" if entry.isdir() else entry.name)
-    return entry if folder is None or folder[1] in ("encodings", "importlib", "collections", "re") else None
+    return entry if folder is None or folder[1] in _FOLDERS else None
 
 
 def _link(tar: tarfile.TarFile, name: str, target: str) -> None:

@@ -34,7 +34,7 @@ class RunsRig:
 
     def __post_init__(self) -> None:
         self.server.create_bucket(self.bucket)
-        self.work.mkdir(exist_ok=True)
+        self.work.mkdir(parents=True, exist_ok=True)
 
     @property
     def work(self) -> Path:

@@ -67,18 +67,16 @@ def test_what_a_killed_process_logged_is_there_but_for_its_last_second(tmp_path:
 
 MERGING = """
 import os, random, shutil, signal, sys, time
-from headrace.tracking.arrow import pa
-from headrace.tracking.points import Point, table
 from headrace.tracking.segments import Merger
+from headrace.tracking.spool import encode
 spool, segments, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 chance = random.Random(seed)
 step = between = 0
 for turn in range(40):
     for number in range(40):
-        path = f"{spool}/metrics-0-{turn}-1-{number}.arrow"
-        made = table([Point(step, "loss", 0.5, step)])
-        with pa.ipc.new_file(path + ".tmp", made.schema) as writer:
-            writer.write_table(made)
+        path = f"{spool}/metrics-0-{turn}-1-{number}.points"
+        with open(path + ".tmp", "wb") as file:
+            file.write(encode(0, [step], [step], ["loss"], [0.5]))
         os.rename(path + ".tmp", path)
         step += 1
     before = set(os.listdir(segments))

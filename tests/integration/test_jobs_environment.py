@@ -17,7 +17,9 @@ import pytest
 import headrace
 from headrace.base.errors import DeadlineError, InputError, NotFoundError, UnreachableError, UnsupportedError
 from headrace.jobs.environment import EnvironmentRequest, Node, prepare
+from headrace.testing.servers import EmbeddedS3
 from tests.environment_kit import Index, Project, driver, run, uv_program, wheel
+from tests.runs_rig import RunsRig
 
 
 @pytest.fixture(scope="module")
@@ -283,3 +285,35 @@ def test_an_activated_environment_that_lacks_headrace(project: Project):
         assert (made.environment.kind, made.environment.packages) == ("host", ("tinydep==1.0",))
         told = "import headrace, tinydep; print(headrace.__version__, tinydep.VERSION)"
         assert run(made, "python", "-c", told, folder=project.code) == f"{headrace.__version__} 1.0"
+
+
+@pytest.mark.server
+def test_a_run_has_its_own_packages_and_headrace_only_laid_over(
+    project: Project, seaweedfs: EmbeddedS3, tmp_path: Path
+):
+    """Its packages are the lock's alone: nothing that headrace depends on is there, and yet what it logs is kept."""
+    rig = RunsRig(seaweedfs, tmp_path / "rig", {**project.node.inherited})
+    project.locked("tinydep==1.0")
+    shutil.rmtree(rig.work)
+    shutil.copytree(project.code, rig.work)
+    rig.script("""
+        import importlib.util, sys, tinydep
+        import headrace as hr
+        for step in range(10):
+            hr.log({"loss": 1 / (step + 1)}, step=step)
+        print(tinydep.VERSION, importlib.util.find_spec("pyarrow"), sys.prefix)
+    """)
+    lock = ["--set", "environment.lock=uv.lock"]
+    first = rig.headrace("run", *lock, "--id", "1", "--", "python", "train.py")
+    assert first.stdout.startswith(f"1.0 None {rig.scratch / 'kept'}")
+    assert "Traceback" not in first.stderr
+    (loss,) = rig.json("metrics", "1")
+    assert (loss["name"], loss["points"], loss["last"]) == ("loss", 10, 0.1)
+    record = rig.json("runs", "show", "1")["record"]
+    assert record["environment"]["packages"] == ["tinydep==1.0"]
+    shutil.rmtree(rig.work)
+    rig.work.mkdir()
+    again = rig.headrace("rerun", "1", "--id", "2")
+    assert again.stdout == first.stdout, "from the record alone, in the environment that was kept"
+    assert "not as before: packages" not in again.stderr
+    rig.close()

@@ -24,8 +24,16 @@ import pytest
 
 import headrace
 from headrace.base.errors import InputError, NotFoundError, UnsupportedError
+from headrace.jobs import Exit, JobSpec, ShellRequest, shell
 from headrace.jobs.environment import Bind, Environment, EnvironmentRequest, Node, Prepared, prepare, stop_container
+from headrace.namespace.home import Home
+from headrace.store import open_store
+from headrace.testing.servers import EmbeddedS3
+from headrace.tracking.record import RunRecord, now
+from headrace.tracking.runs import Run
 from tests.environment_kit import Podman, debian_tar, image_tar
+from tests.mount_rig import need_fuse
+from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
 
 IMAGE = "localhost/headrace-test:1"
@@ -259,3 +267,79 @@ def test_the_command_is_not_the_shells(image: Prepared):
         image, "sh", "-c", 'id -u; pwd; for one in "$@"; do echo "<$one>"; done', "sh", "a b", "", "$HOME"
     )
     assert (code, out) == (0, f"{os.getuid()}\n/\n<a b>\n<>\n<$HOME>\n")
+
+
+@pytest.mark.server
+def test_a_run_in_an_image_is_recorded_like_any_other(podman: Podman, seaweedfs: EmbeddedS3, tmp_path: Path):
+    rig = RunsRig(seaweedfs, tmp_path, podman.environ)
+    script = (
+        "import headrace as hr, ofimage, os, sys\n"
+        "hr.log({'loss': 0.25}, step=3)\n"
+        "folder = os.environ['HEADRACE_OUTPUTS']\n"
+        "open(folder + '/made.txt', 'w').write(ofimage.HERE)\n"
+        "os.makedirs(folder + '/checkpoints/1')\n"
+        "open(folder + '/checkpoints/1/model', 'w').write('weights')\n"
+        "open(folder + '/checkpoints/1/COMMITTED', 'w')\n"
+        "print('in', os.environ['HEADRACE_RUN_ID'], len(os.sched_getaffinity(0)), os.environ.get('HEADRACE_RESUME'))\n"
+        "sys.exit(4)\n"
+    )
+    rig.script(script)
+    inside = ["--env", "PYTHONPATH=/own", "--set", "environment.record=PYTHONPATH"]
+    inside += ["--set", f"environment.image={IMAGE}", "--set", "resources.cpus=1", "--set", "resources.memory=500MB"]
+    ended = rig.headrace("run", *inside, "--id", "1", "--", "python3", "train.py", code=4)
+    assert ended.stdout == "in 1 1 None\n"
+    assert rig.states("1")[-1] == "failed"
+    assert rig.read("1", "outputs/made.txt") == b"image"
+    assert [one["last"] for one in rig.json("metrics", "1")] == [0.25]
+    assert rig.headrace("logs", "1").stdout == ended.stdout
+    recorded = rig.json("runs", "show", "1")["record"]["environment"]
+    assert recorded["image"].startswith("sha256:") or "@sha256:" in recorded["image"]
+    resumed = rig.headrace("rerun", "1", "--resume", "--id", "2", code=4)
+    assert resumed.stdout.startswith("in 2 1 /")
+    process = rig.start("run", *inside, "--id", "3", "--", "sh", "-c", "echo up; sleep 300")
+    assert wait_for(lambda: "up" in rig.headrace("logs", "3").stdout if rig.names("3") else False)
+    rig.headrace("stop", "3", "--grace", "1s", "--wait", "1min")
+    assert process.wait(60) == 143
+    assert rig.states("3")[-1] == "stopped"
+    assert containers(podman) == ""
+    rig.close()
+def test_a_shell_of_a_run_is_one_of_its_image(
+    podman: Podman, node: Node, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    """What lies in the folder where the run ran, for it recorded no code."""
+    (tmp_path / "train.sh").write_text("echo here $LR; test -e /own/ofimage.py && echo inside\n")
+    run = Run(Home(open_store(f"file://{tmp_path}"), "home/"), "20260101-000000-job-0000")
+    settings = {"image": IMAGE, "variables": {"LR": "1"}, "record": ["LR"]}
+    spec = JobSpec.from_json({"format": 1, "command": ["true"], "code": {"capture": False}, "environment": settings})
+    run.create(RunRecord(run.id, "job", now(), ("true",), str(tmp_path), "host", "me", "0", spec.as_json()))
+    said: list[str] = []
+    line = "sh train.sh; exit 9"
+    assert shell(ShellRequest(run, command=("sh", "-c", line)), podman.environ, node.cache, said.append) == Exit(9)
+    assert capfd.readouterr().out == "here 1\ninside\n"
+    (tmp_path / "typed").write_text("sh train.sh\nexit 4\n")
+    before = os.dup(0)
+    with open(tmp_path / "typed") as typed:
+        os.dup2(typed.fileno(), 0)
+    try:
+        assert shell(ShellRequest(run), podman.environ, node.cache, said.append) == Exit(4)
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+    assert capfd.readouterr().out == "here 1\ninside\n"
+    assert podman("ps", "--all", "--quiet") == ""
+def test_it_sees_the_inputs_of_its_run_read_only(seaweedfs: EmbeddedS3, podman: Podman, tmp_path: Path):
+    need_fuse()
+    folders = {"HEADRACE_CACHE_DIR": str(tmp_path / "cache"), "HEADRACE_MOUNT_RUN_DIR": str(tmp_path / "live")}
+    storage = {name: podman.environ[name] for name in ("CONTAINERS_STORAGE_CONF", "CONTAINERS_CONF")}
+    rig = RunsRig(seaweedfs, tmp_path, {**folders, **storage})
+    rig.store().put("data/a.txt", b"sample\n")
+    (rig.work / "job.toml").write_text(f"""
+        command = "for x in $HEADRACE_INPUT_A $HEADRACE_INPUT_B; do cat $x/a.txt; touch $x/n; done; ls $HEADRACE_INPUTS"
+        environment.image = "{IMAGE}"
+        [inputs]
+        a = {{ source = "s3://{rig.bucket}/data", as = "mount" }}
+        b = {{ source = "s3://{rig.bucket}/data", as = "copy" }}
+    """)
+    ended = rig.headrace("run", "job.toml")
+    assert ended.stdout == "sample\nsample\na\nb\n"
+    assert ended.stderr.count("Read-only file system") == 2

@@ -391,8 +391,6 @@ def test_a_file_and_a_command(rig: RunsRig):
     assert rig.headrace("run", "-q", "job.toml", "--", "echo", "line").stdout == "line\n"
     assert [row["name"] for row in rig.json("runs")] == ["filed", "filed"]
     assert "options stand before" in rig.headrace("run", "job.toml", "--name", "x", code=2).stderr
-    told = rig.headrace("run", "--set", "inputs.train=/data", "job.toml", code=2).stderr
-    assert "inputs" in told, "what is not acted on is not passed over"
 
 
 def test_mistakes_are_answered_in_a_line(rig: RunsRig):

@@ -88,7 +88,7 @@ class Logging(RuleBasedStateMachine):
 
     @rule(torn=st.binary(max_size=2000))
     def somebody_tears_a_file(self, torn: bytes) -> None:
-        (self.spool / "metrics-7-7-7-7.arrow").write_bytes(torn)
+        (self.spool / "metrics-7-7-7-7.points").write_bytes(torn)
 
     @rule(hold=st.booleans())
     def watch(self, hold: bool) -> None:

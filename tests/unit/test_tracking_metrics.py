@@ -6,8 +6,11 @@ import itertools
 import math
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,8 @@ from headrace.tracking.points import SCHEMA
 from headrace.tracking.reading import Series, read_metrics, series
 from headrace.tracking.recorder import Recorder
 from headrace.tracking.segments import Merger, Point, table
-from tests.metrics_kit import merged, ordered, ran, rows
+from headrace.tracking.spool import encode
+from tests.metrics_kit import ROOT, merged, ordered, ran, rows
 
 
 @pytest.fixture
@@ -73,7 +77,7 @@ def test_what_a_process_logs_is_there_when_it_has_ended(spool: Path):
 def test_it_is_there_within_seconds_while_the_process_goes_on(recorder: Recorder, spool: Path):
     recorder.add({"loss": 0.5}, 1)
     deadline = time.monotonic() + 10
-    while not (found := list(spool.glob("*.arrow"))) and time.monotonic() < deadline:
+    while not (found := list(spool.glob("*.points"))) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(found) == 1
 
@@ -114,26 +118,35 @@ if __name__ == "__main__":
     assert collected(spool) == ordered([("parent", 0, 0, "0.0"), ("parent", 1, 0, "1.0"), *wanted])
 
 
-def test_a_fork_while_files_are_written_hangs_nobody(spool: Path):
-    """The child needs pyarrow, which the parent's thread is importing just then."""
+def test_forks_while_files_are_written_hang_nobody(spool: Path):
     ended = ran(
         """
-import os, sys, time
+import os, sys, threading
 import headrace as hr
-hr.log({"a": 1})
-until = time.monotonic() + 2
-while "pyarrow" not in sys.modules and time.monotonic() < until:
-    pass
-assert "pyarrow" in sys.modules and "pyarrow.parquet" not in sys.modules, "too late: this proves nothing"
-if (pid := os.fork()) == 0:
-    hr.log({"b": 2})
-    sys.exit(0)
-assert os.waitpid(pid, 0)[1] == 0
+from headrace.tracking import log as module
+over = threading.Event()
+
+def write():
+    while not over.is_set():
+        hr.log({"a": 1})
+        module.flush()
+
+thread = threading.Thread(target=write)
+thread.start()
+for number in range(30):
+    if (pid := os.fork()) == 0:
+        hr.log({"b": number})
+        module.flush()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+over.set()
+thread.join()
 """,
         HEADRACE_SPOOL=str(spool),
     )
     assert not ended.stderr
-    assert [row[0] for row in collected(spool)] == ["a", "b"]
+    found = collected(spool)
+    assert [row[3] for row in found if row[0] == "b"] == sorted(repr(float(number)) for number in range(30))
 
 
 def test_outside_of_a_run_nothing_is_kept_and_that_is_said_once(tmp_path: Path):
@@ -148,13 +161,27 @@ def test_outside_of_a_run_nothing_is_kept_and_that_is_said_once(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_trainer_pays_for_no_pandas(spool: Path):
+def test_a_job_logs_where_nothing_is_installed_but_python(spool: Path):
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r})\n"
+        "import headrace as hr; hr.log({'loss': 1.0, 'count': 2}, 1)\n"
+        "try: import numpy\n"
+        "except ImportError: print('bare')\n"
+    )
+    variables = {**os.environ, "HEADRACE_SPOOL": str(spool)}
+    bare = [sys.executable, "-S", "-c", code]
+    ended = subprocess.run(bare, env=variables, capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("bare\n", "")
+    assert collected(spool) == [("count", 1, 0, "2.0"), ("loss", 1, 0, "1.0")]
+
+
+def test_neither_trainer_nor_runner_pays_for_pandas(spool: Path):
     ran(
         "import headrace as hr, sys\n"
         "hr.log({'loss': 1.0, 'count': 2}, 1)\n"
-        "assert 'pyarrow' not in sys.modules, 'imported in the training loop'\n"
-        "from headrace.tracking import log, segments; log.flush()\n"
-        "hr.log({'loss': 1.0}); log.flush()\n"
+        "from headrace.tracking import log; log.flush()\n"
+        "assert 'pyarrow' not in sys.modules and 'numpy' not in sys.modules, 'imported in the training loop'\n"
+        "from headrace.tracking import segments\n"
         "segments.Merger(sys.argv[1], sys.argv[2]).collect()\n"
         "from headrace.tracking.reading import read_metrics, series; from headrace.store import open_store\n"
         "assert len(series(read_metrics(open_store('file://' + sys.argv[2]), '', names=['l*']).table)) == 1\n"
@@ -263,10 +290,10 @@ _NUMBERS = itertools.count()
 
 def spooled(spool: Path, *points: Point, name: str | None = None) -> Path:
     """One file as `hr.log` makes them."""
-    path = spool / (name or f"metrics-0-1-1-{next(_NUMBERS)}.arrow")
-    made = table(points)
-    with pa.ipc.new_file(str(path), made.schema) as writer:
-        writer.write_table(made)
+    path = spool / (name or f"metrics-0-1-1-{next(_NUMBERS)}.points")
+    times, names, values, steps, ranks = zip(*points, strict=True)
+    assert len(set(ranks)) == 1
+    path.write_bytes(encode(ranks[0], times, steps, names, values))
     return path
 
 
@@ -303,27 +330,32 @@ def test_what_is_torn_or_foreign_is_set_aside_and_told(
 ):
     whole = spooled(spool, *(point(n) for n in range(1000))).read_bytes()
     bad = {
-        "torn-1.arrow": whole[: len(whole) // 2], "torn-2.arrow": whole[:-1], "empty-3.arrow": b"",
-        "noise.arrow": os.urandom(5000), "holes-4.arrow": whole[:400] + bytes(200) + whole[600:],
+        "torn-1.points": whole[: len(whole) // 2], "torn-2.points": whole[:-1], "empty-3.points": b"",
+        "noise.points": os.urandom(5000), "holes-4.points": whole[:400] + bytes(200) + whole[600:],
     }  # fmt: skip
     for name, body in bad.items():
         (spool / name).write_bytes(body)
-    with pa.ipc.new_file(str(spool / "foreign.arrow"), pa.schema([("a", pa.int64())])) as writer:
-        writer.write_table(pa.table({"a": [1]}))
-    wrong = pa.DictionaryArray.from_arrays(pa.array([9], pa.int32()), ["a"], safe=False)
-    with pa.ipc.new_file(str(spool / "lying.arrow"), SCHEMA) as writer:
-        writer.write_table(pa.table(table([point(1)]).set_column(3, SCHEMA.field("name"), wrong), schema=SCHEMA))
-    os.mkfifo(spool / "pipe.arrow")
-    (spool / "folder.arrow").mkdir()
-    (spool / "link.arrow").symlink_to("/etc/passwd")
-    (spool / "metrics-0-1-1-9.arrow.tmp").write_bytes(whole[:100])
-    with open(spool / "huge.arrow", "wb") as file:
+    one = spooled(spool, point(1), name="one").read_bytes()[:-4]
+    lies = {
+        "later": one.replace(b"points 1", b"points 2"), "longer": one + bytes(8),
+        "code": one[:-12] + b"\x09" + one[-11:],
+        "rows": one.replace(b'"rows": 1', b'"rows":-1'), "header": one.replace(b'"names"', b'"named"'),
+    }  # fmt: skip
+    assert one not in lies.values()
+    for name, body in lies.items():
+        (spool / f"{name}.points").write_bytes(body + zlib.crc32(body).to_bytes(4, sys.byteorder))
+    (spool / "one").unlink()
+    os.mkfifo(spool / "pipe.points")
+    (spool / "folder.points").mkdir()
+    (spool / "link.points").symlink_to("/etc/passwd")
+    (spool / "metrics-0-1-1-9.points.tmp").write_bytes(whole[:100])
+    with open(spool / "huge.points", "wb") as file:
         file.truncate(1 << 40)
     merger = Merger(str(spool), str(tmp_path / "segments"))
     assert merger.collect() == 1000
     left = {path.name for path in spool.iterdir()}
-    aside = {*bad, "foreign.arrow", "lying.arrow", "pipe.arrow", "folder.arrow", "link.arrow", "huge.arrow"}
-    assert left == {f"{name}.bad" for name in aside} | {"metrics-0-1-1-9.arrow.tmp"}
+    aside = {*bad, *(f"{name}.points" for name in lies), "pipe.points", "folder.points", "link.points", "huge.points"}
+    assert left == {f"{name}.bad" for name in aside} | {"metrics-0-1-1-9.points.tmp"}
     assert len(caplog.records) == len(aside)
     assert merger.collect() == 0
     assert len(caplog.records) == len(aside)
@@ -333,17 +365,17 @@ def test_a_crash_before_the_spool_is_cleared_doubles_nothing(spool: Path, tmp_pa
     segments = str(tmp_path / "segments")
     for number in range(5):
         spooled(spool, point(number))
-    spooled(spool, point(5), name="no dash.arrow")
-    spooled(spool, point(6), name="-.arrow")
+    spooled(spool, point(5), name="no dash.points")
+    spooled(spool, point(6), name="-.points")
     shutil.copytree(spool, tmp_path / "before")
     assert Merger(str(spool), segments).collect(note="so far") == 7
     for path in (tmp_path / "before").iterdir():
         shutil.copy(path, spool)
-    spooled(spool, point(7), name="metrics-0-1-2-1.arrow")
+    spooled(spool, point(7), name="metrics-0-1-2-1.points")
     (tmp_path / "segments/00000009.parquet.tmp").write_bytes(b"torn")
     again = Merger(str(spool), segments)
     assert again.note == "so far"
-    assert [path.name for path in spool.iterdir()] == ["metrics-0-1-2-1.arrow"]
+    assert [path.name for path in spool.iterdir()] == ["metrics-0-1-2-1.points"]
     assert again.collect() == 1
     assert merged(tmp_path / "segments") == [("loss", n, 0, f"{float(n)!r}") for n in range(8)]
     assert {path.suffix for path in (tmp_path / "segments").iterdir()} == {".parquet"}
@@ -353,7 +385,7 @@ def test_a_large_backlog_makes_several_segments(spool: Path, tmp_path: Path):
     first = spooled(spool, *(point(n) for n in range(15_000)))
     most = first.stat().st_size
     for number in range(59):
-        shutil.copy(first, spool / f"metrics-0-1-2-{number}.arrow")
+        shutil.copy(first, spool / f"metrics-0-1-2-{number}.points")
     merger = Merger(str(spool), str(tmp_path / "segments"))
     assert merger.collect(table([point(7, "extra")])) == 60 * 15_000 + 1
     count = len(list((tmp_path / "segments").iterdir()))

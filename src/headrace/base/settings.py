@@ -13,9 +13,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import platformdirs
+from typing import Any, Literal
 
 from headrace.base.errors import SettingError
 from headrace.base.units import parse_bytes, parse_seconds
@@ -57,6 +55,15 @@ def _parse_flag(value: object, *, name: str) -> bool:
     return known[text]
 
 
+def _own(kind: Literal["cache", "state", "config"], *names: str) -> str:
+    """A path of the user's."""
+    import platformdirs  # here, because a job asks for a variable in an environment that may not have it
+
+    folders = platformdirs.PlatformDirs("headrace")
+    base = {"cache": folders.user_cache_path, "state": folders.user_state_path, "config": folders.user_config_path}
+    return str(base[kind].joinpath(*names))
+
+
 def _parse_text(value: object, *, name: str) -> str:
     if not isinstance(value, str):
         raise SettingError(f"{name}: {value!r} is not a string", hint="put it in quotes")
@@ -68,7 +75,7 @@ class CacheSettings:
     """The node's cache of object versions."""
 
     dir: str = field(
-        default_factory=lambda: str(platformdirs.user_cache_path("headrace")),
+        default_factory=lambda: _own("cache"),
         metadata={"parse": _parse_text, "doc": "the cache's folder, shared by the user's processes", "unit": "path"},
     )
     size: int = _bytes("100GB", "most bytes the cache may hold; 0 switches it off")
@@ -139,7 +146,7 @@ class SyncSettings:
     bandwidth: int = _bytes("0", "bytes a second to send, on average; 0: no limit")
     requests: int = _count(20_000, "requests an hour while the job runs, and as many in one burst")
     state: str = field(
-        default_factory=lambda: str(platformdirs.user_state_path("headrace") / "sync"),
+        default_factory=lambda: _own("state", "sync"),
         metadata={"parse": _parse_text, "doc": "folder for what is remembered of each sync", "unit": "path"},
     )
 
@@ -149,12 +156,27 @@ class RunSettings:
     """Runs of this machine."""
 
     state: str = field(
-        default_factory=lambda: str(platformdirs.user_state_path("headrace") / "runs"),
+        default_factory=lambda: _own("state", "runs"),
         metadata={"parse": _parse_text, "doc": "folder for what runs write, until it is in the bucket", "unit": "path"},
     )
     cache: str = field(
-        default_factory=lambda: str(platformdirs.user_cache_path("headrace") / "runs"),
-        metadata={"parse": _parse_text, "doc": "folder for virtual environments, kept for later runs", "unit": "path"},
+        default_factory=lambda: _own("cache", "runs"),
+        metadata={
+            "parse": _parse_text,
+            "doc": "folder for virtual environments and copies of inputs, kept for later runs",
+            "unit": "path",
+        },
+    )
+    copies: int = _count(4, "copies of inputs that are kept when no run uses them")
+    mlflow: bool = _flag(default=True, doc="mirror runs to MLflow, where `MLFLOW_TRACKING_URI` is set")
+    mlflow_backend: str = field(
+        default="",
+        metadata={
+            "parse": _parse_text,
+            "doc": "what `headrace mlflow` keeps its data in: a file (SQLite), or `postgresql://…`; empty: a file "
+            "beside `run.state`",
+            "unit": "path or URL",
+        },
     )
 
 
@@ -191,7 +213,7 @@ class Settings:
 
 def user_file() -> Path:
     """The user's own settings file (it need not exist)."""
-    return platformdirs.user_config_path("headrace") / FILE_NAME
+    return Path(_own("config", FILE_NAME))
 
 
 def config_files(start: str | os.PathLike[str] | None = None) -> list[Path]:

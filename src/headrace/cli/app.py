@@ -35,12 +35,15 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Runs": {
         "run": "Run a command; what it writes goes to the bucket.",
-        "runs": "List runs, show or delete them.",
+        "runs": "List runs; show, compare or delete them.",
         "logs": "Show what a run has written, live or afterwards.",
         "metrics": "Draw the metrics of runs, or compare them.",
         "why": "Say what limits a run, and what to change.",
         "stop": "Stop a run, from any machine.",
         "rerun": "Run a run again, from its record alone.",
+        "shell": "Open a shell in what a run had.",
+        "tensorboard": "Show runs in TensorBoard, live.",
+        "mlflow": "Start MLflow over the home, or send runs to it.",
     },
     "Outputs": {
         "sync": "Keep a bucket up to date with a folder that is written to.",

@@ -12,9 +12,10 @@ import click
 def command(*, data: str | None, folder: str, epochs: int) -> None:
     """Train a small network on handwritten digits, end to end, from a bucket on this machine.
 
-    Starts an S3 server, uploads every image as an object, attaches the bucket, takes a snapshot, trains, kills the
-    training in mid-epoch, resumes it from a checkpoint in the bucket, and checks that no sample was lost or repeated.
-    Then trains from the bucket mounted as a folder, and from the same samples packed into shards.
+    Starts an S3 server, uploads every image as an object, attaches the bucket and takes a snapshot. Trains as a run,
+    stops that half-way, resumes it, and runs it again from its record alone, in an empty folder; checks that no sample
+    was lost or repeated, and that the weights are the same. Shows what the bucket tells of the runs. Then trains from
+    the bucket mounted as a folder, and from the same samples packed into shards.
     """
     from headrace.cli.demo_job.story import tell
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import NotFoundError
 from headrace.cli.output import Column, json_option, rfc3339, show_table
 
 if TYPE_CHECKING:
-    from headrace.tracking.reading import Series
-    from headrace.tracking.runs import Run
+    from headrace.tracking.reading import MetricsReader, Series
 
 COLUMNS = (
     Column("run", "RUN"),
@@ -48,10 +46,13 @@ def command(
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
     from headrace.cli.run_access import find_run
+    from headrace.tracking.reading import MetricsReader
 
-    found = [find_run(text) for text in runs]
+    readers: dict[str, MetricsReader] = {}
+    for run in map(find_run, runs):
+        readers[run.id] = MetricsReader(run.store, f"{run.prefix}metrics/", names)
     while True:
-        read = {run.id: _read(run, names, rank, every=every or bool(names)) for run in found}
+        read = {run: _read(reader, rank, every=every or bool(names)) for run, reader in readers.items()}
         if watch and not as_json:
             click.clear()
         if as_json or as_table:
@@ -63,14 +64,12 @@ def command(
         time.sleep(_EVERY_S)
 
 
-def _read(run: Run, names: tuple[str, ...], rank: int | None, *, every: bool) -> dict[str, Series]:
+def _read(reader: MetricsReader, rank: int | None, *, every: bool) -> dict[str, Series]:
     from fnmatch import fnmatchcase
 
-    from headrace.tracking.reading import read_metrics, series
+    from headrace.tracking.reading import series
 
-    if not run.exists():
-        raise NotFoundError("there is no such run", path=run.id, hint="headrace runs lists them")
-    found = series(read_metrics(run.store, f"{run.prefix}metrics/", names=names).table, rank=rank)
+    found = series(reader.poll(), rank=rank)
     if every:
         return found
     return {name: one for name, one in found.items() if not any(fnmatchcase(name, pattern) for pattern in _OURS)}

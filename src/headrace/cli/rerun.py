@@ -19,14 +19,14 @@ def command(run: str, *, resume: bool, detach: bool, quiet: bool, **flags: objec
     Says what cannot be the same. RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
     from headrace.cli.run_access import find_run
-    from headrace.jobs import Here, JobSpec, Recorded
+    from headrace.jobs import AsItLies, JobSpec, Recorded
 
     found = find_run(run)
     record = found.record()
     chosen, run_id = flags_of(flags)
     spec = JobSpec.from_json(record.spec, path=found.id).with_flags(chosen).check()
     parent = {"run": found.id, "as": "resume" if resume else "rerun"}
-    source = Here(record.folder) if record.code is None else Recorded(found)
+    source = AsItLies(record.folder) if record.code is None else Recorded(found)
     resumes = found if resume else None
     start(
         spec, run_id, source=source, parent=parent, resumes=resumes, repeats=record, detach=detach, quiet=quiet

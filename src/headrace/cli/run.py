@@ -77,8 +77,8 @@ def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
     found: dict[str, object] = {
         named[key]: value for key, value in options.items() if key in named and value is not None
     }
-    found |= dict(_pair(text, "--set") for text in options["values"])
-    pairs = (_pair(text, "--env") for text in options["variables"])
+    found |= dict(pair(text, "--set") for text in options["values"])
+    pairs = (pair(text, "--env") for text in options["variables"])
     return found | {f"environment.variables.{key}": value for key, value in pairs}, options["run_id"]
 
 
@@ -100,7 +100,8 @@ def start(
     _end(outcome)
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
+def pair(text: str, option: str) -> tuple[str, str]:
+    """Name and value. Raises InputError."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise InputError(f"{option} {text}: is no NAME=VALUE", hint=f"{option} NAME=VALUE")
@@ -141,15 +142,17 @@ def _run(
 ) -> Outcome:
     from headrace.base.settings import Settings, whole_environment
     from headrace.cli.target import open_namespace
-    from headrace.jobs import Job, Runner
+    from headrace.jobs import Job, Runner, Site
     from headrace.namespace.home import Home
+    from headrace.tracking.runs import Run
 
     logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
     settings = Settings.load()
-    home = Home.of(open_namespace(), settings)
+    namespace = open_namespace()
+    home = Home.of(namespace, settings)
     job = Job(
-        spec, source=source, environ=whole_environment(), run_id=run_id, parent=parent,
-        resumes=resumes, repeats=repeats,
+        spec, source=source, environ=whole_environment(), run_id=run_id, parent=parent, resumes=resumes,
+        repeats=repeats, site=Site(namespace, settings), before=Run(home, parent["run"]) if parent else None,
     )  # fmt: skip
 
     def started(log: str) -> None:

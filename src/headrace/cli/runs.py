@@ -1,17 +1,16 @@
-"""``headrace runs``, and ``headrace runs show|rm``."""
+"""``headrace runs``, and ``headrace runs show|diff|rm``."""
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.base.errors import InputError
-from headrace.cli.output import Column, Kind, Row, json_option, show_record, show_table
+from headrace.cli.output import Column, Kind, Row, json_option, printable, show_record, show_table
 
 if TYPE_CHECKING:
     from headrace.tracking.runs import RunView
@@ -24,6 +23,7 @@ COLUMNS = (
     Column("exit_code", "EXIT"),
     Column("files_left", "FILES LEFT", "count"),
     Column("host", "HOST"),
+    Column("tags", "TAGS"),
     Column("command", "COMMAND"),
 )
 _KINDS: dict[str, Kind] = {
@@ -35,8 +35,8 @@ _KINDS: dict[str, Kind] = {
     "oldest_left": "seconds",
     "created": "time",
 }
-_SORTS = ("created", "seconds", "name", "state")
-_EVERY_S = 2.0
+_SORTS = ("created", "name", "state", "duration")
+_EVERY_S = 5.0
 
 
 class _ListOrVerb(click.Group):
@@ -49,39 +49,48 @@ class _ListOrVerb(click.Group):
 
 @click.group(cls=_ListOrVerb)
 def command() -> None:
-    """List runs, or show or delete one.
+    """List runs; show, compare or delete them.
 
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
 
 
 @command.command("list")
-@click.option("--name", help="Only runs of this name; a pattern may be given.")
+@click.option("--name", metavar="PATTERN", help="Only runs of this name.")
 @click.option("--state", "states", multiple=True, help="Only runs in this state. May be repeated.")
-@click.option("--limit", default=20, show_default=True, help="Look at the newest so many; 0: all.")
+@click.option("--tag", "tags", multiple=True, metavar="NAME[=PATTERN]",
+              help="Only runs with this tag. May be repeated: with all of them.")  # fmt: skip
+@click.option("--since", metavar="TIME", help="Only runs begun since then: 2d, 3h, or 2026-01-31T12:00.")
+@click.option("--limit", default=20, show_default=True, help="The newest so many; 0: all.")
 @click.option("--sort", type=click.Choice(_SORTS), default="created", show_default=True)
 @click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
 @json_option
-def list_(name: str | None, states: tuple[str, ...], *, limit: int, sort: str, watch: bool, as_json: bool) -> None:
+def list_(
+    name: str | None, states: tuple[str, ...], *, tags: tuple[str, ...], since: str | None, limit: int, sort: str,
+    watch: bool, as_json: bool,
+) -> None:  # fmt: skip
     """List the newest runs."""
     from headrace.cli.run_access import open_runs
+    from headrace.tracking.watching import Wanted, Watch
 
-    runs = open_runs()
-
-    def rows() -> Iterator[Row]:
-        found = [row_of(view) for view in runs.views(limit or None) if _wanted(view, name, states)]
-        if sort != "created":
-            found.sort(key=lambda row: (row[sort] is None, row[sort]))
-        yield from found
+    pairs = {key: pattern if equals else "*" for key, equals, pattern in (text.partition("=") for text in tags)}
+    wanted = Wanted(name, states, pairs, _moment(since) if since is not None else None)
+    looks = Watch(open_runs(), limit or None, wanted)
 
     def show() -> None:
-        show_table(rows(), COLUMNS, as_json=as_json, empty="no runs yet; try: headrace run -- COMMAND")
+        rows = [row_of(view) for view in looks.look()]
+        if sort != "created":
+            key = "seconds" if sort == "duration" else sort
+            rows.sort(key=lambda row: row[key])
+        if watch and not as_json:
+            click.clear()
+        shown = COLUMNS if any(row["tags"] for row in rows) else [one for one in COLUMNS if one.key != "tags"]
+        cells = rows if as_json else [row | {"tags": _tags(row["tags"])} for row in rows]
+        show_table(cells, shown, as_json=as_json, empty="no runs yet; try: headrace run -- COMMAND")
 
     show()
     while watch:
         time.sleep(_EVERY_S)
-        if not as_json:
-            click.clear()
         show()
 
 
@@ -94,7 +103,10 @@ def show(run: str, *, as_json: bool) -> None:
 
     found = find_run(run)
     view = found.look()
-    row = row_of(view) | {"url": found.url, "folder": view.record.folder, "user": view.record.user}
+    row = row_of(view)
+    if not as_json:
+        row["tags"] = _tags(row["tags"]) or None
+    row |= {"url": found.url, "folder": view.record.folder, "user": view.record.user}
     if as_json:
         statuses = [dataclasses.asdict(status) for status in found.statuses()]
         row |= {"record": dataclasses.asdict(view.record), "statuses": statuses}
@@ -105,6 +117,29 @@ def show(run: str, *, as_json: bool) -> None:
             attempt = f"  attempt {status.attempt}" if status.attempt > 1 else ""
             reason = f"  {status.reason}" if status.reason else ""
             click.echo(f"{status.time[:19].replace('T', ' ')}  {status.state}{attempt}{reason}")
+
+
+@command.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--patch", is_flag=True, help="Show line by line what of the code differs.")
+@json_option
+def diff(a: str, b: str, *, patch: bool, as_json: bool) -> None:
+    """Show what differs between the runs A and B.
+
+    Job, code, environment, inputs and place; results and metrics side by side.
+    """
+    from headrace.cli.run_access import find_run
+    from headrace.jobs import diff as compare
+
+    found = list(compare(find_run(a), find_run(b), patch=patch))
+    rows = [{"id": f"{one.part}:{one.name}"} | dataclasses.asdict(one) | {"same": one.same} for one in found]
+    columns = (Column("part", "WHAT"), Column("name", "NAME"), Column("a", "A"), Column("b", "B"))
+    show_table(rows, columns, as_json=as_json, empty="they are alike")
+    for one in found if patch and not as_json else ():
+        if one.part == "file":
+            told = f"{printable(one.name)}: no text, or too large\n" if one.patch is None else one.patch
+            click.echo(f"\n{told}", nl=False)
 
 
 @command.command()
@@ -126,6 +161,8 @@ def rm(runs: tuple[str, ...], *, force: bool, as_json: bool) -> None:
 
 def row_of(view: RunView) -> dict[str, Any]:
     """What lists and scripts see of a run."""
+    from headrace.tracking.watching import tags_of
+
     status, lease = view.status, view.lease
     return {
         "id": view.record.id,
@@ -142,12 +179,25 @@ def row_of(view: RunView) -> dict[str, Any]:
         "files_left": lease.files if lease is not None else len(status.left),
         "bytes_left": lease.bytes if lease is not None else None,
         "oldest_left": lease.oldest if lease is not None else None,
+        "tags": tags_of(view.record),
         "host": view.record.host,
         "command": shlex.join(view.record.command),
     }
 
 
-def _wanted(view: RunView, name: str | None, states: tuple[str, ...]) -> bool:
-    from fnmatch import fnmatchcase
+def _tags(tags: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" if value else name for name, value in tags.items())
 
-    return (not states or view.state in states) and (name is None or fnmatchcase(view.record.name, name))
+
+def _moment(text: str) -> float:
+    """So long ago, or at that time, here where it says no zone; seconds since the epoch."""
+    from datetime import datetime
+
+    from headrace.base.units import parse_seconds
+
+    if "-" in text:
+        try:
+            return datetime.fromisoformat(text).timestamp()
+        except ValueError:
+            raise InputError(f"--since {text}: is no time", hint="like 2d, 3h, or 2026-01-31T12:00") from None
+    return time.time() - parse_seconds(text, name="--since")

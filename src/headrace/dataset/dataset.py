@@ -97,7 +97,8 @@ class Dataset:
         where: Sequence[Any] | None = None,
         progress: Progress | None = None,
     ) -> Dataset:
-        """The samples of a namespace path, a URL, a snapshot (``imagenet@v3``) or a table with a ``path`` column.
+        """The samples of a namespace path, a URL, a snapshot (``imagenet@v3``), an input of a run
+        (``run:<id>/train``) or a table with a ``path`` column.
 
         What is opened may hold single objects or shards, and shards are indexed when a node opens them first.
 

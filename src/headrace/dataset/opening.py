@@ -13,6 +13,7 @@ from headrace.dataset import table
 from headrace.dataset.group import check_kind, open_groups
 from headrace.dataset.inventory import Place, find_place, recent_objects
 from headrace.dataset.objects import Objects
+from headrace.dataset.pin import is_pin_name, open_pin
 from headrace.dataset.samples import ObjectSamples
 from headrace.dataset.shards.adopt import BESIDE, Kept, export
 from headrace.dataset.shards.choice import beside, choose, choose_kind, format_of, shards_of, tables_of
@@ -74,10 +75,15 @@ def open_samples(
             if fresh.digest == objects.digest:
                 raise
             return opening.samples(fresh, pinned=False, reports=not pinned)
+    if is_pin_name(target):
+        pin, objects = open_pin(target, namespace=namespace, settings=settings, progress=progress)
+        kept = open_snapshot(pin.snapshot, namespace=namespace, settings=settings) if pin.snapshot else None
+        opening = _Opening(pin.place(namespace), by, format, wanted, settings, indexing, target, kept)
+        return opening.samples(objects, pinned=pinned, reports=not pinned)
     if not is_snapshot_name(target):
         raise InputError(
             f"{target!r} is neither a path, a URL nor a snapshot",
-            hint="/path/in/the/namespace, s3://bucket/prefix, file:///folder, or name@version",
+            hint="/path/in/the/namespace, s3://bucket/prefix, file:///folder, name@version, or run:<id>/<input>",
         )
     snapshot = open_snapshot(target, namespace=namespace, settings=settings)
     objects = snapshot_objects(snapshot, settings, progress)

@@ -1,16 +1,21 @@
 """Run a job: what it is, its code and environment, and who follows it. See README.md."""
 
+from headrace.jobs.diff import Difference, diff
 from headrace.jobs.environment import Invocation
+from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
-from headrace.jobs.place import Here, Recorded, Source
+from headrace.jobs.place import AsItLies, Here, Recorded, Source
 from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
 from headrace.jobs.recover import Recovered, recover
 from headrace.jobs.runner import Outcome, Runner
+from headrace.jobs.shell import ShellRequest, shell
 from headrace.jobs.spec import JobSpec
 
 __all__ = [
+    "AsItLies",
     "Attempt",
     "Backend",
+    "Difference",
     "Exit",
     "Here",
     "Invocation",
@@ -21,6 +26,10 @@ __all__ = [
     "Recorded",
     "Recovered",
     "Runner",
+    "ShellRequest",
+    "Site",
     "Source",
+    "diff",
     "recover",
+    "shell",
 ]

@@ -18,10 +18,18 @@ def differences(then: RunRecord, here: RunRecord) -> Iterator[str]:
         yield "its code is another"
     if then.environment.get("digest") != here.environment.get("digest"):
         yield from _environments(then.environment, here.environment)
+    for name in sorted({*then.inputs, *here.inputs}):
+        if then.inputs.get(name, {}).get("digest") != here.inputs.get(name, {}).get("digest"):
+            yield f"input {name} was {_input(then, name)}, and is {_input(here, name)}"
     if then.host != here.host:
         yield f"it ran on {then.host}"
     if then.headrace != here.headrace:
         yield f"headrace was {then.headrace}, and is {here.headrace}"
+
+
+def _input(record: RunRecord, name: str) -> str:
+    told = record.inputs.get(name)
+    return "none" if told is None else f"{told.get('snapshot') or told.get('source')}, {told.get('objects')} objects"
 
 
 def _environments(then: Any, here: Any) -> Iterator[str]:

@@ -7,18 +7,25 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import headrace
-from headrace.base.errors import InternalError, UnsupportedError
-from headrace.jobs.environment import Bind, EnvironmentRequest, Invocation, Node, Prepared, prepare
+from headrace.base.errors import InternalError
+from headrace.jobs.environment import Bind, EnvironmentRequest, Invocation, Limits, Node, Prepared, prepare
 from headrace.jobs.folder import RunFolder
+from headrace.jobs.inputs import Site
+from headrace.jobs.launch import launched
 from headrace.jobs.place import Place, Source
-from headrace.jobs.spec import JobSpec, ResourceSpec
+from headrace.jobs.resources import Allotment, Machine
+from headrace.jobs.spec import JobSpec
 from headrace.tracking.record import RunRecord, as_name, new_id, now
 from headrace.tracking.runs import Run
 
-_OURS = ("HEADRACE_RUN_ID", "HEADRACE_OUTPUTS", "HEADRACE_SPOOL", "HEADRACE_RESUME", "HEADRACE_ATTEMPT")
+if TYPE_CHECKING:
+    from headrace.jobs.inputs.inputs import Inputs
+
+_OURS = ("HEADRACE_RUN_ID", "HEADRACE_OUTPUTS", "HEADRACE_SPOOL", "HEADRACE_RESUME", "HEADRACE_ATTEMPT",
+         "HEADRACE_INPUTS")  # fmt: skip
 
 
 class Job:
@@ -32,6 +39,8 @@ class Job:
         parent: ``{"run": id, "as": "rerun" | "resume"}``, of the run that this one repeats or goes on with.
         resumes: the run from whose newest complete checkpoint this one goes on.
         repeats: the record that this one is to be like.
+        site: where inputs are looked up; None: it has none.
+        before: the run whose pinned inputs are taken again.
     """
 
     def __init__(
@@ -44,6 +53,8 @@ class Job:
         parent: Mapping[str, Any] | None = None,
         resumes: Run | None = None,
         repeats: RunRecord | None = None,
+        site: Site | None = None,
+        before: Run | None = None,
     ) -> None:
         self.spec = spec
         self.repeats = repeats
@@ -53,25 +64,49 @@ class Job:
         self._source = source
         self._place = Place("", None)
         self._prepared: Prepared | None = None
+        self._allotted: Allotment | None = None
+        self._machine = Machine.here(environ)
+        self._site, self._before = site, before
+        self._inputs: Inputs | None = None
         self._environ = dict(environ)
         self._parent = parent
+        self.offers: Mapping[str, str] = {}
+        """Variables for the command, where it has none of that name."""
 
     def prepare(self, folder: RunFolder, cache: str, tell: Callable[[str], None]) -> None:
         """Bring together what the run needs before it is recorded. `cache`: folder for what later runs can use again;
         `tell` gets a line now and then. Raises any HeadraceError.
         """
-        _refuse_unbuilt(self.spec)
+        self._allotted = Allotment(self.spec.resources, self._machine, os.path.join(cache, "claims"))
         self._place = self._source.prepare(self.spec, folder)
         wanted = self.spec.environment
         request = EnvironmentRequest(wanted.lock, wanted.image, wanted.python)
         node = Node(cache, self._passed())
         self._prepared = prepare(request, self._place.folder, node, run=self.id, tell=tell)
+        if self.spec.inputs:
+            if self._site is None:
+                raise InternalError("there is nowhere to look inputs up", path=self.id)
+            from headrace.jobs.inputs.inputs import Inputs
+
+            self._inputs = Inputs(self.spec.inputs, self._site, folder, self.id, self._before, tell)
 
     def close(self) -> None:
         """Let go of what `prepare` took hold of. Idempotent."""
+        if self._inputs is not None:
+            self._inputs.close()
+            self._inputs = None
         if self._prepared is not None:
             self._prepared.close()
             self._prepared = None
+        if self._allotted is not None:
+            self._allotted.close()
+
+    @property
+    def allotted(self) -> Allotment:
+        """Its share of the machine. After `prepare`."""
+        if self._allotted is None:
+            raise InternalError("the job is not prepared", path=self.id)
+        return self._allotted
 
     @property
     def prepared(self) -> Prepared:
@@ -79,6 +114,12 @@ class Job:
         if self._prepared is None:
             raise InternalError("the job is not prepared", path=self.id)
         return self._prepared
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know, one sentence each. After `prepare`."""
+        brought = self._inputs.notes if self._inputs is not None else ()
+        return (*self.prepared.notes, *self.allotted.notes, *brought)
 
     def record(self) -> RunRecord:
         """What is written of it. After `prepare`."""
@@ -95,26 +136,37 @@ class Job:
             spec=self.spec.as_json(),
             code=code.as_json() if code is not None else None,
             environment=self.prepared.environment.as_json(),
+            inputs=self._inputs.as_json() if self._inputs is not None else {},
             variables=tuple(sorted(self._given() if self.spec.environment.image else self._passed())),
             parent=self._parent,
         )
 
     def invocation(self, folder: RunFolder, attempt: int, resume: str | None) -> Invocation:
-        """What is started. `attempt` counts from 1; `resume`: the folder of the checkpoint to go on from."""
+        """What is started. `attempt` counts from 1; `resume`: the folder of the checkpoint to go on from.
+
+        Raises UnsupportedError: an input's mount has died, and cannot be made again. InputError, NotFoundError.
+        """
+        if self._inputs is not None:
+            self._inputs.renew()
         ours = {
             "HEADRACE_RUN_ID": self.id,
             "HEADRACE_OUTPUTS": folder.recorded("outputs"),
             "HEADRACE_SPOOL": folder.at("spool"),
             "HEADRACE_ATTEMPT": str(attempt),
             **({"HEADRACE_RESUME": resume} if resume is not None else {}),
+            **self.allotted.variables(),
+            **(self._inputs.variables() if self._inputs is not None else {}),
         }
         unbuffered = {} if "PYTHONUNBUFFERED" in self._environ else {"PYTHONUNBUFFERED": "1"}
         seen = [Bind(self._place.folder, writable=True), Bind(folder.recorded("outputs"), writable=True)]
         seen += [Bind(folder.recorded("checkpoints"), writable=True), Bind(folder.at("spool"), writable=True)]
         seen += [Bind(resume)] if resume is not None else []
+        processes = self.allotted.processes(self.spec.processes, self._machine)
+        argv = launched(self.spec.argv, processes, here=self.spec.environment.image is None)
+        seen += self._inputs.binds() if self._inputs is not None else []
         return self.prepared.command(
-            self.spec.argv, folder=self._place.folder, variables={**unbuffered, **self._given(), **ours}, binds=seen,
-            terminal=os.isatty(0),
+            argv, folder=self._place.folder, variables={**unbuffered, **self._given(), **self._offered(), **ours},
+            binds=seen, terminal=os.isatty(0), limits=Limits(self.allotted.cpus, self.allotted.memory),
         )  # fmt: skip
 
     def _passed(self) -> dict[str, str]:
@@ -126,6 +178,13 @@ class Job:
         named = tuple(pattern for pattern in self.spec.environment.pass_ if pattern != "*")
         return self._matching(named) | self._set()
 
+    def _offered(self) -> dict[str, str]:
+        """Where the command speaks to the same tracking server. What an outer run was offered is not this one's."""
+        passed, name = self._given() if self.spec.environment.image else self._passed(), "MLFLOW_TRACKING_URI"
+        same = passed.get(name) == self._environ.get(name)
+        has = self._set() if "HEADRACE_RUN_ID" in self._environ else passed
+        return {key: value for key, value in self.offers.items() if same and key not in has}
+
     def _matching(self, patterns: tuple[str, ...]) -> dict[str, str]:
         return {
             name: value
@@ -135,15 +194,6 @@ class Job:
 
     def _set(self) -> dict[str, str]:
         return {name: value for name, value in self.spec.environment.variables.items() if value is not None}
-
-
-def _refuse_unbuilt(spec: JobSpec) -> None:
-    """What a file may say already and nothing acts on yet: better no run than one without it."""
-    asked = {"inputs": bool(spec.inputs), "processes": spec.processes != 1}
-    asked["resources"] = spec.resources != ResourceSpec()
-    for field, wanted in asked.items():
-        if wanted:
-            raise UnsupportedError("is not acted on yet", path=field, hint="leave it out; later versions will know it")
 
 
 def _user() -> str:

@@ -31,16 +31,17 @@ class Keeper:
     Args:
         run: whose.
         folder: where transitions wait.
-        lease: makes what is to be said now.
+        lease: makes what is to be said now, of the last transition that is in the bucket.
         ordered: told the first order to stop.
     """
 
     def __init__(
-        self, run: Run, folder: str, lease: Callable[[], Lease], ordered: Callable[[Order], None]
+        self, run: Run, folder: str, lease: Callable[[Status | None], Lease], ordered: Callable[[Order], None]
     ) -> None:
         self._run, self._folder = run, folder
         self._lease, self._ordered = lease, ordered
         self._waiting: deque[Status] = deque()
+        self._last: Status | None = None
         self._lock = threading.Lock()
         self._poke = threading.Event()
         self._idle = threading.Condition(self._lock)
@@ -110,6 +111,7 @@ class Keeper:
                 _log.error("another runner writes this run; it is the one that counts: %s", self._run.id)
                 self.usurped = True
                 break
+            self._last = status
             with suppress(OSError):
                 os.unlink(os.path.join(self._folder, status.name))
             with self._lock:
@@ -117,7 +119,7 @@ class Keeper:
         if now >= self._lease_at and not self.usurped:
             with self._lock:
                 said = len(self._waiting)
-            self._run.put_lease(self._lease())
+            self._run.put_lease(self._lease(self._last))
             with self._idle:
                 if len(self._waiting) == said:
                     self._lease_at = now + LEASE_S

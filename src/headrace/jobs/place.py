@@ -58,19 +58,42 @@ class Recorded:
 
     def prepare(self, spec: JobSpec, folder: RunFolder) -> Place:
         """As `Source.prepare`."""
-        told = self.run.record().code
-        if told is None:
-            hint = "headrace run it from a tree, or rerun another run"
-            raise NotFoundError("has recorded no code", path=self.run.id, hint=hint)
-        code, prefix, parts = Code.from_json(told), f"{self.run.prefix}code/", folder.recorded("code")
-        there = [info for page in self.run.store.list(prefix) for info in page]
-        bring(self.run.store, [Wanted(one.key, one.key[len(prefix) :], one.size, one.etag) for one in there], parts)
         work = folder.at("work")
-        restore(code, parts, work)
+        code = lay_out(self.run, folder.recorded("code"), work)
         return _placed(os.path.join(work, code.subfolder), spec, code)
+
+
+def lay_out(run: Run, parts: str, work: str) -> Code:
+    """The recorded tree of `run` in the new folder `work`; `parts`: a new folder for what was recorded of it.
+
+    Raises NotFoundError: none was. And as `bring` and `restore`.
+    """
+    told = run.record().code
+    if told is None:
+        hint = "headrace run it from a tree, or rerun another run"
+        raise NotFoundError("has recorded no code", path=run.id, hint=hint)
+    code, prefix = Code.from_json(told), f"{run.prefix}code/"
+    there = [info for page in run.store.list(prefix) for info in page]
+    bring(run.store, [Wanted(one.key, one.key[len(prefix) :], one.size, one.etag) for one in there], parts)
+    restore(code, parts, work)
+    return code
+
+
+@dataclass(frozen=True, slots=True)
+class AsItLies:
+    """The folder where a run ran of whose code nothing was recorded, as that folder is now."""
+
+    folder: str
+
+    def prepare(self, spec: JobSpec, folder: RunFolder) -> Place:
+        """As `Source.prepare`. Raises NotFoundError: it is not on this machine."""
+        if not os.path.isdir(self.folder):
+            hint = "the run recorded no code: go to the machine where it ran"
+            raise NotFoundError("there is no such folder here", path=self.folder, hint=hint)
+        into, wanted = folder.recorded("code"), spec.code  # which a rerun may ask for
+        code = capture(self.folder, into, limit=wanted.limit, ignore=wanted.ignore) if wanted.capture else None
+        return Place(self.folder, code)
 
 
 def _placed(tree: str, spec: JobSpec, code: Code | None) -> Place:
     return Place(os.path.normpath(os.path.join(tree, spec.folder)), code)
-
-

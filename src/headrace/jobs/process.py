@@ -94,7 +94,7 @@ class LocalBackend:
 
 class _LocalAttempt:
     def __init__(self, invocation: Invocation, output: Output) -> None:
-        _check(invocation)
+        check_startable(invocation)
         self._output = output
         self._ended = threading.Event()
         self._terminal = Terminal.like_ours()
@@ -103,6 +103,8 @@ class _LocalAttempt:
             launcher, session = ["setsid", "--ctty"], False  # of util-linux, on every Debian and Ubuntu
         else:
             launcher, session = [], True
+        if invocation.limits.cpus is not None:
+            launcher = ["taskset", "--cpu-list", ",".join(map(str, invocation.limits.cpus)), *launcher]
         try:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 [*launcher, *invocation.argv], env=dict(invocation.environment), cwd=invocation.folder,
@@ -203,8 +205,11 @@ class _Guard:
             self._process.communicate(b"over\n", timeout=5.0)
 
 
-def _check(invocation: Invocation) -> None:
-    """Look for the command as a shell does, so that who starts it for us need not tell of it."""
+def check_startable(invocation: Invocation) -> None:
+    """Look for the command as a shell does, so that who starts it for us need not tell of it.
+
+    Raises InputError, NotFoundError, DeniedError.
+    """
     if not invocation.argv or not invocation.argv[0]:
         raise InputError("there is no command", hint="headrace run -- python train.py")
     if not os.path.isdir(invocation.folder):
@@ -217,5 +222,3 @@ def _check(invocation: Invocation) -> None:
         raise DeniedError("cannot be executed", path=name, hint=f"chmod +x {name}, or run it by its interpreter")
     if path is None and shutil.which(name, path=invocation.environment.get("PATH", os.defpath)) is None:
         raise NotFoundError("there is no such command", path=name, hint="is it spelled right, and in PATH?")
-
-

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.base.settings import whole_environment
@@ -15,7 +16,7 @@ from headrace.jobs.folder import Left, left
 from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.sync import Report, State, Sync, SyncOptions, statuses
-from headrace.tracking.record import FINAL, Status, now
+from headrace.tracking.record import FINAL, Lease, Status, now
 from headrace.tracking.runs import RUNS, Run
 from headrace.tracking.segments import Merger
 
@@ -46,6 +47,9 @@ def recover(root: str, namespace: Namespace, timeout: float) -> Iterator[Recover
 
 
 def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
+    from headrace.jobs.inputs.mounting import clear_mounts
+
+    clear_mounts(one.path)
     place = namespace.resolve(one.url.removesuffix(f"/{RUNS}/{one.id}"))
     prefix = place.key.strip("/")
     run = Run(Home(place.store, f"{prefix}/" if prefix else ""), one.id)
@@ -60,22 +64,23 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
         run.put_status(status)
         with suppress(OSError):
             os.unlink(os.path.join(one.path, "status", status.name))
-    last = run.statuses()[-1:] or [Status(-1, "starting", now())]
+    last = (run.statuses()[-1:] or [Status(-1, "starting", now())])[0]
     names = tuple(file.path for file in report.left)
-    state = last[0].state
-    if state not in FINAL:
-        state = "lost"
+    if last.state not in FINAL:
         reason = "its runner died; what it had written was sent later"
-        run.put_status(Status(last[0].seq + 1, state, now(), last[0].attempt, reason=reason, left=names[:100],
-                              files=report.files, bytes=report.bytes))  # fmt: skip
-    elif last[0].left and not names:
-        told = replace(last[0], seq=last[0].seq + 1, time=now(), left=(), files=last[0].files + report.files,
-                       bytes=last[0].bytes + report.bytes)  # fmt: skip
-        run.put_status(told)
+        last = Status(last.seq + 1, "lost", now(), last.attempt, reason=reason, left=names[:100],
+                      files=report.files, bytes=report.bytes)  # fmt: skip
+        run.put_status(last)
+    elif last.left and not names:
+        last = replace(last, seq=last.seq + 1, time=now(), left=(), files=last.files + report.files,
+                       bytes=last.bytes + report.bytes)  # fmt: skip
+        run.put_status(last)
+    run.put_lease(Lease(last.seq, last.state, now(), os.getpid(), socket.gethostname(), last.attempt,
+                        last=asdict(last)))  # fmt: skip
     error = TryAgainError(f"{len(names)} files are not sent", path=one.path) if names else None
     if error is None:
         shutil.rmtree(one.path, ignore_errors=True)
-    return Recovered(one.id, one.path, run.url, state, report.files, report.bytes, error)
+    return Recovered(one.id, one.path, run.url, last.state, report.files, report.bytes, error)
 
 
 def _send(one: Left, run: Run, timeout: float) -> Report:

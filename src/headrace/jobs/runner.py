@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Final
 
@@ -23,8 +23,10 @@ from headrace.jobs.folder import NOT_SENT, RunFolder
 from headrace.jobs.job import Job
 from headrace.jobs.keeper import Keeper
 from headrace.jobs.measuring import Measuring
+from headrace.jobs.mirroring import Mirroring
 from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
 from headrace.jobs.recorder import Recorder
+from headrace.jobs.resources import MemoryWatch
 from headrace.namespace.home import Home
 from headrace.sync import CLASSES, IGNORED, Report, State, Sync, SyncOptions
 from headrace.tracking.record import FINAL, Lease, Order, Status, now
@@ -34,6 +36,8 @@ _log = logging.getLogger("headrace.jobs")
 _FORWARDED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _RETRY_SETTLE_S: Final = 60.0
 """Longest wait for the outputs of one attempt before the next: it goes on from what is in the bucket."""
+_MEMORY_S: Final = 1.0
+"""How often the memory of a job that may have so much is looked at."""
 _SETTLE_S: Final = 30.0
 """Longest wait for the last transition, besides what the spec gives for outputs."""
 
@@ -88,6 +92,7 @@ class Runner:
         self._recorder = Recorder(
             self._folder.recorded("logs"), passing, self._on_text, quiet=quiet, measuring=self._measuring
         )
+        self._mirroring = Mirroring(self._folder, self._run.url, self._recorder.note, wanted=settings.mlflow)
         self._keeper = Keeper(self._run, self._folder.at("status"), self._lease, self._on_order)
         self._sync = self._open_sync()
         self._patterns = [re.compile(one.encode(), re.MULTILINE) for one in job.spec.retry.log_patterns]
@@ -100,6 +105,8 @@ class Runner:
         self._draining = False
         self._count = 0
         self._status = Status(-1, "starting", now())
+        self._failure = ""
+        """Why the attempt was ended from here."""
         self._limit_at = float("inf")
 
     def stop(self, reason: str, grace: float | None = None) -> None:
@@ -115,6 +122,7 @@ class Runner:
             record = self.job.record()
             self._run.create(record)
         except BaseException:
+            self._mirroring.close()
             self.job.close()
             self._sync.close()
             self._folder.remove()
@@ -126,10 +134,11 @@ class Runner:
             self._sync.start()
             self._recorder.start()
             self._recorder.note(f"run {self.job.id}, recorded at {self._run.url}")
-            for text in self.job.prepared.notes:
+            for text in self.job.notes:
                 self._recorder.note(text)
             for text in differences(self.job.repeats, record) if self.job.repeats is not None else ():
                 self._recorder.note(f"not as before: {text}")
+            self._mirroring.start(record)
             state, ended, reason = self._attempts()
             return self._finish(state, ended, reason)
 
@@ -144,9 +153,10 @@ class Runner:
             self._matched = False
             self._say("running")
             try:
+                self.job.offers = self._mirroring.variables()
                 invocation = self.job.invocation(self._folder, self._count, self._resume())
                 self._early = []
-                ended = self._follow(self._backend.start(invocation, self._recorder.output))
+                ended = self._follow(self._backend.start(invocation, self._recorder.output), invocation.limits.memory)
             except HeadraceError as error:
                 self._early = None
                 self._recorder.note(str(error))
@@ -164,7 +174,7 @@ class Runner:
             if self._paused(pause):
                 return "stopped", ended, self._stop.reason if self._stop is not None else ""
 
-    def _follow(self, attempt: Attempt) -> Exit:
+    def _follow(self, attempt: Attempt, limit: int) -> Exit:
         self._attempt = attempt
         early, self._early = self._early or [], None
         for number in early:
@@ -172,12 +182,18 @@ class Runner:
         self._measuring.watch(attempt.pid)
         kill_at = float("inf")
         asked = False
+        memory = MemoryWatch(attempt.pid, limit) if limit else None
+        self._failure = ""
         try:
             while True:
                 wait = min(kill_at, self._limit_at) - time.monotonic()
-                ended = attempt.wait(min(wait, 3600.0), self._wake)
+                ended = attempt.wait(min(wait, _MEMORY_S if memory is not None else 3600.0), self._wake)
                 if ended is not None:
                     return ended
+                if memory is not None and not self._failure and (told := memory.over()):
+                    self._failure = told
+                    self._recorder.note(f"{told}: SIGKILL")
+                    self._send(attempt, signal.SIGKILL)
                 with suppress(BlockingIOError):
                     os.eventfd_read(self._wake)
                 if time.monotonic() >= self._limit_at:
@@ -215,7 +231,7 @@ class Runner:
             return "stopped", self._stop.reason
         if ended.signal in (signal.SIGINT, signal.SIGHUP) or ended.code == 128 + signal.SIGINT:
             return "stopped", "SIGINT" if ended.signal is None else str(ended)
-        return ("finished", "") if ended.succeeded else ("failed", str(ended))
+        return ("finished", "") if ended.succeeded else ("failed", self._failure or str(ended))
 
     def _again(self, ended: Exit) -> bool:
         retry = self.job.spec.retry
@@ -253,7 +269,9 @@ class Runner:
         if waiting.bytes > 64 << 20:
             self._recorder.note(f"sends what is left: {waiting.files} files, {format_bytes(waiting.bytes)}")
         self._recorder.close()
+        self._mirroring.end(Status(0, state, now(), self._count, ended.code, ended.signal, reason))
         report = self._drain(complete=ended.succeeded)
+        self._mirroring.close()
         names = tuple(one.path for one in report.left)
         self._say(state, ended, reason, left=names[:100], files=report.files, size=report.bytes)
         settled = self._keeper.settle(_SETTLE_S)
@@ -268,7 +286,9 @@ class Runner:
     def _drain(self, *, complete: bool) -> Report:
         self._draining = True
         try:
-            return self._sync.finish(self.job.spec.outputs.drain, complete=complete)
+            report = self._sync.finish(self.job.spec.outputs.drain, complete=complete)
+            self._mirroring.wait()
+            return report
         except KeyboardInterrupt:
             self._sync.close()
             return self._sync.report()
@@ -283,13 +303,13 @@ class Runner:
         self._status = Status(self._status.seq + 1, state, now(), self._count, code, number, reason, left, files, size)
         self._keeper.say(self._status)
 
-    def _lease(self) -> Lease:
-        status, waiting = self._status, self._sync.backlog
+    def _lease(self, last: Status | None) -> Lease:
+        status, waiting = last or self._status, self._sync.backlog
         if status.state in FINAL:
             waiting = type(waiting)()
         return Lease(
             status.seq, status.state, now(), os.getpid(), socket.gethostname(), status.attempt, waiting.files,
-            waiting.bytes, round(waiting.oldest, 1),
+            waiting.bytes, round(waiting.oldest, 1), asdict(last) if last is not None else None,
         )  # fmt: skip
 
     def _open_sync(self) -> Sync:

@@ -197,6 +197,13 @@ class Store(ABC):
         """The fast way to read, where there is one."""
         return None
 
+    def variables(self) -> Mapping[str, str]:
+        """The environment in which another program reaches this store as we do. The values are secret.
+
+        Raises CredentialsError.
+        """
+        return {}
+
     @abstractmethod
     def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
         """Bytes [start, stop) of an object; stop None or past the end: to the end.

@@ -50,6 +50,9 @@ class ForwardingStore(Store):
     def wire(self) -> Wire | None:
         return None
 
+    def variables(self) -> Mapping[str, str]:
+        return self.inner.variables()
+
     def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
         return self.inner.get(key, start, stop, if_match=if_match)
 

@@ -22,7 +22,8 @@ from headrace.tracking.summaries import scalars
 
 _log = logging.getLogger("headrace.tracking")
 
-_MARK: Final = "tfevents"
+MARK: Final = "tfevents"
+"""In the name of every event file."""
 _HEAD = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 _CHECKED = 1 << 10
@@ -83,7 +84,7 @@ class EventFiles:
     def _listed(self) -> Iterator[tuple[str, os.stat_result]]:
         for folder, _, names in os.walk(self._folder):
             for name in names:
-                if _MARK not in name:
+                if MARK not in name:
                     continue
                 path = os.path.join(folder, name)
                 try:
@@ -123,7 +124,7 @@ def _records(stream: BinaryIO, at: int) -> Iterator[tuple[memoryview, int]]:
     while at + _HEAD.size <= size:
         head = stream.read(_HEAD.size)
         length, crc = _HEAD.unpack(head)
-        if _masked_crc(head[:8]) != crc:
+        if masked_crc(head[:8]) != crc:
             raise ValueError("the length of a record is damaged")
         end = at + _HEAD.size + length + _CRC.size
         if end > size:
@@ -135,7 +136,7 @@ def _records(stream: BinaryIO, at: int) -> Iterator[tuple[memoryview, int]]:
             data = stream.read(length + _CRC.size)
             if len(data) < length + _CRC.size:
                 return  # cut off while it was read
-            if length <= _CHECKED and _masked_crc(data[:length]) != _CRC.unpack_from(data, length)[0]:
+            if length <= _CHECKED and masked_crc(data[:length]) != _CRC.unpack_from(data, length)[0]:
                 raise ValueError("a record is damaged")
             yield memoryview(data)[:length], end
         at = end
@@ -153,7 +154,8 @@ def _table() -> list[int]:
 _TABLE = _table()
 
 
-def _masked_crc(data: bytes) -> int:
+def masked_crc(data: bytes) -> int:
+    """As a record carries it."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 255] ^ crc >> 8

@@ -1,9 +1,11 @@
 """``hr.log``: numbers from a training loop into the spool of its run, without waiting for anything.
 
-A call appends to a queue in memory. Once a second a daemon thread writes what is there as one Arrow IPC file (columns:
-`headrace.tracking.points`) into the folder ``HEADRACE_SPOOL``: first ``.tmp``, then by rename
-``metrics-<rank>-<pid>-<start, ns>-<n>.arrow``. The runner sets the variable, and gathers the files
+A call appends to a queue in memory. Once a second a daemon thread writes what is there as one file (its format:
+`headrace.tracking.spool`) into the folder ``HEADRACE_SPOOL``: first ``.tmp``, then by rename
+``metrics-<rank>-<pid>-<start, ns>-<n>.points``. The runner sets the variable, and gathers the files
 (`headrace.tracking.segments`). A process that is killed loses its last second.
+
+Nothing is imported here but Python itself, because the job's environment need not have what headrace depends on.
 """
 
 from __future__ import annotations

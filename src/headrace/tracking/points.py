@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.tracking.arrow import Column, Table, numbers, pa, texts
+from headrace.tracking.spool import Points
 
 SCHEMA: Final = pa.schema([
     pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
@@ -65,6 +66,21 @@ def columns(
         numbers(values, pa.float64()),
     ]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def of_process(points: Points) -> Table:
+    """What a process logged, as such a table over the same memory. Raises ArrowException: an index leads nowhere."""
+    steps, valid = np.frombuffer(points.steps, np.int64), np.frombuffer(points.stepped, np.bool_)
+    arrays = [
+        numbers(np.frombuffer(points.times_us, np.int64), SCHEMA.field("time").type),
+        numbers(steps, pa.int64(), None if valid.all() else valid),
+        numbers(np.full(points.rows, points.rank, np.int32), pa.int32()),
+        pa.DictionaryArray.from_arrays(numbers(np.frombuffer(points.codes, np.int32), pa.int32()), texts(points.names)),
+        numbers(np.frombuffer(points.values, np.float64), pa.float64()),
+    ]
+    made = pa.Table.from_arrays(arrays, schema=SCHEMA)
+    made.validate(full=True)
+    return made
 
 
 def _names(names: Sequence[str]) -> Column:

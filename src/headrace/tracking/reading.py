@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.base.errors import CorruptError, UnsupportedError
+from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
 from headrace.store.protocol import Store
 from headrace.tracking.arrow import Table, pa, pc, pq, texts, to_array, to_valid
 from headrace.tracking.points import SCHEMA, table
@@ -83,6 +83,70 @@ def read_metrics(
     last = max([after, *found])
     missing = {*range(after + 1, last), *again} - found.keys()
     return MetricsRead(pa.concat_tables([table(()), *tables]), last, tuple(sorted(missing)))
+
+
+class MetricsReader:
+    """A run's metrics, read on as more comes: segments are numbered and never change, so each is read once. One thread.
+
+    The first `poll` lists. Later ones ask for the next number until it is not there: one GET when nothing is new. Every
+    twelfth lists what comes after, as numbers may be left out for good.
+
+    Args:
+        store, prefix, names: as `read_metrics`.
+    """
+
+    _LISTED_EVERY = 12
+
+    def __init__(self, store: Store, prefix: str, names: Collection[str] = ()) -> None:
+        self._store, self._prefix, self._names = store, prefix, names
+        self._read = MetricsRead(table(()), -1)
+        self._polls = 0
+
+    def poll(self) -> Table:
+        """All points there are. Raises as `read_metrics`."""
+        if self._polls % self._LISTED_EVERY == 0:
+            last, missing = self._read.last, self._read.missing
+            more = read_metrics(self._store, self._prefix, names=self._names, after=last, again=missing)
+            self._keep([more.table], more.last, more.missing)
+        else:
+            self._ask()
+        self._polls += 1
+        return self._read.table
+
+    def _ask(self) -> None:
+        """For each number that was missing, and those that are next."""
+        missing = [number for number in self._read.missing if not self._got(number)]
+        number = self._read.last + 1
+        while self._got(number):
+            number += 1
+        self._keep([], number - 1, tuple(missing))
+
+    def _got(self, number: int) -> bool:
+        try:
+            more = _read(self._store, self._names, f"{self._prefix}{number:08d}.parquet")
+        except NotFoundError:
+            return False
+        self._keep([more], self._read.last, self._read.missing)
+        return True
+
+    def _keep(self, tables: list[Table], last: int, missing: tuple[int, ...]) -> None:
+        whole = pa.concat_tables([self._read.table, *tables]) if tables else self._read.table
+        self._read = MetricsRead(whole, last, missing)
+
+
+def read_segments(store: Store, prefix: str, *, after: int = -1) -> Iterator[tuple[int, Table]]:
+    """The same one by one, in their order: number and points of each segment that is there. Any thread.
+
+    Raises as `read_metrics`.
+    """
+    found: dict[int, str] = {}
+    for page in store.list(prefix, start_after=f"{prefix}{after:08d}.parquet" if after >= 0 else None):
+        for info in page:
+            match = SEGMENT.fullmatch(info.key[len(prefix) :])
+            if match and int(match[1]) > after:
+                found[int(match[1])] = info.key
+    for number in sorted(found):
+        yield number, _read(store, (), found[number])
 
 
 def series(points: Table, *, rank: int | None = None) -> dict[str, Series]:

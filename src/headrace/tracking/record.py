@@ -105,7 +105,11 @@ class Status(_Written):
 
 @dataclass(frozen=True, slots=True)
 class Lease(_Written):
-    """That the runner lives, and how the run stands. `files`, `bytes`, `oldest` (seconds): not sent yet."""
+    """That the runner lives, and how the run stands. `files`, `bytes`, `oldest` (seconds): not sent yet.
+
+    `last`: the last transition that is in the bucket, as its own object has it, so that who looks need not list them;
+    None: an older version wrote it.
+    """
 
     seq: int
     state: str
@@ -116,6 +120,18 @@ class Lease(_Written):
     files: int = 0
     bytes: int = 0
     oldest: float = 0.0
+    last: Mapping[str, Any] | None = None
+
+    @property
+    def status(self) -> Status | None:
+        """`last`, if it is there and sound."""
+        if self.last is None:
+            return None
+        known = {f.name for f in fields(Status)}
+        try:
+            return Status(**{name: _frozen(value) for name, value in self.last.items() if name in known})
+        except TypeError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

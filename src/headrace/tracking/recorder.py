@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from headrace.base.settings import environment
+from headrace.tracking.spool import SUFFIX, encode
 from headrace.tracking.values import step_of, taken
 
 _log = logging.getLogger("headrace.tracking")
@@ -22,7 +23,7 @@ MOST: Final = 2_000_000
 """Points kept in memory, at most: on their way, or because the disk is full."""
 DROPPED: Final = "headrace/dropped"
 """The metric that counts the points that found no room."""
-_A_FILE = 1 << 16
+_A_BLOCK = 1 << 16
 """Points in one file, at most."""
 _PLAIN = frozenset((float, int))
 _Logged = tuple[int, int | None, str, Any]
@@ -40,8 +41,9 @@ class Recorder:
         """Held while files are written; who forks holds it too."""
         self._spool, self._most = spool, most
         self._pending: deque[_Logged] = deque()
-        self._tables: deque[Any] = deque()
-        self._held = 0  # points in _tables
+        self._blocks: deque[tuple[int, bytes]] = deque()
+        """Points, and the file that holds them."""
+        self._held = 0  # points in _blocks
         self._dropping = threading.RLock()  # a handler of a signal may log
         self._dropped, self._dropped_recorded = 0, 0
         self._to_tell: dict[str, str] = {}
@@ -106,11 +108,11 @@ class Recorder:
         with self._dropping:
             self._dropped += count
 
-    # Into tables
+    # Into files
 
     def _gather(self) -> None:
-        """What is pending becomes tables, of a fifth of the memory."""
-        while count := min(len(self._pending), _A_FILE):
+        """What is pending becomes blocks, of a fifth of the memory."""
+        while count := min(len(self._pending), _A_BLOCK):
             self._keep([self._pending.popleft() for _ in range(count)])
         if self._dropped > self._dropped_recorded:
             self._dropped_recorded = self._dropped
@@ -118,44 +120,26 @@ class Recorder:
             self._keep([(time.time_ns(), None, DROPPED, float(self._dropped))])
 
     def _keep(self, logged: list[_Logged]) -> None:
-        import numpy as np
-
-        from headrace.tracking.points import columns
-
         if {type(value) for _, _, _, value in logged} != {float}:
             logged = [(*one[:3], value) for one in logged if (value := self._number(one)) is not None]
         if logged:
             times, steps, names, values = zip(*logged, strict=True)
-            ranks = np.full(len(logged), _rank(), np.int32)
-            made = columns(np.array(times, np.int64) // 1000, names, np.array(values, np.float64), steps, ranks)
-            self._tables.append(made)
-            self._held += made.num_rows
+            self._blocks.append((len(logged), encode(_rank(), [one // 1000 for one in times], steps, names, values)))
+            self._held += len(logged)
 
     def _number(self, one: _Logged) -> float | None:
         return None if one[3] is None else self._checked(float, one[2], one[3])
 
-    # Into files
-
     def _write(self) -> None:
-        """Raises OSError: what is not written is still in `_tables`."""
-        from headrace.tracking.arrow import pa
-
-        while self._tables:
-            count, rows = 1, self._tables[0].num_rows
-            while count < len(self._tables) and rows + self._tables[count].num_rows <= _A_FILE:
-                rows += self._tables[count].num_rows
-                count += 1
-            sink = pa.BufferOutputStream()
-            whole = pa.concat_tables(self._tables[at] for at in range(count)).unify_dictionaries()
-            with pa.ipc.new_file(sink, whole.schema) as writer:
-                writer.write_table(whole)
-            self._publish(sink.getvalue())
-            for _ in range(count):
-                self._tables.popleft()
+        """Raises OSError: what is not written is still in `_blocks`."""
+        while self._blocks:
+            rows, data = self._blocks[0]
+            self._publish(data)
+            self._blocks.popleft()
             self._held -= rows
 
-    def _publish(self, data: Any) -> None:
-        path = os.path.join(self._spool, f"metrics-{_rank()}-{self._process}-{next(self._numbers)}.arrow")
+    def _publish(self, data: bytes) -> None:
+        path = os.path.join(self._spool, f"metrics-{_rank()}-{self._process}-{next(self._numbers)}{SUFFIX}")
         try:
             with open(f"{path}.tmp", "wb") as file:
                 file.write(data)

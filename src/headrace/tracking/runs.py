@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 
-from headrace.base.errors import AlreadyExistsError, HeadraceError, InputError, NotFoundError
+from headrace.base.errors import (
+    AlreadyExistsError,
+    CorruptError,
+    HeadraceError,
+    InputError,
+    NotFoundError,
+    UnsupportedError,
+)
 from headrace.namespace.home import Home
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.tracking.record import FINAL, Lease, Order, RunRecord, Status
@@ -20,7 +28,10 @@ RUNS: Final = "runs"
 LOST_S: Final = 60.0
 """A runner that has not renewed its lease for so long is lost."""
 _AT_ONCE = 8
+_CLOCK_S = 60.0
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DATED: Final = re.compile(r"(\d{8}-\d{6})-(.+)-[0-9a-f]{4}")
+"""An id that was made of a time and a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +49,53 @@ class RunView:
         """Whether nothing more will come of it."""
         return self.state in FINAL
 
+    @property
+    def ended(self) -> Status:
+        """The last transition; for a lost run one that nobody has written: at its last sign."""
+        if self.status.state in FINAL:
+            return self.status
+        time = self.lease.time if self.lease is not None else self.status.time
+        return Status(self.status.seq + 1, self.state, time, self.status.attempt, reason="its runner is gone")
+
+
+class StoreClock:
+    """How old objects of a home are: by the clock here; where that says too old, by the store's own, which wrote their
+    times. That is asked for once a minute at most.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._ahead: float | None = None
+        """Seconds that the clock here is ahead of the store's; None: not asked."""
+        self._asked_at = 0.0
+
+    def age(self, mtime_us: int) -> float:
+        """Seconds since then."""
+        here = time.time()
+        if self._ahead is not None and time.monotonic() - self._asked_at < _CLOCK_S:
+            return here - self._ahead - mtime_us / 1e6
+        age = here - mtime_us / 1e6
+        if abs(age) <= LOST_S or self._home.read_only:
+            return age
+        key = self._home.key(RUNS, ".clock")
+        try:
+            self._home.store.put(key, b"what time is it\n")
+            self._ahead = time.time() - self._home.store.head(key).mtime_us / 1e6
+        except HeadraceError:  # not allowed to write there, for one
+            self._ahead = 0.0
+        self._asked_at = time.monotonic()
+        return time.time() - self._ahead - mtime_us / 1e6
+
 
 class Run:
-    """One run of a home, for who reads it and for the runner that writes it."""
+    """One run of a home, for who reads it and for the runner that writes it. `clock`: one for all who look."""
 
-    def __init__(self, home: Home, name: str) -> None:
+    def __init__(self, home: Home, name: str, clock: StoreClock | None = None) -> None:
         if not _ID.fullmatch(name):
             raise InputError(f"{name!r} is no run's id", hint="letters, digits, . _ and - are allowed")
         self.id = name
         self._home = home
+        self._clock = clock or StoreClock(home)
 
     @property
     def store(self) -> Store:
@@ -127,17 +176,34 @@ class Run:
         keys = sorted(info.key for page in self.store.list(self.prefix + "status/") for info in page)
         return [Status.from_json(self.store.get(key).data, f"{self.url}/{key}") for key in keys]
 
-    def look(self) -> RunView:
-        """How it stands now. Raises NotFoundError, any store error."""
-        record = self.record()
+    def look(self, record: RunRecord | None = None) -> RunView:
+        """How it stands now: one GET of the lease; another of `record` where that is not known yet. Its transitions are
+        listed only where the lease is old, or an older version wrote it.
+
+        Raises NotFoundError, any store error.
+        """
+        found = self.lease()
+        if record is None or found is None:
+            record = self.record()
+        if found is None:
+            return self._listed(record, None, _micros(record.created))
+        lease, info = found
+        status = lease.status
+        if status is not None and status.state in FINAL:
+            return RunView(record, status, None, status.state, _between(record.created, status.time))
+        age = self._clock.age(info.mtime_us)
+        if status is None or age > LOST_S:
+            return self._listed(record, lease, info.mtime_us)
+        return RunView(record, status, lease, status.state, _between(record.created, lease.time) + max(0.0, age))
+
+    def _listed(self, record: RunRecord, lease: Lease | None, alive_us: int) -> RunView:
+        """By its transitions; `alive_us`: when it gave its last sign."""
         names = sorted(info.key for page in self.store.list(self.prefix + "status/") for info in page)
         started = Status(0, "starting", record.created)
         status = Status.from_json(self.store.get(names[-1]).data, names[-1]) if names else started
         if status.state in FINAL:
             return RunView(record, status, None, status.state, _between(record.created, status.time))
-        found = self.lease()
-        lease, info = found if found is not None else (None, None)
-        age = _age(self._home, info.mtime_us if info is not None else _micros(record.created))
+        age = self._clock.age(alive_us)
         end = lease.time if lease is not None else status.time
         if age > LOST_S:
             return RunView(record, status, lease, "lost", _between(record.created, end))
@@ -159,15 +225,52 @@ class Run:
 
 
 class Runs:
-    """All runs of one home."""
+    """All runs of one home. What it has read of records that never change it keeps."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
+        self.clock = StoreClock(home)
+        self._records: dict[str, RunRecord] = {}
+
+    def run(self, name: str) -> Run:
+        """The run of this id, if there is one. Raises InputError: it can be none."""
+        return Run(self.home, name, self.clock)
+
+    def record(self, name: str) -> RunRecord:
+        """That of a run, read once. Raises NotFoundError."""
+        if name not in self._records:
+            self._records[name] = self.run(name).record()
+        return self._records[name]
 
     def ids(self) -> list[str]:
-        """The newest first."""
+        """The newest first; see `by_time`."""
         folders = self.home.store.list_folder(self.home.key(RUNS, "")).folders
-        return sorted((folder.rstrip("/").rpartition("/")[2] for folder in folders), reverse=True)
+        return self.by_time(folder.rstrip("/").rpartition("/")[2] for folder in folders)
+
+    def ids_after(self, newest: str) -> list[str]:
+        """Those made of a time that come after `newest`, the newest first: one request, and one more for each."""
+        found: list[str] = []
+        prefix, last = self.home.key(RUNS, ""), newest
+        while True:
+            pages = self.home.store.list(prefix, start_after=f"{prefix}{last}/~")  # no name in a run is after this
+            keys = [info.key[len(prefix) :] for page in islice(pages, 1) for info in page]
+            names = sorted({one for one in (key.partition("/")[0] for key in keys) if one > last})
+            dated = [one for one in names if DATED.fullmatch(one)]
+            found += dated
+            if not names or dated != names:
+                return found[::-1]
+            last = names[-1]
+
+    def by_time(self, ids: Iterable[str]) -> list[str]:
+        """Sorted by creation, the newest first: by the time in the id; of an id that was given (`--id`), by that of the
+        record, which is read for it once. Left out is what has none.
+        """
+        every = list(ids)
+        given = [one for one in every if DATED.fullmatch(one) is None]
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
+            created = dict(zip(given, pool.map(self._created, given), strict=True))
+        timed = [(created[one] if one in created else one[:15], one) for one in every]
+        return [one for time_, one in sorted(timed, reverse=True) if time_]
 
     def find(self, text: str) -> Run:
         """The run with this id, or whose id begins or ends so, or the newest of this name; ``latest``: the newest.
@@ -175,45 +278,44 @@ class Runs:
         Raises:
             NotFoundError: none. InputError: the beginning or end of several.
         """
-        if _ID.fullmatch(text) and Run(self.home, text).exists():
-            return Run(self.home, text)
+        if _ID.fullmatch(text) and self.run(text).exists():
+            return self.run(text)
         ids = self.ids()
-        named = [one for one in ids if re.fullmatch(rf"\d{{8}}-\d{{6}}-{re.escape(text)}-[0-9a-f]{{4}}", one)]
-        if text == "latest" and ids:
-            named = ids
-        for one in named:
-            if Run(self.home, one).exists():  # some stores list a folder for a while after all in it is deleted
-                return Run(self.home, one)
-        alike = [one for one in ids if (one.startswith(text) or one.endswith(text)) and Run(self.home, one).exists()]
+        for one in ids:
+            # some stores list a folder for a while after all in it is deleted
+            if (text == "latest" or self.name(one) == text) and self.run(one).exists():
+                return self.run(one)
+        alike = [one for one in ids if (one.startswith(text) or one.endswith(text)) and self.run(one).exists()]
         if len(alike) > 1:
             raise InputError(f"is said of {len(alike)} runs: {', '.join(alike[:5])} …", path=text, hint="say more")
         if not alike:
             raise NotFoundError("there is no such run", path=text, hint="headrace runs lists them")
-        return Run(self.home, alike[0])
+        return self.run(alike[0])
+
+    def name(self, one: str) -> str:
+        """Of a run, by its id; where that was given, by its record. Raises NotFoundError."""
+        match = DATED.fullmatch(one)
+        return match[2] if match is not None else self.record(one).name
+
+    def view(self, name: str) -> RunView | None:
+        """How a run stands now; None: it cannot be read."""
+        with suppress(NotFoundError, InputError):
+            view = self.run(name).look(self._records.get(name))
+            self._records[name] = view.record
+            return view
+        self._records.pop(name, None)
+        return None
 
     def views(self, limit: int | None = None) -> Iterator[RunView]:
         """How they stand, the newest first. One that cannot be read is left out."""
-        ids: Sequence[str] = self.ids()[:limit]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
-            yield from (view for view in pool.map(self._view, ids) if view is not None)
+            yield from (view for view in pool.map(self.view, self.ids()[:limit]) if view is not None)
 
-    def _view(self, name: str) -> RunView | None:
-        with suppress(NotFoundError, InputError):
-            return Run(self.home, name).look()
-        return None
-
-
-def _age(home: Home, mtime_us: int) -> float:
-    """Seconds since then. By the clock here; where that says too long, by the store's own, which wrote the time."""
-    age = time.time() - mtime_us / 1e6
-    if abs(age) <= LOST_S or home.read_only:
-        return age
-    key = home.key(RUNS, ".clock")
-    try:
-        home.store.put(key, b"what time is it\n")
-        return (home.store.head(key).mtime_us - mtime_us) / 1e6
-    except HeadraceError:  # not allowed to write there, for one
-        return age
+    def _created(self, name: str) -> str:
+        """As times in ids are written, and finer; empty: it has no record."""
+        with suppress(NotFoundError, InputError, CorruptError, UnsupportedError):
+            return f"{datetime.fromisoformat(self.record(name).created).astimezone(UTC):%Y%m%d-%H%M%S.%f}"
+        return ""
 
 
 def _between(start: str, end: str) -> float:

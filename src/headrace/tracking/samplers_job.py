@@ -55,6 +55,11 @@ class Tree:
         }
         return {"job/cpu": 100 * _spent(before, now) / seconds, **found} if seconds else found
 
+    @property
+    def members(self) -> frozenset[int]:
+        """The numbers of those that the last `sample` has seen."""
+        return frozenset(self._members)
+
     def _looked(self) -> dict[int, Told]:
         """The job's processes that are there now. Numbers are used again: who began at another time is another."""
         first = None if self._begun is None else read_stat(self._pid)

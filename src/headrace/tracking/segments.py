@@ -5,7 +5,7 @@ itself, as key-value metadata of the file:
 
 =================== ===============================================================================================
 ``headrace.format`` ``1``
-``headrace.spool``  JSON, the spool files it holds, cut behind their last ``-``: ``{"metrics-0-17-1-": ["4.arrow"]}``
+``headrace.spool``  JSON, the spool files it holds, cut behind their last ``-``: ``{"metrics-0-17-1-": ["4.points"]}``
 ``headrace.note``   what the caller wants to find again with the last segment, such as how far it has read elsewhere
 =================== ===============================================================================================
 
@@ -26,7 +26,8 @@ from typing import Final
 
 from headrace.base.errors import HeadraceError, InputError, NoRoomError, TryAgainError
 from headrace.tracking.arrow import Table, pa, pq
-from headrace.tracking.points import SCHEMA, Point, table
+from headrace.tracking.points import SCHEMA, Point, of_process, table
+from headrace.tracking.spool import SUFFIX, decode
 
 __all__ = ["FORMAT", "SEGMENT", "Merger", "Point", "table"]
 
@@ -34,7 +35,6 @@ _log = logging.getLogger("headrace.tracking")
 
 FORMAT: Final = 1
 SEGMENT: Final = re.compile(r"([0-9]{8,})\.parquet")
-_SPOOLED = ".arrow"
 _A_SEGMENT = 16 << 20
 """Bytes of spool files in one segment: what is more makes another, so that the runner stays small."""
 _MOST_BYTES = 64 << 20
@@ -137,7 +137,7 @@ class Merger:
         found: list[tuple[str, int]] = []
         with suppress(FileNotFoundError), os.scandir(self._spool) as entries:
             for entry in entries:
-                if not entry.name.endswith(_SPOOLED) or entry.name in self._merged:
+                if not entry.name.endswith(SUFFIX) or entry.name in self._merged:
                     continue
                 size = entry.stat(follow_symlinks=False).st_size
                 if entry.is_file(follow_symlinks=False) and size <= _MOST_BYTES:
@@ -161,13 +161,10 @@ class Merger:
         """None: it is not there any more, or set aside. Not mapped: who truncates it would kill us."""
         try:
             with open(os.path.join(self._spool, name), "rb") as file:
-                found = pa.ipc.open_file(pa.py_buffer(file.read())).read_all()
-            if not found.schema.equals(SCHEMA):
-                raise pa.ArrowInvalid(f"it has the columns {found.schema.names}")
-            found.validate(full=True)
+                found = of_process(decode(file.read()))
         except FileNotFoundError:
             return None
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
             self._set_aside(name, str(error))
             return None
         return found

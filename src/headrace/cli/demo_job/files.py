@@ -1,20 +1,19 @@
-"""Training code that knows only files: ``python -m headrace.cli.demo_job.files PLAN FOLDER``.
+"""Training code that knows only files: ``python -m headrace.cli.demo_job.files FOLDER``, and the plan's flags.
 
 One epoch over a folder of class folders, through a PyTorch DataLoader, as one would write it for a local disk; nothing
-of headrace is in it but the demonstration's model. Reports one line of JSON.
+of headrace is in it but the demonstration's model. Prints one line of JSON.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
-import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from headrace.cli.demo_job.plan import Plan
-from headrace.cli.demo_job.train import emit, make_model
+from headrace.cli.demo_job.train import make_model
 
 
 class ImageFolder:
@@ -47,34 +46,31 @@ class ImageFolder:
         return (pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))), number
 
 
-def train(plan: Plan, root: str) -> None:
+def train(told: argparse.Namespace) -> None:
     """One epoch."""
     import torch
     from torch.nn.functional import cross_entropy
     from torch.utils.data import DataLoader
 
-    torch.manual_seed(plan.seed)
+    torch.manual_seed(7)
     torch.set_num_threads(max((os.cpu_count() or 2) // 2, 1))
-    data_set: Any = ImageFolder(root, plan.side, plan.channels)
-    model = make_model(plan)
+    data_set: Any = ImageFolder(told.folder, told.side, told.channels)
+    model = make_model(told.classes, told.channels)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     began, seen, loss = time.perf_counter(), 0, 0.0
-    for images, labels in DataLoader(data_set, batch_size=plan.batch, shuffle=True):
+    for images, labels in DataLoader(data_set, batch_size=told.batch, shuffle=True):
         optimizer.zero_grad()
         error = cross_entropy(model(images), labels)
         error.backward()
         optimizer.step()
         seen, loss = seen + len(labels), error.item()
-    emit("epoch", samples=seen, seconds=time.perf_counter() - began, loss=loss, classes=len(data_set.classes))
-
-
-def main(arguments: Iterable[str]) -> None:
-    """Entry point."""
-    plan, folder = arguments
-    train(Plan.parse(plan), folder)
+    seconds = time.perf_counter() - began
+    print(json.dumps({"samples": seen, "seconds": seconds, "loss": loss, "classes": len(data_set.classes)}))
 
 
 if __name__ == "__main__":
-    from headrace.cli import run_guarded
-
-    sys.exit(run_guarded(lambda: main(sys.argv[1:])))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    for name in ("epochs", "classes", "side", "channels", "batch"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    train(parser.parse_args())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def list_and_train(plan: Plan, path: str, folder: Path, environment: Mapping[str
     with _mounted(path, folder / "mnt", folder, environment) as mountpoint:
         classes = sorted(os.listdir(mountpoint / "train"))
         click.echo(f"   $ ls {mountpoint}/train\n   {'  '.join(classes[:12])}{' …' if len(classes) > 12 else ''}")
-        command = [sys.executable, "-m", "headrace.cli.demo_job.files", plan.dump(), str(mountpoint / "train")]
+        command = [sys.executable, "-m", "headrace.cli.demo_job.files", str(mountpoint / "train"), *plan.flags()]
         done = subprocess.run(
             command, cwd=folder, env=dict(environment), stdout=subprocess.PIPE, text=True, check=False, timeout=300
         )
@@ -49,8 +50,8 @@ def list_and_train(plan: Plan, path: str, folder: Path, environment: Mapping[str
             f"   one epoch of plain ImageFolder: {told['samples']:,} samples, {rate:,.0f} samples/s, "
             f"loss {told['loss']:.3f}"
         )
-        if told["classes"] != len(plan.classes):
-            raise InternalError(f"the mounted folder has {told['classes']} classes, not {len(plan.classes)}")
+        if told["classes"] != plan.classes:
+            raise InternalError(f"the mounted folder has {told['classes']} classes, not {plan.classes}")
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def _mounted(path: str, mountpoint: Path, folder: Path, environment: Mapping[str
 
 def headrace(arguments: list[str], folder: Path, environment: Mapping[str, str]) -> None:
     """Run a command as the user would, and show it. Raises InternalError: it failed."""
-    click.echo(f"   $ headrace {' '.join(arguments)}")
-    done = subprocess.run([*_HEADRACE, *arguments], cwd=folder, env=dict(environment), check=False, timeout=120)
+    click.echo(f"   $ headrace {shlex.join(arguments)}")
+    done = subprocess.run([*_HEADRACE, *arguments], cwd=folder, env=dict(environment), check=False, timeout=300)
     if done.returncode != 0:
         raise InternalError(f"headrace {arguments[0]} failed")

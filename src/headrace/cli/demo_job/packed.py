@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -27,6 +27,7 @@ class _Epoch:
     samples: int
     rate: float
     accuracy: float
+    weights: str
 
 
 def pack_and_train(plan: Plan, source: str, target: str, folder: Path, environment: Mapping[str, str]) -> None:
@@ -36,24 +37,25 @@ def pack_and_train(plan: Plan, source: str, target: str, folder: Path, environme
         InternalError: any of that failed, or the shards did not train the same model.
     """
     headrace(["pack", source, target, "--shard-size", _SHARD], folder, environment)
-    once = replace(plan, epochs=1, checkpoint_epoch=-1, resume=None)
-    objects = _train(replace(once, train=source), folder, environment)
-    shards = _train(replace(once, train=target), folder, environment)
+    objects = _train(plan, source, folder, environment)
+    shards = _train(plan, target, folder, environment)
     for name, epoch in (("single objects", objects), ("shards", shards)):
         click.echo(
             f"   one epoch from {name}: {epoch.samples:,} samples, {epoch.rate:,.0f} samples/s, "
             f"held-out accuracy {epoch.accuracy:.1%}"
         )
-    if (objects.samples, objects.accuracy) != (shards.samples, shards.accuracy):
+    if (objects.samples, objects.weights) != (shards.samples, shards.weights):
         raise InternalError("the same samples in the same order did not train the same model")
 
 
-def _train(plan: Plan, folder: Path, environment: Mapping[str, str]) -> _Epoch:
-    command = [sys.executable, "-m", "headrace.cli.demo_job.train", plan.dump()]
-    done = subprocess.run(
-        command, cwd=folder, env=dict(environment), stdout=subprocess.PIPE, text=True, check=False, timeout=300
-    )
-    if done.returncode != 0:
-        raise InternalError(f"training from {plan.train} failed")
-    told: dict[str, dict[str, Any]] = {event["event"]: event for event in map(json.loads, done.stdout.splitlines())}
-    return _Epoch(told["epoch"]["samples"], told["epoch"]["samples_per_s"], told["done"]["accuracy"])
+def _train(plan: Plan, source: str, folder: Path, environment: Mapping[str, str]) -> _Epoch:
+    """By the script alone, in no run."""
+    command = [sys.executable, "-m", "headrace.cli.demo_job.train"]
+    command += plan.flags(epochs=1, train=source, test=plan.test)
+    with tempfile.TemporaryDirectory(dir=folder) as out:
+        variables = {**environment, "HEADRACE_OUTPUTS": out}
+        done = subprocess.run(command, cwd=folder, env=variables, stdout=subprocess.DEVNULL, check=False, timeout=300)
+        if done.returncode != 0:
+            raise InternalError(f"training from {source} failed")
+        told = json.loads(Path(out, "result.json").read_text())
+    return _Epoch(told["samples"], told["samples_per_s"], told["accuracy"], told["weights"])

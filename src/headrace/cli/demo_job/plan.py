@@ -1,36 +1,32 @@
-"""What the training process is told, as one JSON argument."""
+"""What the training scripts of the demonstration are told."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One training job. `side`: images are scaled to side × side pixels; `channels` 1 (grey) or 3 (RGB)."""
+    """One training. `train`, `test`: what `Dataset.open` takes; images are scaled to `side` × `side` pixels, of 1 or 3
+    `channels` (grey, RGB); `samples`: of one epoch.
+    """
 
     train: str
     test: str
-    checkpoints: str
-    classes: tuple[str, ...]
+    classes: int
     side: int
     channels: int
+    samples: int
     epochs: int
-    checkpoint_epoch: int
     batch: int = 32
-    seed: int = 7
-    resume: str | None = None
 
-    def dump(self) -> str:
-        """As JSON."""
-        return json.dumps(dataclasses.asdict(self))
+    @property
+    def steps(self) -> int:
+        """Of all epochs."""
+        return self.epochs * -(-self.samples // self.batch)
 
-    @staticmethod
-    def parse(text: str) -> Plan:
-        """From JSON."""
-        fields: dict[str, Any] = json.loads(text)
-        fields["classes"] = tuple(fields["classes"])
-        return Plan(**fields)
+    def flags(self, **changed: object) -> list[str]:
+        """As arguments of the scripts; `changed`: some with other values."""
+        told = {"epochs": self.epochs, "classes": self.classes, "side": self.side, "channels": self.channels}
+        every = {**told, "batch": self.batch, **changed}
+        return [word for name, value in every.items() for word in (f"--{name}", str(value))]

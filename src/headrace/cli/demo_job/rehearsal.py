@@ -1,148 +1,160 @@
-"""Train in a process of its own, kill it, resume it, and compare."""
+"""Train as runs: one that is stopped half-way, one that goes on from it, one from its record alone; and compare."""
 
 from __future__ import annotations
 
-import contextlib
 import json
+import shutil
 import subprocess
-import sys
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.base.errors import InternalError
-from headrace.base.progress import Progress
-from headrace.base.units import format_bytes, format_seconds
+from headrace.cli.demo_job.mounted import headrace
 from headrace.cli.demo_job.plan import Plan
 from headrace.cli.demo_job.proof import compare
-from headrace.cli.progress import passing
 
-_BATCHES_AFTER_CHECKPOINT = 4
-"""Work that the kill throws away, as a real one would."""
+if TYPE_CHECKING:
+    from headrace.namespace.home import Home
 
-
-def train_kill_resume(plan: Plan, folder: Path, environment: Mapping[str, str]) -> float:
-    """Run `plan` with one kill and one resume; returns the held-out accuracy.
-
-    Raises:
-        InternalError: training failed, or a sample was lost or repeated.
-    """
-    first = _Record()
-    with _training(plan, folder, environment) as (process, events):
-        if _follow(events, first, stop_after_checkpoint=True):
-            process.kill()
-            process.wait()
-    if first.checkpoint is None:
-        raise InternalError("the training process ended before its checkpoint")
-    click.echo(f"   killed (SIGKILL) {_BATCHES_AFTER_CHECKPOINT} batches after the checkpoint; resuming from it")
-
-    second = _Record()
-    with _training(replace(plan, resume=first.checkpoint), folder, environment) as (process, events):
-        _follow(events, second, stop_after_checkpoint=False)
-        process.wait()
-    if second.accuracy is None:
-        raise InternalError("the resumed training process did not finish")
-    everything = second.keys[plan.epochs - 1] if plan.epochs - 1 > plan.checkpoint_epoch else first.keys[0]
-    proof = compare(everything, first.before_checkpoint, second.keys[plan.checkpoint_epoch])
-    click.echo(f"\n   epoch {plan.checkpoint_epoch + 1}: {proof}")
-    if not proof.holds:
-        raise InternalError(f"the resumed run did not see exactly the samples left: {proof}")
-    click.echo(f"   held-out accuracy {second.accuracy:.1%}")
-    return second.accuracy
+_PACE_S = 32.0
+"""What the first run takes at least, so that there is time to stop it."""
+_WAIT_S = 120.0
+_COMMITTED = "LEARNING_RATE = 5e-4"
+_CHANGED = "LEARNING_RATE = 2e-3"
 
 
-@dataclass
-class _Record:
-    """What one process reported: keys by epoch, in the order seen."""
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """`folder`: the demonstration's; `environment`: of its commands; `home`: where its runs are recorded."""
 
-    keys: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
-    before_checkpoint: list[str] = field(default_factory=list[str])
-    checkpoint: str | None = None
-    accuracy: float | None = None
+    plan: Plan
+    folder: Path
+    environment: Mapping[str, str]
+    home: Home
 
+    def perform(self) -> float:
+        """All of it; returns the held-out accuracy.
 
-@contextlib.contextmanager
-def _training(
-    plan: Plan, folder: Path, environment: Mapping[str, str]
-) -> Generator[tuple[subprocess.Popen[str], Iterator[dict[str, Any]]]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headrace.cli.demo_job.train", plan.dump()],
-        cwd=folder,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        yield process, (json.loads(line) for line in process.stdout if line.endswith("\n"))
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        Raises:
+            InternalError: a command failed, a sample was lost or repeated, or the runs trained different models.
+        """
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        first, second, third = (f"{stamp}-digits-{name}" for name in ("stopped", "resumed", "again"))
+        project = self._project()
+        pause = f"PAUSE={_PACE_S / self.plan.steps:.3f}"
+        click.echo("   at a slow pace, in the background, until it is stopped:")
+        headrace(["run", "-d", "--id", first, "--env", pause, "job.toml"], project, self.environment)
+        self._wait_for_line(first, f"epoch {max(1, self.plan.epochs // 4)} of")
+        headrace(["stop", first, "--wait", "1min"], project, self.environment)
+        if self._result(first) is not None:
+            raise InternalError("the first run was over before it was stopped")
+        click.echo("\n   at full speed, from its checkpoint in the bucket:")
+        headrace(["run", "--resume", first, "--id", second, "job.toml"], project, self.environment)
 
+        elsewhere = self._clean_folder(project)
+        click.echo("\n   project and caches are deleted; again from the first run's record alone, in an empty folder:")
+        headrace(["rerun", first, "--id", third, "--env", "PAUSE=0"], elsewhere, self.environment)
+        click.echo("\n   what the bucket tells:")
+        for words in (
+            ["runs", "--limit", "3"], ["logs", second, "--tail", "2"], ["runs", "diff", second, third],
+            ["metrics", second, third, "--name", "loss", "--table"], ["why", first],
+        ):  # fmt: skip
+            headrace(words, elsewhere, self.environment)
+        return self._judge(first, second, third)
 
-def _follow(events: Iterator[dict[str, Any]], record: _Record, *, stop_after_checkpoint: bool) -> bool:
-    """Show what comes until the process ends, or until it is time to kill it (True)."""
-    since_checkpoint = 0
-    with _EpochBar() as bar:
-        for event in events:
-            if event["event"] == "batch":
-                bar.advance(event)
-                record.keys.setdefault(event["epoch"], []).extend(event["keys"])
-                since_checkpoint += record.checkpoint is not None
-                if stop_after_checkpoint and since_checkpoint == _BATCHES_AFTER_CHECKPOINT:
-                    return True
-                continue
-            bar.clear()
-            _note(event, record)
-    return False
+    def _project(self) -> Path:
+        """A git tree with a change that is not committed: the learning rate."""
+        project = self.folder / "project"
+        shutil.rmtree(project, ignore_errors=True)
+        project.mkdir()
+        script = Path(__file__).with_name("train.py").read_text(encoding="utf-8")
+        if _CHANGED not in script:
+            raise InternalError("the training script has another learning rate", path="train.py")
+        (project / "train.py").write_text(script.replace(_CHANGED, _COMMITTED), encoding="utf-8")
+        command = json.dumps(["python", "train.py", *self.plan.flags()])
+        inputs = f'[inputs]\ntrain = "{self.plan.train}"\ntest = "{self.plan.test}"\n'
+        (project / "job.toml").write_text(
+            f'name = "digits"\ncommand = {command}\n\n{inputs}\n[environment]\nvariables = {{ PAUSE = "0" }}\n'
+        )
+        if shutil.which("git") is None:
+            click.echo("   git is not installed: the folder is recorded as it is")
+        else:
+            who = ["-c", "user.name=demo", "-c", "user.email=demo@localhost"]
+            for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "Train on digits"]):
+                subprocess.run(["git", *words], cwd=project, check=True)
+        (project / "train.py").write_text(script, encoding="utf-8")
+        click.echo(f"   {project}: committed with {_COMMITTED}, changed to {_CHANGED}")
+        return project
 
+    def _clean_folder(self, project: Path) -> Path:
+        shutil.rmtree(project)
+        shutil.rmtree(self.folder / "cache", ignore_errors=True)
+        shutil.rmtree(self.folder / "kept", ignore_errors=True)
+        elsewhere = self.folder / "elsewhere"
+        shutil.rmtree(elsewhere, ignore_errors=True)
+        elsewhere.mkdir()
+        return elsewhere
 
-def _note(event: Mapping[str, Any], record: _Record) -> None:
-    match event["event"]:
-        case "checkpoint":
-            record.checkpoint = event["path"]
-            record.before_checkpoint = list(record.keys[event["epoch"]])
-            click.echo(f"   checkpoint of {format_bytes(event['size'])}: {event['path']}")
-        case "epoch":
-            click.echo(_epoch_line(event))
-        case _:
-            record.accuracy = event["accuracy"]
+    # from the bucket
 
+    def _wait_for_line(self, run: str, beginning: str) -> None:
+        """Raises InternalError: the run ended, or two minutes went by, without it."""
+        from headrace.tracking.logs import LogReader
+        from headrace.tracking.record import FINAL
+        from headrace.tracking.runs import Run
 
-class _EpochBar:
-    """A bar for the epoch under way, on a terminal; gone before anything else is printed."""
+        it = Run(self.home, run)
+        until = time.monotonic() + _WAIT_S
+        while time.monotonic() < until:
+            over = it.look().state in FINAL
+            if any(line.text.startswith(beginning) for line in LogReader(it.store, f"{it.prefix}logs/").read()):
+                return
+            if over:
+                headrace(["logs", run], self.folder, self.environment)
+                break
+            time.sleep(0.5)
+        raise InternalError(f"the run did not come to its line {beginning!r}", path=run)
 
-    def __init__(self) -> None:
-        self._drawing = contextlib.ExitStack()
-        self._report: Progress | None = None
+    def _output(self, run: str, name: str) -> bytes | None:
+        from headrace.base.errors import NotFoundError
+        from headrace.tracking.runs import Run
 
-    def __enter__(self) -> Self:
-        return self
+        it = Run(self.home, run)
+        try:
+            return bytes(it.store.get(f"{it.prefix}outputs/{name}").data)
+        except NotFoundError:
+            return None
 
-    def __exit__(self, *_: object) -> None:
-        self.clear()
+    def _result(self, run: str) -> dict[str, Any] | None:
+        told = self._output(run, "result.json")
+        return None if told is None else json.loads(told)
 
-    def advance(self, batch: Mapping[str, Any]) -> None:
-        if self._report is None:
-            self._report = self._drawing.enter_context(passing(f"   epoch {batch['epoch'] + 1}"))
-            self._report.total(batch["of"])
-        self._report.advance(len(batch["keys"]))
+    def _seen(self, run: str) -> list[tuple[int, str]]:
+        """Epoch and key of each sample, in the order in which the run learned from them."""
+        lines = (self._output(run, "seen.txt") or b"").decode().splitlines()
+        return [(int(epoch), key) for epoch, _, key in (line.partition(" ") for line in lines)]
 
-    def clear(self) -> None:
-        self._drawing.close()
-        self._report = None
-
-
-def _epoch_line(event: Mapping[str, Any]) -> str:
-    looked_up = event["hits"] + event["misses"]
-    hits = f"{event['hits'] / looked_up:.0%}" if looked_up else "none"
-    return (
-        f"   epoch {event['epoch'] + 1}: {event['samples']:,} samples, {event['samples_per_s']:,.0f} samples/s, "
-        f"{format_bytes(event['bytes_per_s'])}/s, cache hits {hits}, waited {format_seconds(event['waited_s'])}, "
-        f"loss {event['loss']:.3f}\n            {event['verdict']}"
-    )
+    def _judge(self, first: str, second: str, third: str) -> float:
+        before, after, whole = self._seen(first), self._seen(second), self._seen(third)
+        cut = before[-1][0] if before else 0
+        proof = compare(
+            {key for epoch, key in whole if epoch == cut},
+            [key for epoch, key in before if epoch == cut],
+            [key for epoch, key in after if epoch == cut],
+        )
+        click.echo(f"\n   epoch {cut + 1}, in which it was stopped: {proof}")
+        if not proof.holds or before + after != whole:
+            raise InternalError(f"the resumed run did not see exactly the samples left, in their order: {proof}")
+        resumed, again = self._result(second), self._result(third)
+        if resumed is None or again is None or resumed["weights"] != again["weights"]:
+            raise InternalError("the run from the record alone trained another model")
+        if again["learning_rate"] != float(_CHANGED.rpartition("=")[2]):
+            raise InternalError("the change that was not committed is not in the record")
+        click.echo(f"   stopped and resumed, or in one go from the record: the same weights, {again['weights'][:16]}…")
+        click.echo(f"   held-out accuracy {again['accuracy']:.1%}")
+        return float(again["accuracy"])

@@ -83,6 +83,9 @@ class Stage:
             f'dir = "{cache}"',
             'size = "1GB"',
             'min_free = "100MB"',
+            "[run]",
+            f'state = "{folder}/runs"',
+            f'cache = "{folder}/kept"',
             f'[stores."s3://{BUCKET}"]',
             *(f'{key} = "{value}"' if isinstance(value, str) else f"{key} = true" for key, value in options.items()),
         ]
@@ -97,7 +100,8 @@ class Stage:
 
 
 def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int) -> float:
-    from headrace.cli.demo_job.rehearsal import train_kill_resume
+    from headrace.cli.demo_job.rehearsal import Rehearsal
+    from headrace.namespace.home import Home
 
     url = f"s3://{BUCKET}/digits"
     _step(2, f"{data_set.samples:,} samples, two objects each, into {url}")
@@ -111,20 +115,15 @@ def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int) -
     click.echo(f"   {stage.namespace.list(MOUNT)[0].path}, …: written to {stage.folder / FILE_NAME}")
 
     _step(4, f"a snapshot of {MOUNT}/train, so that every epoch trains on the same bytes")
-    pinned = _snapshot(stage)
+    pinned, samples_in_train = _snapshot(stage)
 
     plan = Plan(
-        train=pinned,
-        test=f"{MOUNT}/test",
-        checkpoints=f"{stage.settings.home}/runs/demo-{int(time.time())}/checkpoints",
-        classes=data_set.classes,
-        side=data_set.side,
-        channels=data_set.channels,
-        epochs=epochs,
-        checkpoint_epoch=min(1, epochs - 1),
-    )
-    _step(5, f"train on {pinned}; kill -9 in mid-epoch; resume from the checkpoint in the bucket")
-    accuracy = train_kill_resume(plan, stage.folder, stage.environment)
+        train=pinned, test=f"{MOUNT}/test", classes=len(data_set.classes), side=data_set.side,
+        channels=data_set.channels, samples=samples_in_train, epochs=epochs,
+    )  # fmt: skip
+    _step(5, "train it as a run, from a git tree with an uncommitted change; stop it, resume it, run it again")
+    home = Home.of(stage.namespace, stage.settings)
+    accuracy = Rehearsal(plan, stage.folder, stage.environment, home).perform()
 
     reason = mounted.why_not()
     _step(6, f"mount {MOUNT} as a folder, for code that knows only files" + (f": left out, {reason}" if reason else ""))
@@ -150,7 +149,8 @@ def _upload(namespace: Namespace, url: str, data_set: DataSet, samples: Iterator
         for_each(put, samples, jobs=16)
 
 
-def _snapshot(stage: Stage) -> str:
+def _snapshot(stage: Stage) -> tuple[str, int]:
+    """Its name, and how many samples it holds, of two objects each."""
     from headrace.dataset.snapshot import take_snapshot
 
     with progress("   listed") as report:
@@ -158,7 +158,7 @@ def _snapshot(stage: Stage) -> str:
             f"{MOUNT}/train", "digits", namespace=stage.namespace, settings=stage.settings, progress=report
         )
     click.echo(f"   {made.id}: {made.objects:,} objects, recorded in {made.url}")
-    return made.id
+    return made.id, made.objects // 2
 
 
 def _environment(folder: Path, server: EmbeddedS3) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The environment a run's command runs in: headrace's own, one built by uv from a lock file, or an image."""
 
-from headrace.jobs.environment.described import Bind, Environment, EnvironmentRequest, Invocation
+from headrace.jobs.environment.described import Bind, Environment, EnvironmentRequest, Invocation, Limits
 from headrace.jobs.environment.prepare import Node, container_name, prepare, stop_container
 from headrace.jobs.environment.prepared import Prepared
 
@@ -9,6 +9,7 @@ __all__ = [
     "Environment",
     "EnvironmentRequest",
     "Invocation",
+    "Limits",
     "Node",
     "Prepared",
     "container_name",

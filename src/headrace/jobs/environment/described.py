@@ -106,12 +106,24 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What a command may have of the machine. `cpus`: which, None: all; `memory`: bytes in all, 0: no limit."""
+
+    cpus: tuple[int, ...] | None = None
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command, ready to be started: its whole environment, values and all, and the absolute folder to start it in."""
+    """A command, ready to be started: its whole environment, values and all, and the absolute folder to start it in.
+
+    `limits`: those that who starts it has to see to.
+    """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     folder: str
+    limits: Limits = Limits()
 
     def __repr__(self) -> str:
         return f"Invocation({self.argv!r}, {len(self.environment)} variables, {self.folder!r})"

@@ -94,7 +94,7 @@ class KeptFolders:
             _on_disk(new)
             os.rename(new, os.path.join(self._root, key))
         except BaseException:
-            shutil.rmtree(new, ignore_errors=True)
+            _remove(new)
             raise
 
     def _clear(self, key: str) -> None:
@@ -103,21 +103,40 @@ class KeptFolders:
             os.rename(os.path.join(self._root, key), os.path.join(self._root, f".new-{key}-{secrets.token_hex(4)}"))
         for name in os.listdir(self._root):
             if name.startswith(f".new-{key}-"):
-                shutil.rmtree(os.path.join(self._root, name), ignore_errors=True)
+                _remove(os.path.join(self._root, name))
+
+    def make_room(self, enough: Callable[[], bool]) -> bool:
+        """Remove folders that nobody uses, those used longest ago first, until ``enough()``; whether it is."""
+        while not enough():
+            if not any(self._drop(key) for key in reversed(self._by_use()) if os.path.isdir(self._at(key))):
+                return False
+        return True
+
+    def _at(self, key: str) -> str:
+        return os.path.join(self._root, key)
+
+    def _by_use(self) -> list[str]:
+        """Keys, the one used last first."""
+        names = os.listdir(self._root)
+        keys = [name for name in names if f"{name}.lock" in names]
+        return sorted(keys, key=lambda key: os.stat(self._at(f"{key}.lock")).st_mtime, reverse=True)
+
+    def _drop(self, key: str) -> bool:
+        """Remove one; False if it is in use."""
+        lock = _flocked(self._at(f"{key}.lock"), fcntl.LOCK_EX)
+        if lock is None:
+            return False
+        self._clear(key)
+        os.close(lock)
+        return True
 
     def _prune(self) -> None:
         """Remove those used longest ago, past `keep`; never one that is held."""
         with suppress(OSError):
-            names = os.listdir(self._root)
-            keys = [name for name in names if f"{name}.lock" in names]
-            there = sorted(
-                keys, key=lambda key: os.stat(os.path.join(self._root, f"{key}.lock")).st_mtime, reverse=True
-            )
-            broken = {name.split("-")[1] for name in names if name.startswith(".new-")}
+            there = self._by_use()
+            broken = {name.split("-")[1] for name in os.listdir(self._root) if name.startswith(".new-")}
             for key in [*there[self._keep :], *(broken - set(there[: self._keep]))]:
-                if (lock := _flocked(os.path.join(self._root, f"{key}.lock"), fcntl.LOCK_EX)) is not None:
-                    self._clear(key)
-                    os.close(lock)
+                self._drop(key)
 
     def _locked(self, key: str, how: int, until: float, waiting: Callable[[], None]) -> int:
         path, told = os.path.join(self._root, f"{key}.lock"), False
@@ -145,6 +164,16 @@ def _flocked(path: str, how: int) -> int | None:
     return lock
 
 
+def _remove(folder: str) -> None:
+    """Also where its folders are read-only, which is no matter to root."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.isdir(folder):
+        for path, _, _ in os.walk(folder):
+            with suppress(OSError):
+                os.chmod(path, 0o700)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _on_disk(folder: str) -> None:
     """All of its file system: a power cut after the rename must not leave a folder of empty files."""
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -156,5 +185,5 @@ def _on_disk(folder: str) -> None:
 
 def _translated(error: OSError, path: str) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoRoomError("no room on the disk", path=path, hint="make room, or move the cache: HEADRACE_CACHE_DIR")
+        return NoRoomError("no room on the disk", path=path, hint="make room, or move the cache: HEADRACE_RUN_CACHE")
     return error

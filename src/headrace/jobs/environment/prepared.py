@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Self
 
 from headrace.base.errors import InputError, NotFoundError
-from headrace.jobs.environment.described import Bind, Environment, Invocation
+from headrace.jobs.environment.described import Bind, Environment, Invocation, Limits
 from headrace.jobs.environment.engine import Engine
 from headrace.jobs.environment.interpreter import host_variables
 from headrace.jobs.environment.runtime import Runtime
 from headrace.jobs.environment.venv import Venv
 
+_NONE: Final = Limits()
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _CLIENTS: Final = re.compile(
     "PATH|HOME|TMPDIR|USER|LD_.*|XDG_.*|_?CONTAINERS?_.*|STORAGE_(DRIVER|OPTS)|PODMAN_.*|GO(DEBUG|GC|MEMLIMIT|TRACEBACK)"
@@ -46,11 +47,12 @@ class Prepared(ABC):
         variables: Mapping[str, str],
         binds: Iterable[Bind] = (),
         terminal: bool = False,
+        limits: Limits = _NONE,
     ) -> Invocation:
         """How to start `argv` in `folder` (as the command sees it), with `variables` added to its environment.
 
         `binds`: what it may see of this machine if it is an image; `terminal`: standard input is a terminal, which it
-        is to have. Nothing is started. Any thread.
+        is to have; `limits`: an image keeps them by itself. Nothing is started. Any thread.
 
         Raises:
             InputError: a name or a path that cannot be passed on. NotFoundError: no such file to bind.
@@ -85,9 +87,10 @@ class HostPrepared(Prepared):
         variables: Mapping[str, str],
         binds: Iterable[Bind] = (),  # noqa: ARG002
         terminal: bool = False,  # noqa: ARG002
+        limits: Limits = _NONE,
     ) -> Invocation:
         every = {**host_variables(self._inherited), **_checked(variables)}
-        return Invocation(tuple(argv), self._runtime.variables(every) if self._runtime else every, folder)
+        return Invocation(tuple(argv), self._runtime.variables(every) if self._runtime else every, folder, limits)
 
     def close(self) -> None:
         if self._runtime is not None:
@@ -110,9 +113,10 @@ class VenvPrepared(Prepared):
         variables: Mapping[str, str],
         binds: Iterable[Bind] = (),  # noqa: ARG002
         terminal: bool = False,  # noqa: ARG002
+        limits: Limits = _NONE,
     ) -> Invocation:
         every = self._venv.variables({**self._inherited, **_checked(variables)})
-        return Invocation(tuple(argv), self._runtime.variables(every, self._venv.sources), folder)
+        return Invocation(tuple(argv), self._runtime.variables(every, self._venv.sources), folder, limits)
 
     def close(self) -> None:
         self._venv.held.close()
@@ -144,6 +148,7 @@ class ImagePrepared(Prepared):
         variables: Mapping[str, str],
         binds: Iterable[Bind] = (),
         terminal: bool = False,
+        limits: Limits = _NONE,
     ) -> Invocation:
         if not argv:
             raise InputError("no command", hint="name one")
@@ -154,6 +159,8 @@ class ImagePrepared(Prepared):
         words = [self._engine.program, "run", "--rm", "--interactive", f"--name={self._container}", *self._flags]
         words += ["--tty"] if terminal else []
         words += [f"--workdir={folder}"]
+        words += [f"--cpuset-cpus={','.join(map(str, limits.cpus))}"] if limits.cpus is not None else []
+        words += [f"--memory={limits.memory}"] if limits.memory else []
         for bind in (*binds, Bind(self._runtime.folder)):
             words.append(_mount(bind))
         environ = dict(self._engine.environ)

@@ -126,6 +126,24 @@ class S3Store(Store):
     def wire(self) -> S3Wire:
         return self._wire
 
+    def variables(self) -> Mapping[str, str]:
+        """For AWS's own clients, and MLflow. A profile is named, so that its keys are renewed there too."""
+        options, address = self._options, self._api.address
+        found = {"AWS_REGION": address.region, "AWS_DEFAULT_REGION": address.region}
+        if not address.is_aws:
+            found |= dict.fromkeys(("AWS_ENDPOINT_URL_S3", "MLFLOW_S3_ENDPOINT_URL"), address.url)
+        if options.path_style is not None or not address.is_aws:
+            found["MLFLOW_BOTO_CLIENT_ADDRESSING_STYLE"] = "virtual" if options.path_style is False else "path"
+        if options.ca_file:
+            found["AWS_CA_BUNDLE"] = options.ca_file
+        if options.profile and not options.role_arn and not options.access_key_id:
+            return found | {"AWS_PROFILE": options.profile}
+        keys = self._api.credentials.keys()
+        if keys is not None:
+            found |= {"AWS_ACCESS_KEY_ID": keys.access_key, "AWS_SECRET_ACCESS_KEY": keys.secret_key}
+            found |= {"AWS_SESSION_TOKEN": keys.token} if keys.token else {}
+        return found
+
     def _path(self, key: str) -> str:
         return f"{self.url}/{key}"
 

@@ -1,0 +1,78 @@
+"""MLflow's tracking server over a home: what it is started with, so that neither side needs to be told of the bucket.
+
+Artifacts go through the server (``--serve-artifacts``): clients need no credentials, the server has the home's. What is
+secret stands in its environment, never in its command line, which everyone on the machine may read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.base.errors import UnsupportedError
+from headrace.namespace.home import Home
+from headrace.tracking.program import Command, address, find_program
+
+_URL = re.compile(r"[a-z][a-z0-9+]*://")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a server is to be had."""
+
+    host: str
+    port: int
+
+
+def mlflow_server(
+    home: Home, backend: str, state: str, environ: Mapping[str, str], where: Listening, workers: int
+) -> Command:
+    """The command. `backend`: a file, or a URL of SQLAlchemy's; `state`: folder for a log, made if it is not there.
+
+    Raises UnsupportedError: MLflow is not installed, or cannot keep artifacts in such a home. CredentialsError.
+    """
+    os.makedirs(state, mode=0o700, exist_ok=True)
+    argv = [
+        find_program("mlflow", "mlflow"), "server", "--serve-artifacts", "--host", where.host, "--port",
+        str(where.port), "--workers", str(workers),
+    ]  # fmt: skip
+    ours = {
+        **home.store.variables(),
+        "MLFLOW_BACKEND_STORE_URI": backend_uri(backend, state),
+        "MLFLOW_ARTIFACTS_DESTINATION": artifacts_of(home),
+        "MLFLOW_DEFAULT_ARTIFACT_ROOT": "mlflow-artifacts:/",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+    polite = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    dropped = ("MLFLOW_TRACKING_", "MLFLOW_RUN_ID")
+    kept = {name: value for name, value in environ.items() if not name.startswith(dropped)}
+    if "AWS_PROFILE" in ours:  # boto3 would take the others first
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            kept.pop(name, None)
+    ready = f"{address(where.host, where.port)}/health"
+    return Command(argv, {**polite, **kept, **ours}, state, os.path.join(state, "mlflow.log"), ready)
+
+
+def backend_uri(backend: str, state: str) -> str:
+    """As SQLAlchemy wants it. Empty: a file in `state`."""
+    if _URL.match(backend):
+        return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", backend)  # else its version says which driver
+    return f"sqlite:///{os.path.abspath(os.path.expanduser(backend or os.path.join(state, 'mlflow.db')))}"
+
+
+def shown(backend: str) -> str:
+    """The same without what may be secret."""
+    return re.sub(r"://[^/@]*@", "://***@", re.sub(r"\?.*", "", backend))
+
+
+def artifacts_of(home: Home) -> str:
+    """Where MLflow keeps what clients log: ``<home>/mlflow``."""
+    url = home.url("mlflow")
+    if url.startswith("file://"):
+        return url.removeprefix("file://")
+    if not url.startswith(("s3://", "gs://")):
+        hint = "MLflow keeps artifacts in s3://, gs:// and file:// homes"
+        raise UnsupportedError("MLflow cannot keep artifacts there", path=url, hint=hint)
+    return url

@@ -1,0 +1,178 @@
+"""``headrace shell``: what a run had, again, and nothing recorded of it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.servers import EmbeddedS3
+from tests.environment_kit import uv_program, wheel
+from tests.runs_rig import COMMAND, RunsRig
+from tests.sync_rig import wait_for
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def rig(seaweedfs: EmbeddedS3, tmp_path: Path) -> Iterator[RunsRig]:
+    (tmp_path / "tmp").mkdir()
+    made = RunsRig(seaweedfs, tmp_path, {"TMPDIR": str(tmp_path / "tmp"), "SHELL": "/bin/bash", "HOME": str(tmp_path)})
+    yield made
+    made.close()
+
+
+def left(rig: RunsRig) -> list[str]:
+    """What shells have not removed."""
+    return [path.name for path in (rig.scratch / "tmp").iterdir() if path.name.startswith("headrace-")]
+
+
+def test_it_has_the_code_variables_and_checkpoint_of_the_run(rig: RunsRig):
+    rig.script("import part\nprint(part.VALUE)\n")
+    rig.script("VALUE = 'recorded'\n", "part.py")
+    rig.script("""
+        import os, pathlib
+        saved = pathlib.Path(os.environ["HEADRACE_OUTPUTS"], "checkpoints", "7")
+        saved.mkdir()
+        (saved / "model.pt").write_text("weights")
+    """, "save.py")  # fmt: skip
+    options = ["--env", "LR=0.1", "--env", "TOKEN=hush", "--set", "environment.record=LR"]
+    rig.headrace("run", "-q", "--name", "first", *options, "--", "python3", "save.py")
+    shutil.rmtree(rig.work)
+    rig.work.mkdir()
+    recorded = rig.names(rig.only())
+    line = "python3 train.py; echo $LR ${TOKEN-none} ${HEADRACE_RESUME-none}; touch x $HEADRACE_OUTPUTS/x; pwd; exit 5"
+    ended = rig.headrace("shell", "first", "--", "sh", "-c", line, code=5)
+    said = ended.stdout.splitlines()
+    assert said[:2] == ["recorded", "0.1 none none"]
+    assert "values not recorded, so not set: TOKEN" in ended.stderr
+    assert not Path(said[2]).exists(), "it goes with the shell"
+    line = "echo $TOKEN $(cat $HEADRACE_RESUME/model.pt)"
+    given = rig.headrace("shell", "first", "-q", "--resume", "--env", "TOKEN=other", "--", "sh", "-c", line)
+    assert (given.stdout, given.stderr) == ("other weights\n", "")
+    assert rig.names(rig.only()) == recorded, "nothing of it is recorded"
+    assert left(rig) == []
+    assert list(rig.work.iterdir()) == []
+    assert not rig.state.exists() or list(rig.state.iterdir()) == []
+
+
+def test_it_is_kept_where_that_is_asked(rig: RunsRig):
+    rig.script("print(1)\n")
+    rig.headrace("run", "-q", "--", "python3", "train.py")
+    told = rig.headrace("shell", "latest", "--keep", "--", "touch", "mine").stderr
+    (path,) = [line.partition("kept: ")[2] for line in told.splitlines() if "kept: " in line]
+    assert {"train.py", "mine"} == {one.name for one in Path(path, "work").iterdir()}
+
+
+def test_it_has_the_inputs_and_cpus_of_the_run(rig: RunsRig):
+    """In the versions that were pinned, though more is there by now."""
+    store = rig.store()
+    store.put("data/a.txt", b"a")
+    rig.variables = {**rig.variables, "HEADRACE_CACHE_DIR": str(rig.scratch / "cache")}
+    line = "ls $HEADRACE_INPUT_TRAIN; nproc"
+    given = ["--set", f"inputs.train=s3://{rig.bucket}/data", "--set", "inputs.train.as=copy"]
+    command = ["--", "sh", "-c", line]
+    assert rig.headrace("run", "-q", *given, "--set", "resources.cpus=1", *command).stdout == "a.txt\n1\n"
+    store.put("data/b.txt", b"b")
+    assert rig.headrace("shell", "latest", *command).stdout == "a.txt\n1\n"
+
+
+def test_it_says_what_is_not_as_it_was(rig: RunsRig):
+    rig.variables = {**rig.variables, "ONCE": "1"}
+    (rig.work / "sub").mkdir()
+    assert rig.headrace("run", "-q", "--no-code", "--set", "folder=sub", "--", "pwd").stdout == f"{rig.work}/sub\n"
+    assert rig.headrace("rerun", "-q", "latest").stdout == f"{rig.work}/sub\n"
+    rig.variables = {name: value for name, value in rig.variables.items() if name != "ONCE"}
+    ended = rig.headrace("shell", "latest", "--", "pwd")
+    told = ended.stderr
+    assert ended.stdout == f"{rig.work}/sub\n"
+    assert "its code was not recorded" in told
+    assert "variables that are not set here: ONCE\n" in told
+    assert "there is no such command" in rig.headrace("shell", "latest", "--", "no-such-thing", code=3).stderr
+    assert "no complete checkpoint" in rig.headrace("shell", "latest", "--resume", "--", "true", code=3).stderr
+    (rig.work / "sub").rmdir()
+    assert "go to the machine where it ran" in rig.headrace("shell", "latest", "--", "true", code=3).stderr
+    assert left(rig) == []
+
+
+def test_its_packages_are_those_of_the_lock_file(rig: RunsRig):
+    if uv_program() is None:
+        pytest.skip("the program uv is not installed: pip install uv")
+    wheel(rig.work / "wheels", "tinydep", "1.0", {"tinydep.py": "VERSION = '1.0'\n"})
+    (rig.work / "requirements.txt").write_text("--no-index\n--find-links wheels\ntinydep==1.0\n")
+    rig.variables = {**rig.variables, "UV_CACHE_DIR": str(rig.scratch / "uv"), "UV_PYTHON_DOWNLOADS": "never"}
+    line = "import sys, tinydep; print(sys.prefix, tinydep.VERSION)"
+    first = rig.headrace("run", "-q", "--set", "environment.lock=requirements.txt", "--", "python", "-c", line).stdout
+    assert first.endswith(" 1.0\n")
+    shutil.rmtree(rig.work)
+    rig.work.mkdir()
+    (rig.scratch / ".bashrc").write_text("PATH=/usr/bin:/bin\nPS1='mine> '\n")
+    assert rig.headrace("shell", "latest", "--", "python", "-c", line).stdout == first
+    seen, code = at_a_terminal(rig, {b"mine> ": f"python -c '{line}'; exit\r".encode()})
+    assert (first.strip().encode() in seen, code) == (True, 0), seen
+
+
+def test_at_a_terminal_ctrl_c_is_for_what_runs_in_it(rig: RunsRig):
+    """It outlives the two seconds in which commands of ours end."""
+    rig.script("""
+        import time
+        try:
+            print("re" + "ady", flush=True)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            time.sleep(2.5)
+            print("inter" + "rupted", flush=True)
+            raise SystemExit(7)
+    """)
+    rig.headrace("run", "-q", "--name", "first", "--", "true")
+    (rig.scratch / ".bashrc").write_text("PS1='mine> '\n")
+    answers = {b"mine> ": b"python3 train.py\r", b"ready": b"\x03", b"interrupted": b"exit 6\r"}
+    seen, code = at_a_terminal(rig, answers)
+    assert code == 6, seen
+    assert b"first-" in seen, "the prompt tells where one is"
+    seen, code = at_a_terminal(rig, {b"ready": b"\x03"}, "--", "python3", "train.py")
+    assert code == 7, seen
+    assert b"interrupted" in seen
+    assert left(rig) == []
+
+
+def test_who_ends_it_ends_what_runs_in_it(rig: RunsRig):
+    rig.headrace("run", "-q", "--", "true")
+    line = "echo $$ > up.tmp; mv up.tmp up; exec sleep 60"
+    process = rig.start("shell", "latest", "--", "sh", "-c", line)
+    ups = rig.scratch / "tmp"
+    assert wait_for(lambda: list(ups.glob("headrace-shell-*/*/work/up")))
+    child = int(next(ups.glob("headrace-shell-*/*/work/up")).read_text())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 128 + signal.SIGTERM
+    assert not Path(f"/proc/{child}").exists()
+    assert left(rig) == []
+
+
+def at_a_terminal(rig: RunsRig, answers: dict[bytes, bytes], *words: str) -> tuple[bytes, int]:
+    """A shell of the latest run; each answer is typed once, when its question is seen. What was seen, and the code."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(rig.work)
+        os.execvpe(COMMAND[0], [*COMMAND, "shell", "latest", *words], rig.environment)
+    seen, answers, until = b"", dict(answers), time.monotonic() + 40
+    while time.monotonic() < until:
+        ready, _, _ = select.select([terminal], [], [], 0.1)
+        try:
+            seen += os.read(terminal, 4096) if ready else b""
+        except OSError:
+            break
+        for question in [one for one in answers if one in seen][:1]:
+            os.write(terminal, answers.pop(question))
+    else:
+        os.kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(terminal)
+    return seen, code

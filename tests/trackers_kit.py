@@ -1,0 +1,159 @@
+"""The real TensorBoard and MLflow, from `.tools/trackers`: as programs, and MLflow's own client to read back with."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import textwrap
+import threading
+import urllib.parse
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOOLS = ROOT / ".tools/trackers"
+
+
+def variables() -> dict[str, str]:
+    """With which commands find the programs. Skips where they are not installed."""
+    if not (TOOLS / ".headrace").exists():
+        pytest.skip("TensorBoard and MLflow are not installed: scripts/framework-tools trackers")
+    return {"PATH": f"{os.environ['PATH']}:{TOOLS / 'bin'}", "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
+_READ = """
+import json, sys, mlflow
+client, found = mlflow.MlflowClient(), {}
+ids = [one.experiment_id for one in client.search_experiments()]
+for run in client.search_runs(ids, filter_string=f"tags.`headrace.run_id` = '{sys.argv[1]}'"):
+    history = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    def tree(path=None):
+        for one in client.list_artifacts(run.info.run_id, path):
+            yield from tree(one.path) if one.is_dir else [one.path]
+    found[run.info.run_id] = {
+        "id": run.info.run_id, "status": run.info.status, "name": run.info.run_name,
+        "params": run.data.params, "tags": run.data.tags,
+        "experiment": client.get_experiment(run.info.experiment_id).name, "artifacts": sorted(tree()),
+        "uri": run.info.artifact_uri,
+        "metrics": {name: [[one.step, str(one.value)] for one in rows] for name, rows in history.items()}}
+print(json.dumps(found))
+"""
+
+
+def in_mlflow(uri: str, run: str) -> dict[str, Any]:
+    """What MLflow's own client tells of the one MLflow run of a run."""
+    ended = subprocess.run(
+        [TOOLS / "bin/python", "-c", textwrap.dedent(_READ), run],
+        env={**os.environ, "MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    (found,) = json.loads(ended.stdout.splitlines()[-1]).values()
+    return found
+
+
+def asked(uri: str, run: str) -> dict[str, Any]:
+    """The same by MLflow's REST API, without artifacts: starting its client takes seconds."""
+    found = _post(uri, "experiments/search", {"max_results": 1000})["experiments"]
+    ids = [one["experiment_id"] for one in found]
+    query = {"experiment_ids": ids, "filter": f"tags.`headrace.run_id` = '{run}'"}
+    (told,) = _post(uri, "runs/search", query)["runs"]
+    info, data = told["info"], told["data"]
+    history: dict[str, list[Any]] = {}
+    for one in data.get("metrics", []):
+        query = urllib.parse.urlencode({"run_id": info["run_id"], "metric_key": one["key"]})
+        with urllib.request.urlopen(f"{uri}/api/2.0/mlflow/metrics/get-history?{query}") as answer:
+            history[one["key"]] = [[row["step"], str(row["value"])] for row in json.load(answer)["metrics"]]
+    tags = {one["key"]: one["value"] for one in data["tags"]}
+    return {"id": info["run_id"], "status": info["status"], "tags": tags, "metrics": history}
+
+
+def _post(uri: str, call: str, body: dict[str, Any]) -> Any:
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{uri}/api/2.0/mlflow/{call}", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Relay:
+    """A port that is closed until `open`, and then leads to a server: one that comes late."""
+
+    def __init__(self, url: str) -> None:
+        self._to = int(url.rpartition(":")[2])
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._listener: socket.socket | None = None
+
+    def open(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = listener.accept()
+                there = socket.create_connection(("127.0.0.1", self._to))
+                for one, other in ((here, there), (there, here)):
+                    threading.Thread(target=_pump, args=(one, other), daemon=True).start()
+
+
+def _pump(one: socket.socket, other: socket.socket) -> None:
+    with suppress(OSError):
+        while data := one.recv(1 << 16):
+            other.sendall(data)
+    for each in (one, other):
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+    one.close()
+
+
+def mirrors(pid: int) -> list[psutil.Process]:
+    """The mirror's processes below a runner's."""
+    found: list[psutil.Process] = []
+    for one in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # a zombie, too
+            found += [one] if "headrace.tracking.mirror" in one.cmdline() else []
+    return found
+
+
+def group(pid: int) -> list[int]:
+    """Processes that a command has started, and those that they have."""
+    return [one.pid for one in psutil.Process(pid).children(recursive=True)]
+
+
+def alive(pids: list[int]) -> list[int]:
+    found: list[int] = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
+    return found
+
+
+def said(process: subprocess.Popen[str], text: str, stream: str = "stdout") -> str:
+    """The line with `text` in it, once it comes; the timeout is the test's own."""
+    pipe = getattr(process, stream)
+    for line in pipe:
+        if text in line:
+            return line
+    raise AssertionError(f"it never said {text!r}: {process.stderr.read() if process.stderr else ''}")
+
+
