@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.base.figures import LATENCIES, Figures, Latency, latency_class
@@ -14,6 +15,7 @@ from headrace.base.verdict import CLASSES, judge
 from headrace.dataset.clock import Clock, Steps
 from headrace.tracking.figures import figures_of
 from headrace.tracking.points import Point, table
+from headrace.tracking.segments import Merger
 from tests.metrics_kit import ran
 
 MANY = {"loader.batches": 1000.0, "loader.epochs": 1.0, "loader.samples": 1e4, "loader.elapsed_s": 100.0}
@@ -270,20 +272,21 @@ if sys.argv[1:]:
 
 @pytest.mark.parametrize(("arguments", "requests"), [((), 7), (("fork",), 17)])
 def test_what_is_offered_is_written_into_the_run(tmp_path: Path, arguments: tuple[str, ...], requests: int) -> None:
-    ran(WORK, *arguments, HEADRACE_SPOOL=str(tmp_path))
-    assert spooled(tmp_path).sum("fetch.requests") == requests
-    assert spooled(tmp_path).sum("process.seconds") > 0
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    ran(WORK, *arguments, HEADRACE_SPOOL=str(spool))
+    found = spooled(spool, tmp_path / "metrics")
+    assert found.sum("fetch.requests") == requests
+    assert found.sum("process.seconds") > 0
 
 
 def test_outside_of_a_run_nothing_is_read() -> None:
     ran(WORK + "import threading; assert threading.active_count() == 1, threading.enumerate()")
 
 
-def spooled(folder: Path) -> Figures:
-    import pyarrow as pa
-
-    tables: list[Any] = [pa.ipc.open_file(path).read_all() for path in folder.glob("*.arrow")]
-    return figures_of(pa.concat_tables(tables))
+def spooled(spool: Path, segments: Path) -> Figures:
+    Merger(str(spool), str(segments)).collect(table([]))
+    return figures_of(pa.concat_tables([pq.ParquetFile(path).read() for path in segments.glob("*.parquet")]))
 
 
 def test_who_offers_is_not_kept() -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from headrace.base import reporting
 from headrace.base.settings import environment
 from headrace.tracking.log import SPOOL, log
+from headrace.tracking.recorder import DROPPED
 
 _log = logging.getLogger("headrace.tracking")
 
@@ -28,6 +29,11 @@ GAUGES: Final = frozenset({"fetch.concurrency", "fetch.connections", "fetch.byte
 _PERIOD_S = 5.0
 _FIRST_S = 1.0
 """Whoever asks early is to find something."""
+
+
+def is_ours(name: str) -> bool:
+    """Whether a metric was written down here, or by a runner of its mounts: of use to `headrace why`, not to people."""
+    return name.startswith(PREFIX) and name != DROPPED
 
 
 class Reporter:
