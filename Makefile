@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking docs clean
+.PHONY: help setup demo test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -67,6 +67,10 @@ bench-runs: ## what it costs to be a run: overhead, requests, memory, lag (ARGS=
 bench-tracking: ## calls a second of hr.log (ARGS=... goes to benchmarks/tracking.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@$(RUN)/python benchmarks/tracking.py $(ARGS)
+
+bench-why: ## whether headrace why is right, on runs of every class (ARGS=... goes to benchmarks/why.py)
+	@PYTHON=$(PYTHON) scripts/setup demo test bench
+	@$(RUN)/python benchmarks/why.py $(ARGS)
 
 docs: ## check the documentation: its links, and that its examples and claims run
 	@PYTHON=$(PYTHON) scripts/setup demo test

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import NotFoundError
+from headrace.base.metrics import Metrics
 from headrace.dataset.source import Part
 from headrace.fetch import FetchStats
 from headrace.fetch.read import Ticket
@@ -57,6 +58,7 @@ class StandInFetcher:
         self.reads: dict[str, int] = {}
         self.in_flight = self.most_in_flight = 0
         self.lock = threading.Lock()
+        self.metrics = Metrics()
         self.gate = threading.Event()
         self.gate.set()
 

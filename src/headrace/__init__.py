@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from headrace.base import reporting
+
 if TYPE_CHECKING:
     from headrace.base import errors as errors
     from headrace.dataset import Dataset as Dataset
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.namespace import Namespace as Namespace
     from headrace.tracking.log import log as log
 
+reporting.at_offer(lambda: importlib.import_module("headrace.tracking.reporter").begin())
 __version__ = "0.1.0"
 __all__ = ["Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "tf", "torch"]
 

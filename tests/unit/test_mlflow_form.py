@@ -68,6 +68,8 @@ def test_what_is_too_long_is_cut():
         ("system/gpu/1/utilization", 9.0, ("system/gpu_1_utilization_percentage", 9.0)),
         ("system/gpu/1/temperature", 60.0, ("system/gpu/1/temperature", 60.0)),
         ("job/memory", 5.0, ("system/job/memory", 5.0)),
+        ("headrace/loader.wait_s", 0.5, None),
+        ("headrace/dropped", 7.0, ("headrace/dropped", 7.0)),
         ("nan", math.nan, ("nan", "NaN")),
         ("inf", -math.inf, ("inf", "-Infinity")),
     ],

@@ -120,6 +120,7 @@ def test_what_was_logged_is_shown_where_the_job_wrote_no_event_files(run: Run, s
     began = time.time_ns() // 1000
     merger.collect(table([
         Point(began, "loss", 0.5, 3), Point(began, "loss", 0.25, 3, 1), Point(began + 9_000_000, "job/cpu", 50.0),
+        Point(began, "headrace/loader.wait_s", 0.5),
     ]))  # fmt: skip
     here = board(run, tmp_path / "m")
     here.look()

@@ -38,6 +38,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "runs": "List runs; show, compare or delete them.",
         "logs": "Show what a run has written, live or afterwards.",
         "metrics": "Draw the metrics of runs, or compare them.",
+        "why": "Say what limits a run, and what to change.",
         "stop": "Stop a run, from any machine.",
         "rerun": "Run a run again, from its record alone.",
         "shell": "Open a shell in what a run had.",

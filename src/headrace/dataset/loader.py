@@ -12,14 +12,16 @@ from typing import Any, Protocol, Self
 
 from headrace.base import memory
 from headrace.base.errors import InputError
+from headrace.base.reporting import offer
 from headrace.dataset.build import Delivery
+from headrace.dataset.clock import CLOCK, Clock
 from headrace.dataset.dataset import Dataset
 from headrace.dataset.feed import Course
 from headrace.dataset.ledger import Changed, Changes, Skipped
 from headrace.dataset.pipeline import Finished, Pipeline, Plan
 from headrace.dataset.state import Progress, Residual, State, dump
 from headrace.dataset.state import load as load_state
-from headrace.dataset.stats import Meter, Stats
+from headrace.dataset.stats import Meter, Stats, told
 from headrace.dataset.tables.columnar import ColumnarRun, index_of
 from headrace.fetch import Fetcher, default_fetcher
 
@@ -68,6 +70,7 @@ class Loader:
             self._go_to(self.epoch + 1)
         self._begun = True
         self._running = self._start()
+        self._offer(self._running)
         epoch = Epoch(self, self._running)
         self._current = weakref.ref(epoch)
         return epoch
@@ -181,6 +184,19 @@ class Loader:
             return ColumnarRun(self._plan, course, fetcher, table, arrow=self.dataset.arrow)
         return Pipeline(self._plan, course, fetcher, self.ledger)
 
+    def _offer(self, running: Running) -> None:
+        """Figures for whoever writes them down: those of the loop, and of the fetcher below it."""
+        apart = self._where == "process"
+
+        def telling() -> dict[str, float]:
+            stats = running.stats()
+            return {**told(stats), **stats.counters} if apart else told(stats)
+
+        CLOCK.begin(id(running), telling)
+        if not apart:
+            offer(self._fetcher or default_fetcher(), Fetcher.told)
+        offer(CLOCK, Clock.told)
+
     def _end(self, residual: Residual) -> int | None:
         """Indices of this stripe; with `drop_last` as many as the shortest has, so ranks make equally many batches."""
         stripes = range(self._stripe.world_size) if self._plan.drop_last else [self._stripe.rank]
@@ -209,18 +225,23 @@ def _reporting(plan: Plan, changes: Changes) -> Plan:
     return dataclasses.replace(plan, leaves=tuple(leaves))
 
 
+def _end(running: Running) -> None:
+    running.close()
+    CLOCK.end(id(running))
+
+
 class Epoch:
     """One epoch's iterator. Closing it, dropping it or an error ends its threads or its child process."""
 
     def __init__(self, loader: Loader, running: Running) -> None:
         self._loader = loader
         self._running = running
-        self._meter = running.meter
+        self._steps = running.meter.steps
         self._pid = os.getpid()
         self._left = 0.0
         self._open = True
         self._singles: Iterator[tuple[Any, Progress]] | None = None
-        self._finalizer = weakref.finalize(self, running.close)
+        self._finalizer = weakref.finalize(self, _end, running)
 
     def __iter__(self) -> Self:
         return self
@@ -241,9 +262,9 @@ class Epoch:
             for sample, progress in self._singles:
                 self._loader.received(progress)
                 return sample
-        now = time.perf_counter()
         if self._left:
-            self._meter.own_s += now - self._left
+            now = time.perf_counter()
+            self._steps.took(now - self._left, now)
         got = self._take()
         self._left = time.perf_counter()
         if isinstance(got, Finished):

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -87,7 +88,7 @@ class Pipeline:
     """Threads that run one epoch's stripe. One consumer; `close` from any thread, as often as one likes."""
 
     def __init__(self, plan: Plan, course: Course, fetcher: Fetcher, ledger: list[Skipped]) -> None:
-        self.meter = Meter()
+        self.meter = Meter(partial(fetcher.metrics.get, "cache.bytes_filled"))
         self._plan, self._course, self._fetcher = plan, course, fetcher
         self._before = fetcher.stats().counters
         self._stages = plan.stages_by_leaf

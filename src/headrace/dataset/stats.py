@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from headrace.base import verdict
+from headrace.base.figures import Figures
 from headrace.base.units import format_bytes, format_seconds
 from headrace.dataset.build import Delivery
+from headrace.dataset.clock import Steps
 
 _WAITS = 4096
-_HEALTHY = 0.05
 
 
 class Meter:
-    """Counters of one epoch. Each is written by one thread only and read by any, so none needs a lock."""
+    """Counters of one epoch. Each is written by one thread only and read by any, so none needs a lock.
 
-    def __init__(self) -> None:
+    `filled`: bytes that this process has written into the cache so far.
+    """
+
+    def __init__(self, filled: Callable[[], float] = lambda: 0.0) -> None:
         self.started = time.perf_counter()
         self.first_batch_s = 0.0
         # the consumer
-        self.wait_s = self.own_s = 0.0
+        self.wait_s = 0.0
         self.wait_store_s = self.wait_decode_s = self.wait_batch_s = 0.0
+        self.first_store_s = self.first_decode_s = self.first_wait_s = 0.0
+        self.steps = Steps(filled)
         self.samples = self.batches = self.size = self.asked = self.raw_empty = self.ready_empty = 0
         self.raw_level = self.ready_level = 0
         self._waits = np.zeros(_WAITS)
@@ -38,7 +45,6 @@ class Meter:
         """One wait of the consumer, split by what this very batch was waiting for: its bytes, its decoding, its being
         put together. Times of `time.perf_counter`, which on Linux is one clock for all processes.
         """
-        self._waited(ended - began)
         self.samples += got.count
         self.size += got.raw
         fetched = min(max(got.fetched_at, began), ended)
@@ -46,6 +52,9 @@ class Meter:
         self.wait_store_s += fetched - began
         self.wait_decode_s += done - fetched
         self.wait_batch_s += ended - done
+        if not self.batches:
+            self.first_wait_s, self.first_store_s, self.first_decode_s = ended - began, fetched - began, done - fetched
+        self._waited(ended - began)
 
     def _waited(self, seconds: float) -> None:
         self._waits[self.batches % _WAITS] = seconds
@@ -85,6 +94,16 @@ class Stats:
     wait_decode_s: float = 0.0
     wait_batch_s: float = 0.0
     first_batch_s: float = 0.0
+    first_wait_s: float = 0.0
+    first_store_s: float = 0.0
+    first_decode_s: float = 0.0
+    """Of the waiting, what was before the first batch, and for what."""
+    long_s: float = 0.0
+    """Of `own_s`: what steps took beyond the usual one that were half as long again, or longer."""
+    stall_s: float = 0.0
+    """Of `long_s`: in steps in which this process wrote files, of `stall_bytes` in all."""
+    stalls: int = 0
+    stall_bytes: float = 0.0
     wait_p50_s: float = 0.0
     wait_p99_s: float = 0.0
     decode_threads: int = 0
@@ -125,8 +144,12 @@ class Stats:
 
     @property
     def verdict(self) -> str:
-        """What limits the loop, the evidence for it, and what would help."""
-        return verdict(self)
+        """What limits the loop, the evidence for it, and what would help; `headrace why` says the same of a run."""
+        return str(verdict.judge(self.figures()))
+
+    def figures(self) -> Figures:
+        """What a verdict is made of."""
+        return Figures({**self.counters, **told(self, self.batches > 0)}, {}, self.elapsed_s)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -152,11 +175,18 @@ def summarise(
         batches=meter.batches,
         bytes=meter.size,
         wait_s=meter.wait_s,
-        own_s=meter.own_s,
+        own_s=meter.steps.own_s,
         wait_store_s=meter.wait_store_s,
         wait_decode_s=meter.wait_decode_s,
         wait_batch_s=meter.wait_batch_s,
         first_batch_s=meter.first_batch_s,
+        first_wait_s=meter.first_wait_s,
+        first_store_s=meter.first_store_s,
+        first_decode_s=meter.first_decode_s,
+        long_s=meter.steps.long_s,
+        stall_s=meter.steps.stall_s,
+        stalls=meter.steps.stalls,
+        stall_bytes=meter.steps.stall_bytes,
         wait_p50_s=p50,
         wait_p99_s=p99,
         decode_threads=decode_threads,
@@ -174,54 +204,20 @@ def summarise(
     )
 
 
-def verdict(stats: Stats) -> str:
-    """In words. Rule (design lesson 9): raw and ready queues empty: the store; only ready empty: decoding; both full:
-    the training step, and all is well. The consumer's waiting time decides whether it matters at all.
-    """
-    if not stats.batches:
-        return "Nothing delivered yet: no verdict."
-    busy = stats.wait_s + stats.own_s
-    share = stats.wait_s / busy if busy else 0.0
-    waited = f"the loop waited {share:.0%} of the time ({format_seconds(stats.wait_s)})"
-    queues = f"raw queue empty {stats.raw_empty:.0%}, ready queue empty {stats.ready_empty:.0%} of the times asked"
-    if share < _HEALTHY:
-        return f"Healthy: the training step is the limit; {waited}; {queues}."
-    cause = max(
-        ("store", stats.wait_store_s),
-        ("decode", stats.wait_decode_s),
-        ("batch", stats.wait_batch_s),
-        key=lambda x: x[1],
-    )[0]
-    parts = (
-        f"store {format_seconds(stats.wait_store_s)}, decoding {format_seconds(stats.wait_decode_s)}, "
-        f"batching {format_seconds(stats.wait_batch_s)}"
-    )
-    return f"{_CAUSES[cause](stats)} Evidence: {waited}: {parts}; {queues}."
+_TOLD = (
+    "batches", "samples", "bytes", "elapsed_s", "wait_s", "wait_store_s", "wait_decode_s", "wait_batch_s", "own_s",
+    "first_wait_s", "first_store_s", "first_decode_s", "long_s", "stall_s", "stalls", "stall_bytes",
+)  # fmt: skip
 
 
-def _store(stats: Stats) -> str:
-    hits, misses = stats.cache_hits, stats.cache_misses
-    cached = f" ({hits / (hits + misses):.0%} came from the cache)" if hits + misses else ""
-    return (
-        f"The store is the limit{cached}. `headrace load PATH` warms the cache; `headrace doctor PATH` measures the "
-        "store; a larger prefetch or fetch.connections helps where latency is high."
-    )
-
-
-def _decode(stats: Stats) -> str:
-    room = stats.elapsed_s * stats.decode_threads
-    busy = stats.decode_busy_s / room if room else 0.0
-    return (
-        f"Decoding is the limit: {stats.decode_threads} threads, {busy:.0%} busy. Raise map(threads=…) while there are "
-        "cores; decode with a library that releases the GIL (Pillow, simplejpeg, OpenCV); store samples smaller."
-    )
-
-
-def _batch(_: Stats) -> str:
-    return (
-        "Batching is the limit: copying samples into one array. Return arrays of the final dtype and size from map, "
-        'or take batches on where="process" when your loop holds the GIL.'
-    )
-
-
-_CAUSES = {"store": _store, "decode": _decode, "batch": _batch}
+def told(stats: Stats, begun: bool = True) -> dict[str, float]:
+    """The counters ``loader.*`` of `headrace.base.figures`, of an epoch that has `begun`."""
+    found = {f"loader.{name}": float(getattr(stats, name)) for name in _TOLD}
+    found["loader.first_batch_s"] = stats.first_wait_s - stats.first_store_s - stats.first_decode_s
+    found["loader.epochs"] = float(begun)
+    found["loader.asked"] = float(stats.batches)
+    found["loader.raw_empty"] = stats.raw_empty * stats.batches
+    found["loader.ready_empty"] = stats.ready_empty * stats.batches
+    found["loader.decode_busy_s"] = stats.decode_busy_s
+    found["loader.decode_room_s"] = stats.decode_threads * stats.elapsed_s
+    return found

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from headrace.base.errors import ChangedError, HeadraceError, InternalError
+from headrace.base.figures import LATENCIES, latency_class
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
@@ -88,10 +89,11 @@ class Direct:
         return known[1]
 
     def _by_thread(self, operations: Sequence[Operation]) -> None:
+        timed = operations[0].read.store.local_root is None  # a local read takes little more than taking its time
         for operation in operations:
-            operation.done(self._get(operation))
+            operation.done(self._get(operation, timed=timed))
 
-    def _get(self, operation: Operation) -> Blob | HeadraceError:
+    def _get(self, operation: Operation, *, timed: bool) -> Blob | HeadraceError:
         read = operation.read
         if operation.ticket.cancelled:
             return InternalError("the read was cancelled", path=read.path)
@@ -100,7 +102,10 @@ class Direct:
             time.sleep(0.001)
         try:
             self._metrics.add("fetch.requests")
+            began = time.perf_counter()
             blob = read.store.get(read.key, read.start, None if read.whole else read.stop)
+            if timed:  # no telling apart of the first byte and the others
+                self._metrics.add(LATENCIES[latency_class(time.perf_counter() - began)])
             self._metrics.add("fetch.bytes", len(blob.data))
         except HeadraceError as error:
             self._metrics.add("fetch.errors")

@@ -6,6 +6,9 @@ from collections import deque
 
 import numpy as np
 
+from headrace.base.figures import LATENCIES, latency_class
+from headrace.base.metrics import Metrics
+
 ROUND_TRIP = 65536
 """What an answer counts for besides its bytes: small objects are work too."""
 _INTERVAL = 0.15
@@ -77,3 +80,25 @@ class Latency:
     def straggling_after(self) -> float | None:
         """A request older than this, seconds, is a straggler; None before enough was seen."""
         return None if len(self._recent) < 64 else max(2 * self.p95, self.p95 + 0.005)
+
+
+class FirstByte:
+    """Times to the first byte, counted by classes, until they are told. One thread."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * len(LATENCIES)
+        self._waiting_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One answer began after so many seconds."""
+        self._counts[latency_class(seconds)] += 1
+        self._waiting_s += seconds
+
+    def tell(self, metrics: Metrics) -> None:
+        """Add to the counters, and begin anew."""
+        for at, count in enumerate(self._counts):
+            if count:
+                metrics.add(LATENCIES[at], count)
+                self._counts[at] = 0
+        metrics.add("fetch.waiting_s", self._waiting_s)
+        self._waiting_s = 0.0

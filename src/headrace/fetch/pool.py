@@ -22,7 +22,7 @@ from headrace.base.errors import (
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.budget import Budget
-from headrace.fetch.level import ROUND_TRIP, Latency, Level
+from headrace.fetch.level import ROUND_TRIP, FirstByte, Latency, Level
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
 from headrace.fetch.wire import CLOSED, WOULD_BLOCK, BrokenResponse, Connection, Response, broken, resolve
@@ -58,6 +58,8 @@ class Pool:
         self._addresses: list[tuple[int, tuple[object, ...]]] = []
         self._requests = self._received = 0
         self._told = (0, 0)
+        self._first_byte = FirstByte()
+        self._receiving_s = 0.0
         self._hedges = 0
         self._closed = False
 
@@ -106,8 +108,9 @@ class Pool:
         now = connection.last = time.monotonic()
         response = connection.response
         if response is not None and connection.sent:
-            self.latency.add(now - connection.sent)
-            connection.sent = 0.0
+            self.latency.add(waited := now - connection.sent)
+            self._first_byte.add(waited)
+            connection.sent, connection.began = 0.0, now
             if operation is not None and operation.hedged:
                 self._settle_race(operation, connection, response)
         if not finished or response is None:
@@ -115,6 +118,7 @@ class Pool:
         elif operation is None:
             self._drop(connection)
         else:
+            self._receiving_s += now - connection.began
             connection.response = None  # an idle connection must not keep the last body alive
             self._free(connection, operation)
             self._answered(operation, response)
@@ -151,6 +155,9 @@ class Pool:
             self._metrics.add("fetch.requests", self._requests - requests)
             self._metrics.add("fetch.bytes", self._received - received)
             self._told = (self._requests, self._received)
+            self._first_byte.tell(self._metrics)
+            receiving, self._receiving_s = self._receiving_s, 0.0
+            self._metrics.add("fetch.receiving_s", receiving)
 
     def close(self) -> None:
         """Close every connection and fail what is left, now and whenever more is added and pumped."""

@@ -97,6 +97,7 @@ class Connection:
     __slots__ = (
         "_into",
         "_partial",
+        "began",
         "endpoint",
         "fd",
         "fresh",
@@ -120,7 +121,7 @@ class Connection:
         self.fd = sock.fileno()
         self.state = CONNECTING
         self.fresh = True
-        self.sent = self.last = 0.0
+        self.sent = self.last = self.began = 0.0
         self.watched = 0
         self.response: Response | None = None
         self.unsent = b""

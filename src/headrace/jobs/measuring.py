@@ -8,6 +8,7 @@ from typing import Final
 
 from headrace.base.errors import HeadraceError
 from headrace.jobs.folder import RunFolder
+from headrace.jobs.mounts import Mounts
 from headrace.tracking.events import EventFiles
 from headrace.tracking.samplers import Samplers
 from headrace.tracking.segments import Merger, Point, table
@@ -34,6 +35,7 @@ class Measuring:
         self._pid: int | None = None
         self._watched: int | None = None
         self._points: list[Point] = []
+        self._mounts: Mounts | None = None
         self._told = False
         self._sample_at = self._segment_at = time.monotonic()
         self._segment_at += SEGMENT_S
@@ -41,6 +43,10 @@ class Measuring:
     def watch(self, pid: int | None) -> None:
         """The command's process from now on; None: it is over."""
         self._pid = pid
+        if self._mounts is None and self._wanted:
+            self._mounts = Mounts()
+        elif self._mounts is not None and pid is None:
+            self._mounts.look()
 
     def tick(self) -> None:
         """What is due. Call it every second or so."""
@@ -73,6 +79,8 @@ class Measuring:
         self.collect()
         if self._samplers is not None:
             self._samplers.close()
+        if self._mounts is not None:
+            self._mounts.close()
 
     def _sample(self) -> None:
         if not self._wanted:
@@ -82,4 +90,7 @@ class Measuring:
                 self._samplers.close()
             self._samplers, self._watched = Samplers(self._pid, self._folder.path), self._pid
         now = time.time_ns() // 1000
-        self._points += [Point(now, name, value) for name, value in self._samplers.sample().items()]
+        found = self._samplers.sample()
+        if self._mounts is not None:
+            found |= self._mounts.added()
+        self._points += [Point(now, name, value) for name, value in found.items()]

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from headrace.base.metrics import Metrics
+
 _log = logging.getLogger("headrace.mount")
 _IDLE_S = 30.0
 
@@ -94,6 +96,34 @@ class Request:
         """
         if not self.may_wait:
             raise WouldBlock
+
+
+class Waited:
+    """The time in which at least one request waits, as ``mount.waited_s``: what a reader stands still at most.
+
+    Any thread. Told when the last of those that wait together is answered, or when one more begins to.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._count = 0
+        self._since = 0.0
+
+    def wait(self) -> None:
+        """One more waits."""
+        self._move(1)
+
+    def over(self) -> None:
+        """One no longer does."""
+        self._move(-1)
+
+    def _move(self, by: int) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if self._count:
+                self._metrics.add("mount.waited_s", now - self._since)
+            self._since, self._count = now, self._count + by
 
 
 class Waiters:

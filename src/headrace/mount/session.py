@@ -20,7 +20,7 @@ from headrace.base.errors import DeadlineError, HeadraceError, UnsupportedError
 from headrace.base.metrics import Metrics
 from headrace.mount import wire
 from headrace.mount.errno import errno_of
-from headrace.mount.requests import Answer, Request, Waiters, WouldBlock
+from headrace.mount.requests import Answer, Request, Waited, Waiters, WouldBlock
 from headrace.mount.wire import Init, Op
 
 _log = logging.getLogger("headrace.mount")
@@ -65,7 +65,7 @@ class Session:
         fd: the descriptor of ``/dev/fuse``; closed by `close`.
         readers: threads that read requests.
         depth: stacking depth of backing files; 0: no passthrough.
-        metrics: counts ``mount.requests`` by kind.
+        metrics: counts ``mount.requests`` by kind, and ``mount.waited_s``.
     """
 
     def __init__(self, fd: int, *, readers: int, depth: int, metrics: Metrics) -> None:
@@ -73,6 +73,7 @@ class Session:
         self.ended = threading.Event()
         self.agreed = Agreed(0, passthrough=False, epochs=False)
         self.waiters = Waiters(_MOST_WAITING)
+        self.waited = Waited(metrics)
         self._readers = readers
         self._depth = depth
         self._metrics = metrics
@@ -136,11 +137,13 @@ class Session:
 
     def hold(self, request: Request) -> None:
         """See `Request.deferred`."""
+        if request.unique not in self._pending:
+            self.waited.wait()
         self._pending[request.unique] = request
 
     def answer(self, request: Request, result: Answer | Exception) -> bool:
         """See `Request.finish`."""
-        if self._pending.pop(request.unique, None) is not request:
+        if self._let_go(request) is not request:
             return False
         answer = self._failed(request, result) if isinstance(result, Exception) else result
         if answer is not None:
@@ -194,7 +197,7 @@ class Session:
                 self._send(answer)
 
     def _later(self, handler: Handler, request: Request) -> None:
-        self._pending[request.unique] = request
+        self.hold(request)
 
         def run() -> None:
             try:
@@ -202,11 +205,17 @@ class Session:
             except Exception as error:
                 answer = self._failed(request, error)
             finally:
-                self._pending.pop(request.unique, None)
+                self._let_go(request)
             if answer is not None:
                 self._send(answer)
 
         self.waiters.add(run)
+
+    def _let_go(self, request: Request) -> Request | None:
+        found = self._pending.pop(request.unique, None)
+        if found is not None:
+            self.waited.over()
+        return found
 
     def _send(self, answer: bytes | tuple[bytes | memoryview, ...]) -> None:
         try:

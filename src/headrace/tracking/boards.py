@@ -23,6 +23,7 @@ from headrace.tracking.events import MARK
 from headrace.tracking.mlflow_form import millis
 from headrace.tracking.points import Point
 from headrace.tracking.record import FINAL
+from headrace.tracking.reporter import is_ours
 from headrace.tracking.runs import LOST_S, Run
 
 LOOK_S: Final = 5.0
@@ -118,14 +119,16 @@ class BoardRun:
                 self._segment = number
 
     def _write(self, points: Iterator[Point]) -> int:
-        machine_only = self.files > 0
-        wanted = [self._stepped(one) for one in points if not machine_only or one.name.startswith(_MACHINE)]
+        wanted = [self._stepped(one) for one in points if self._wants(one.name)]
         if not wanted:
             return 0
         if self._writer is None:
             os.makedirs(self._folder, exist_ok=True)
             self._writer = EventWriter(os.path.join(self._folder, _OURS))
         return self._writer.add(wanted)
+
+    def _wants(self, name: str) -> bool:
+        return name.startswith(_MACHINE) or not (self.files or is_ours(name))
 
     def _stepped(self, one: Point) -> Point:
         step = one.step if one.step is not None else max(0, (one.time_us // 1000 - self._began_ms) // 1000)

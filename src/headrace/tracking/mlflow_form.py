@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Final, cast
 
 from headrace.tracking.record import RunRecord
+from headrace.tracking.reporter import is_ours
 
 RUN_ID: Final = "headrace.run_id"
 """The tag by which a run is found again."""
@@ -83,7 +84,7 @@ def metrics(rows: Sequence[tuple[int, int | None, int, str, float]], began_ms: i
     """Points (microseconds, step, rank, name, value) as MLflow takes them.
 
     A point without a step gets the whole seconds since the run began: MLflow wants one. Ranks but the first are told
-    apart by ``rank_<n>/``. Single cores are left out.
+    apart by ``rank_<n>/``. Single cores are left out, and what `headrace why` judges.
     """
     for time_us, step, rank, name, value in rows:
         known = _metric(name, value)
@@ -146,6 +147,8 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 def _metric(name: str, value: float) -> tuple[str, float] | None:
     if name.startswith("job/"):
         return f"system/{name}", value
+    if is_ours(name):
+        return None
     if not name.startswith("system/"):
         return name, value
     parts = name.split("/")

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections import OrderedDict, deque
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, cast
 
@@ -105,7 +106,7 @@ class ColumnarRun:
     """A `headrace.dataset.loader.Running` over one table. One consumer; `close` from any thread."""
 
     def __init__(self, plan: Plan, course: Course, fetcher: Fetcher, index: TableSamples, *, arrow: bool) -> None:
-        self.meter = Meter()
+        self.meter = Meter(partial(fetcher.metrics.get, "cache.bytes_filled"))
         self._plan, self._course, self._fetcher, self._index, self._arrow = plan, course, fetcher, index, arrow
         self._before = fetcher.stats().counters
         self._batch = plan.batch or 1

@@ -1,0 +1,231 @@
+"""What limits a training loop, from its figures: a class, the evidence, what to change, and the gain to expect.
+
+Pure functions over `headrace.base.figures.Figures`. Docs: docs/guides/why.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.base.causes import Cause, batching, decoding, fetching
+from headrace.base.figures import Figures
+from headrace.base.units import format_bytes, format_seconds
+
+STORE: Final = "store-bound"
+DECODE: Final = "decode-bound"
+REQUESTS: Final = "request-bound"
+WRITES: Final = "write-bound"
+CONSUMER: Final = "consumer-bound"
+UNKNOWN: Final = "not enough data"
+CLASSES: Final = (STORE, DECODE, REQUESTS, WRITES, CONSUMER)
+
+HEALTHY: Final = 0.05
+"""Share of the time that a loop may wait."""
+_FEWEST = 4
+"""Batches after the first of their epochs."""
+_RESTARTS, _RESTARTED = 3, 0.2
+"""So many epochs, and this share of the time before their first batches, make beginning an epoch the matter."""
+_MOST = 100.0
+_SURE = 10.0
+"""A gain beyond is beyond what the figures can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`bound`: one of `CLASSES`, or `UNKNOWN`; `cause`: which kind of it, one word; `statement`: both in a sentence.
+
+    `evidence`, `advice`: sentences. `gain`: by how much the loop would be faster at most, as a factor; 1: not at all.
+    """
+
+    bound: str
+    cause: str
+    statement: str
+    evidence: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    gain: float = 1.0
+
+    @property
+    def gain_text(self) -> str:
+        """For people."""
+        if self.gain >= _SURE:
+            return f"more than {_SURE:.0f} times as fast, until something else is the limit"
+        return f"up to {self.gain:.2f} times as fast"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "class": self.bound,
+            "cause": self.cause,
+            "statement": self.statement,
+            "evidence": list(self.evidence),
+            "advice": list(self.advice),
+            "gain": round(self.gain, 3),
+        }
+
+    def __str__(self) -> str:
+        gain = (f"To gain: {self.gain_text}.",) if self.gain > 1.01 else ()
+        text = " ".join((self.statement, *self.advice, *gain))
+        return f"{text} Evidence: {'; '.join(self.evidence)}." if self.evidence else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """Seconds of the loop that count: beginning an epoch is left out, unless it is the matter."""
+
+    store: float
+    decode: float
+    batch: float
+    stall: float
+    total: float
+    first: float
+
+    @staticmethod
+    def of(figures: Figures) -> _Time:
+        told = figures.sum
+        first, whole = told("loader.first_wait_s"), told("loader.wait_s") + told("loader.own_s")
+        counts = told("loader.epochs") >= _RESTARTS and first > _RESTARTED * whole
+        drop = 0.0 if counts else 1.0
+        parts = [
+            max(0.0, told(f"loader.wait_{one}_s") - drop * told(f"loader.first_{one}_s"))
+            for one in ("store", "decode", "batch")
+        ]
+        return _Time(*parts, stall=told("loader.stall_s"), total=whole - drop * first, first=first)
+
+    @property
+    def wait(self) -> float:
+        return self.store + self.decode + self.batch
+
+    def gain(self, part: float, remains: float) -> float:
+        """If only a share `remains` of so many seconds were left."""
+        return min(_MOST, self.total / max(self.total - part * (1 - remains), self.total / _MOST))
+
+
+def judge(figures: Figures) -> Verdict:
+    """The verdict. Any thread; raises nothing."""
+    if not figures.sum("loader.batches") and figures.sum("mounts/seconds"):
+        return _of_mounts(figures)
+    enough = figures.sum("loader.batches") - figures.sum("loader.epochs") >= _FEWEST
+    time = _Time.of(figures)
+    if not enough or time.total <= 0:
+        return _nothing(figures)
+    evidence = _evidence(figures, time)
+    if max(time.wait, time.stall) < HEALTHY * time.total:
+        return _healthy(figures, evidence)
+    if time.stall >= max(time.store, time.decode, time.batch):
+        return _writing(figures, time, evidence)
+    causes: tuple[tuple[float, Callable[[Figures], Cause]], ...] = (
+        (time.store, fetching),
+        (time.decode, decoding),
+        (time.batch, batching),
+    )
+    part, cause_of = max(causes, key=lambda one: one[0])
+    cause = cause_of(figures)
+    return Verdict(
+        cause.bound, cause.name, cause.statement, (*evidence, *cause.evidence), cause.advice,
+        time.gain(part, cause.remains),
+    )  # fmt: skip
+
+
+def _nothing(figures: Figures) -> Verdict:
+    batches = figures.sum("loader.batches")
+    if not batches:
+        hint = "nothing was read through headrace's loader, or it has not told of it yet."
+        return Verdict(UNKNOWN, "nothing", "Nothing delivered yet: no verdict.", (), (f"No step was seen: {hint}",))
+    return Verdict(UNKNOWN, "few", f"{batches:,.0f} batches are too few for a verdict.")
+
+
+def _healthy(figures: Figures, evidence: tuple[str, ...]) -> Verdict:
+    gpu = figures.gpu
+    advice = ["Nothing to gain from the data side: make the step itself faster, or take a faster device."]
+    if gpu is not None and gpu < 0.5:
+        advice = [(f"The data waits for the step, yet the GPU is busy only {gpu:.0%} of the time: look at the step for "
+                  "work on the CPU, transfers, and waits for other ranks.")]  # fmt: skip
+    return Verdict(CONSUMER, "step", "Healthy: the training step is the limit.", evidence, tuple(advice))
+
+
+def _writing(figures: Figures, time: _Time, evidence: tuple[str, ...]) -> Verdict:
+    stalls, size = figures.sum("loader.stalls"), figures.sum("loader.stall_bytes")
+    each = f"{format_seconds(time.stall / max(stalls, 1))} and {format_bytes(size / max(stalls, 1))} each"
+    told = f"{stalls:,.0f} steps wrote files and took longer than usual by {each}"
+    return Verdict(
+        WRITES,
+        "checkpoints",
+        "Writing is the limit: the loop stands still while it writes its checkpoints.",
+        (*evidence, told),
+        (
+            ("Write checkpoints from another thread or process (torch.distributed.checkpoint.async_save, orbax's "
+            "AsyncCheckpointer), into HEADRACE_OUTPUTS on a fast local disk: headrace sends them meanwhile."),
+            "Or write them less often.",
+        ),
+        time.gain(time.stall, 0.0),
+    )
+
+
+def _evidence(figures: Figures, time: _Time) -> tuple[str, ...]:
+    """What is worth knowing in any case."""
+    own = figures.sum("loader.own_s")
+    parts = (
+        f"store {format_seconds(time.store)}, decoding {format_seconds(time.decode)}, "
+        f"batching {format_seconds(time.batch)}"
+    )
+    told = [
+        (f"the loop waited {time.wait / time.total:.0%} of the time ({format_seconds(time.wait)}: {parts}) and took "
+        f"{format_seconds(own)} itself")
+    ]
+    if figures.sum("loader.asked"):
+        raw, ready = (figures.ratio(f"loader.{one}_empty", "loader.asked") for one in ("raw", "ready"))
+        told.append(f"raw queue empty {raw:.0%}, ready queue empty {ready:.0%} of the times asked")
+    if time.first > HEALTHY * (time.total + time.first):
+        epochs = figures.sum("loader.epochs")
+        told.append(f"{format_seconds(time.first)} before the first batches of {epochs:,.0f} epochs")
+    allowed, used = figures.cores_allowed, figures.cores_used
+    if allowed and used is not None:
+        of = f" of {figures.cores}" if figures.cores > allowed else ""
+        told.append(f"{used:.1f} cores busy; {allowed:g}{of} cores may be used")
+    if figures.gpu is not None:
+        told.append(f"GPUs busy {figures.gpu:.0%} of the time")
+    return tuple(told)
+
+
+# Code that reads files of a mount by itself
+
+_MOUNTS = "mounts/"
+_QUIET_S = 1.0
+_STILL = 0.1
+"""Share of the time that reads may stand still: some of them nobody waits for."""
+_FULL = 0.8
+
+
+def _of_mounts(figures: Figures) -> Verdict:
+    """Without a step clock: when its reads stood still, what its processes computed, and what the mounts fetched."""
+    sums = {name.removeprefix(_MOUNTS): value for name, value in figures.sums.items() if name.startswith(_MOUNTS)}
+    seconds = sums["seconds"]
+    mounts = Figures(sums, figures.means, seconds)
+    opened = sum(mounts.sum(f"mount.open.{one}") for one in ("cached", "fetched", "streamed"))
+    if seconds < _QUIET_S or not opened + mounts.sum("fetch.requests"):
+        return Verdict(UNKNOWN, "nothing", "No step was seen, and nothing was read of a mount: no verdict.")
+    waited = min(mounts.sum("mount.waited_s") / seconds, 1.0)
+    allowed, used, gpu = figures.cores_allowed, figures.cores_used, figures.gpu
+    evidence = [
+        f"reads of the mounts stood still {waited:.0%} of {format_seconds(seconds)}; {opened:,.0f} files were opened"
+    ]
+    if allowed and used is not None:
+        evidence.append(f"{used:.1f} cores busy; {allowed:g} may be used")
+    if gpu is not None:
+        evidence.append(f"GPUs busy {gpu:.0%} of the time")
+    told = tuple(evidence)
+    if gpu is not None and gpu >= _FULL:
+        return _healthy(figures, told)
+    if used is not None and allowed and used >= _FULL * allowed and used > waited * allowed:
+        statement = "Computing is the limit, decoding if it is not the step: the CPU that the job may use is busy."
+        cause = decoding(figures)
+        return Verdict(DECODE, "cpu", statement, told, cause.advice, 1 / cause.remains if cause.remains else 1.0)
+    if waited >= _STILL:
+        cause = fetching(mounts)
+        share = _Time(waited * seconds, 0.0, 0.0, 0.0, seconds, 0.0)
+        more = "Read with more workers, or ahead; headrace's loader does it for you."
+        gain = share.gain(share.store, cause.remains)
+        return Verdict(cause.bound, cause.name, cause.statement, (*told, *cause.evidence), (*cause.advice, more), gain)
+    return _healthy(figures, told)

@@ -1,0 +1,108 @@
+"""The step clock: how long the loop takes between two batches, and when it stands still because it writes.
+
+A long step alone says little: an evaluation is one too. So whenever a step was half as long again as usual it is asked
+what this process has written to files meanwhile, from ``/proc/self/io`` (``proc_pid_io(5)``), less what the cache was
+filled with. That file is read at most every 50 ms otherwise, so that steps of a millisecond do not pay for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+_LOOK_S = 0.05
+_LONGER = 1.5
+_LEAST_S = 0.01
+_WROTE = 256 << 10
+"""Bytes below which a step has written nothing worth waiting for."""
+_SLOWLY = 0.05
+
+
+class Steps:
+    """The steps of one epoch. Written by the loop's thread, read by any. `filled`: bytes put into the cache so far."""
+
+    __slots__ = (
+        "_bound", "_filled", "_look_at", "_seen", "_usual", "long_s", "own_s", "stall_bytes", "stall_s", "stalls",
+    )  # fmt: skip
+
+    def __init__(self, filled: Callable[[], float] = lambda: 0.0) -> None:
+        self.own_s = self.long_s = self.stall_s = self.stall_bytes = 0.0
+        self.stalls = 0
+        self._filled = filled
+        self._usual = 0.0
+        self._bound = float("inf")
+        self._look_at = 0.0
+        self._seen = (0.0, 0.0)
+
+    def took(self, seconds: float, now: float) -> None:
+        """One step, that ended `now` (`time.perf_counter`)."""
+        self.own_s += seconds
+        if seconds > self._bound:
+            self._long(seconds, now)
+            return
+        usual = self._usual
+        self._usual = usual + _SLOWLY * (seconds - usual) if seconds > 0.5 * usual > 0 else seconds
+        if now >= self._look_at:
+            self._look(now)
+
+    def _long(self, seconds: float, now: float) -> None:
+        beyond = seconds - self._usual
+        wrote, filled = self._look(now)
+        self.long_s += beyond
+        if wrote - filled >= max(_WROTE, 0.5 * filled):
+            self.stall_s += beyond
+            self.stalls += 1
+            self.stall_bytes += wrote - filled
+        else:  # not writing: this may be what steps take from now on
+            self._usual += _SLOWLY * beyond
+
+    def _look(self, now: float) -> tuple[float, float]:
+        """Bytes that were written since the look before: in all, and into the cache."""
+        before, self._seen = self._seen, (_written(), self._filled())
+        self._bound = _LONGER * self._usual + _LEAST_S
+        self._look_at = now + _LOOK_S
+        return self._seen[0] - before[0], self._seen[1] - before[1]
+
+
+def _written() -> float:
+    """Bytes that this process has passed to write(2) and its like so far; 0 where the kernel does not say."""
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/io", "rb", buffering=0) as file:
+        return float(file.read(256).split()[3])
+    return 0.0
+
+
+class Clock:
+    """All epochs of this process together, those under way included. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._over: Counter[str] = Counter()
+        self._running: dict[int, Callable[[], Mapping[str, float]]] = {}
+
+    def begin(self, number: int, telling: Callable[[], Mapping[str, float]]) -> None:
+        """An epoch has begun; `telling` says its counters."""
+        with self._lock:
+            self._running[number] = telling
+
+    def end(self, number: int) -> None:
+        """It is over: what it tells now is its last word. Idempotent."""
+        with self._lock:
+            telling = self._running.pop(number, None)
+            if telling is not None:
+                self._over.update(telling())
+
+    def told(self) -> dict[str, float]:
+        """Counters since the process began."""
+        with self._lock:
+            found = self._over.copy()
+            for telling in self._running.values():
+                found.update(telling())
+        return dict(found)
+
+
+CLOCK = Clock()
+"""Of this process."""
+os.register_at_fork(after_in_child=CLOCK.__init__)

@@ -1,0 +1,173 @@
+"""``headrace why`` on runs whose limit is known: real processes, a real S3 server, and a slow way to it."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.base.verdict import judge
+from headrace.testing.http import FaultServer
+from headrace.testing.origins import Upstream
+from headrace.testing.plan import Fault, Kind, Plan
+from headrace.testing.servers import EmbeddedS3
+from headrace.tracking.figures import read_figures
+from tests.mount_rig import Rig, need_fuse
+from tests.runs_rig import RunsRig
+from tests.sync_rig import wait_for
+
+pytestmark = pytest.mark.server
+
+JOB = Path(__file__).parents[2] / "benchmarks" / "why_job.py"
+LATE = {"latency_s": 0.15, "data": "small", "batch": 16}
+IDLE: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "far": ("store-bound", "latency", {**LATE, "step_s": 0.001}),
+    "stragglers": (
+        "store-bound", "stragglers", {"data": "small", "latency_s": 0.002, "stragglers": [0.03, 3.0], "batch": 8}
+    ),
+    "narrow": ("store-bound", "bandwidth", {"data": "large", "bandwidth": 20e6, "batch": 2}),
+    "checkpoints": ("write-bound", "checkpoints", {"data": "small", "step_s": 0.02, "checkpoint": [10, 4 << 20, 0.3]}),
+    "model": ("consumer-bound", "step", {"data": "small", "step_s": 0.05}),
+    "evaluation": ("consumer-bound", "step", {"data": "small", "step_s": 0.02, "evaluate": [10, 0.3]}),
+    "child": ("consumer-bound", "step", {"data": "small", "step_s": 0.05, "where": "process"}),
+}  # fmt: skip
+"""Class, cause, job. These wait more than they work, so they run side by side."""
+BUSY: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "decoding": ("decode-bound", "", {"data": "small", "decode_s": 0.03, "threads": 2}),
+    "decoding with the GIL": ("decode-bound", "", {"data": "small", "decode_s": 0.03, "threads": 2, "gil": True}),
+    "crumbs": ("request-bound", "small", {"data": "tiny", "batch": 64}),
+}
+DATA = {"tiny": (1500, 1000), "small": (200, 20_000), "large": (12, 2_000_000)}
+
+
+@pytest.fixture(scope="module")
+def told(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What is said of every run, and by `headrace why` of one that goes on."""
+    rig = RunsRig(seaweedfs, tmp_path_factory.mktemp("why"))
+    try:
+        fill(rig)
+        gate = rig.scratch / "gate"
+        gate.mkdir()
+        at_gate = {name: {"seconds": 3, **job, "gate": str(gate)} for name, (_, _, job) in IDLE.items()}
+        begun = {name: started(rig, name, job) for name, job in at_gate.items()}
+        live = started(rig, "live", {**LATE, "seconds": 120, "gate": str(gate)})
+        assert wait_for(lambda: len(list(gate.glob("*.ready"))) == len(begun) + 1, 90)
+        (gate / "go").touch()
+        for name, process in begun.items():
+            assert process.wait(90) == 0, (name, process.communicate())
+        found = {name: judged(rig, name) for name in IDLE}
+        assert wait_for(lambda: why(rig, "live")["class"] != "not enough data", 60)
+        found["live"] = why(rig, "live")
+        assert live.poll() is None, "it was asked while it ran"
+        live.send_signal(signal.SIGTERM)
+        live.wait(30)
+        for name, (_, _, job) in BUSY.items():
+            process = started(rig, name, {"seconds": 2.5, **job})
+            assert process.wait(90) == 0, (name, process.communicate())
+            found[name] = judged(rig, name)
+        found["text"] = rig.headrace("why", name_of("checkpoints")).stdout
+        yield found
+    finally:
+        rig.close()
+
+
+def fill(rig: RunsRig) -> None:
+    for name, (count, size) in DATA.items():
+        put(rig, name, count, size)
+
+
+def put(rig: RunsRig, name: str, count: int, size: int) -> None:
+    store, rng = rig.store(), random.Random(1)
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(count):
+            pool.submit(store.put, f"{name}/{number:05d}.bin", rng.randbytes(size))
+
+
+def name_of(name: str) -> str:
+    return f"why-{name.replace(' ', '-').lower()}"
+
+
+def started(rig: RunsRig, name: str, job: dict[str, Any]) -> subprocess.Popen[str]:
+    told = json.dumps({**job, "data": f"s3://{rig.bucket}/{job['data']}"})
+    return rig.start("run", "--name", name_of(name), "--", sys.executable, str(JOB), told)
+
+
+def judged(rig: RunsRig, name: str) -> dict[str, Any]:
+    """As the command does, without its start."""
+    (run,) = (run for run in rig.ids() if name_of(name) == run[16:-5])
+    return judge(read_figures(rig.store(), f"home/runs/{run}/metrics/")).as_dict()
+
+
+def why(rig: RunsRig, name: str) -> dict[str, Any]:
+    return json.loads(rig.headrace("why", name_of(name), "--json").stdout)
+
+
+@pytest.mark.parametrize("name", [*IDLE, *BUSY])
+def test_it_names_what_limits(told: dict[str, Any], name: str) -> None:
+    bound, cause, _ = {**IDLE, **BUSY}[name]
+    found = told[name]
+    assert found["class"] == bound, found
+    assert not cause or found["cause"] == cause, found
+    assert found["evidence"], found
+    assert found["advice"], found
+    assert (found["gain"] > 1.05) == (bound != "consumer-bound"), found
+
+
+def test_it_tells_of_a_run_under_way(told: dict[str, Any]) -> None:
+    assert (told["live"]["class"], told["live"]["cause"]) == ("store-bound", "latency"), told["live"]
+
+
+def test_for_people_it_is_the_class_why_and_what_to_do(told: dict[str, Any]) -> None:
+    first, *rest = told["text"].splitlines()
+    assert first.endswith(": write-bound")
+    assert rest[0].startswith("Writing is the limit")
+    assert "Evidence" in rest
+    assert "What to change" in rest
+    assert rest[-1].startswith("Gain to expect: up to ")
+    assert any("steps wrote files" in line for line in rest)
+
+
+def test_a_run_that_reads_nothing_by_headrace_has_no_verdict(seaweedfs: EmbeddedS3, tmp_path: Path) -> None:
+    rig = RunsRig(seaweedfs, tmp_path)
+    rig.headrace("run", "--", "true")
+    assert why_text(rig).endswith("no verdict.")
+    assert "no such run" in rig.headrace("why", "nothing", code=3).stderr
+    rig.close()
+
+
+@pytest.mark.parametrize(
+    ("late_s", "step_s", "bound"), [(0.15, 0.001, "store-bound"), (0.0, 0.4, "consumer-bound")], ids=["far", "model"]
+)
+def test_code_that_reads_files_of_a_mount_is_judged_by_the_mount(
+    seaweedfs: EmbeddedS3, tmp_path: Path, late_s: float, step_s: float, bound: str
+) -> None:
+    need_fuse()
+    rig = RunsRig(seaweedfs, tmp_path)
+    put(rig, "small", 100, 20_000)
+    with FaultServer(Upstream("127.0.0.1", int(seaweedfs.endpoint.rpartition(":")[2]))) as way:
+        variables = {"AWS_ENDPOINT_URL_S3": way.endpoint, "HEADRACE_CACHE_SIZE": "0"}
+        mount = Rig(seaweedfs, rig.bucket, tmp_path / "mount", variables=variables, options="ro")
+        mount.scratch.mkdir()
+        mount.start()
+        try:
+            way.plan = Plan([Fault(Kind.LATENCY, delay_s=late_s)] if late_s else [])
+            job = json.dumps({"data": "", "mounted": f"{mount.folder}/small", "step_s": step_s, "batch": 1})
+            rig.headrace("run", "--name", "mounted", "--", sys.executable, str(JOB), job)
+        finally:
+            mount.stop()
+    found = json.loads(rig.headrace("why", "mounted", "--json").stdout)
+    assert found["class"] == bound, found
+    assert "files were opened" in found["evidence"][0], found
+    rig.close()
+
+
+def why_text(rig: RunsRig) -> str:
+    return rig.headrace("why", "latest").stdout.splitlines()[1]
