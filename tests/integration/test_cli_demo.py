@@ -9,11 +9,15 @@ from headrace.cli.demo_job.proof import compare
 from tests.integration.cli_kit import Shell, shell  # noqa: F401
 
 
-def test_the_demo_trains_is_killed_resumes_and_proves_it(shell: Shell) -> None:  # noqa: F811
+def test_the_demo_trains_as_runs_is_stopped_resumed_rerun_and_proves_it(shell: Shell) -> None:  # noqa: F811
     out = shell.run("demo", "--dir", "stage", "--epochs", "6").out
-    assert "killed (SIGKILL)" in out
+    first = re.search(r"headrace stop (\S+) --wait", out)
+    assert first
+    assert re.search(rf"{first[1]} +stopped ", out), "as the list of runs tells it"
     assert "every sample exactly once" in out
-    accuracy = re.search(r"held-out accuracy ([0-9.]+)%", out)
+    assert "in one go from the record: the same weights" in out
+    assert f"{first[1]}: consumer-bound" in out, "it was slowed down on purpose"
+    accuracy = re.search(r"   held-out accuracy ([0-9.]+)%", out)
     assert accuracy
     assert float(accuracy[1]) >= 97
     rates = re.findall(r"one epoch from (.*): ([\d,]+) samples, .* held-out accuracy ([\d.]+)%", out)
