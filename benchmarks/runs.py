@@ -91,10 +91,7 @@ class Place:
         """For every command."""
         return {
             **os.environ,
-            "AWS_ENDPOINT_URL_S3": self.server.endpoint,
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": self.server.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.server.secret_key,
+            **self.server.variables(),
             "HEADRACE_HOME": f"s3://{BUCKET}/home",
             "HEADRACE_RUN_STATE": str(self.folder / "state"),
         }

@@ -65,10 +65,7 @@ class Place:
         """For every client."""
         return {
             **os.environ,
-            "AWS_ENDPOINT_URL_S3": self.server.endpoint,
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": self.server.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.server.secret_key,
+            **self.server.variables(),
             "HEADRACE_CACHE_SIZE": "0",
             "HEADRACE_SYNC_STATE": str(self.scratch / "state"),
         }

@@ -89,10 +89,7 @@ class Rig:
     @property
     def environment(self) -> dict[str, str]:
         return {
-            "AWS_ENDPOINT_URL_S3": self.server.endpoint,
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": self.server.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.server.secret_key,
+            **self.server.variables(),
             "HEADRACE_CACHE_DIR": str(self.cache),
             "HEADRACE_CACHE_MIN_FREE": "100MB",
             "HEADRACE_FETCH_MEMORY": "128MB",

@@ -49,10 +49,7 @@ class RunsRig:
     def environment(self) -> dict[str, str]:
         return {
             **os.environ,
-            "AWS_ENDPOINT_URL_S3": self.server.endpoint,
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": self.server.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.server.secret_key,
+            **self.server.variables(),
             "HEADRACE_CACHE_SIZE": "0",
             "HEADRACE_HOME": f"s3://{self.bucket}/home",
             "HEADRACE_RUN_STATE": str(self.state),

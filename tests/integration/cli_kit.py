@@ -88,10 +88,7 @@ def s3_shell(tmp_path: Path, seaweedfs: EmbeddedS3) -> Shell:
     return Shell(
         tmp_path,
         {
-            "AWS_ENDPOINT_URL_S3": seaweedfs.endpoint,
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": seaweedfs.access_key,
-            "AWS_SECRET_ACCESS_KEY": seaweedfs.secret_key,
+            **seaweedfs.variables(),
             "HEADRACE_HOME": f"s3://{bucket}/home",
             "BUCKET": f"s3://{bucket}",
         },

@@ -30,10 +30,7 @@ def found(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> di
     store.close()
     variables = {
         "DIGITS_URL": url,
-        "AWS_ACCESS_KEY_ID": seaweedfs.access_key,
-        "AWS_SECRET_ACCESS_KEY": seaweedfs.secret_key,
-        "AWS_ENDPOINT_URL_S3": seaweedfs.endpoint,
-        "AWS_REGION": "us-east-1",
+        **seaweedfs.variables(),
         "HEADRACE_CACHE_DIR": str(folder / "cache"),
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
         "JAX_PLATFORMS": "cpu",

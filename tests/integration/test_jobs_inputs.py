@@ -91,7 +91,7 @@ def mounts(rig: RunsRig) -> list[str]:
 
 
 def test_a_name_opens_exactly_what_was_pinned(rig: RunsRig):
-    passed = '["PATH","HOME","AWS_*","HEADRACE_CACHE_*"]'
+    passed = '["PATH","HOME","PYTHONPATH","AWS_*","HEADRACE_CACHE_*"]'
     said = read(rig, "name", "--set", f"environment.pass={passed}")
     where, found = seen(rig)
     assert where == f"run:{rig.only()}/train"
@@ -119,6 +119,8 @@ def test_a_mount_shows_exactly_what_was_pinned_and_is_gone_afterwards(rig: RunsR
     assert found == {**SAMPLES, "writes": 30}, "EROFS"
     assert where == f"{rig.state}/{rig.only()}/inputs/train"
     assert recorded(rig)["given"] == "mount"
+    shown = f"train = s3://{rig.bucket}/data (5 objects, 40 B, as mount)"
+    assert shown in rig.headrace("runs", "show", "latest").stdout
     assert (mounts(rig), list(rig.state.iterdir())) == ([], [])
 
 

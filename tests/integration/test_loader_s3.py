@@ -28,10 +28,8 @@ def namespace(seaweedfs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         store.put(f"{row % 3}/{row:04d}.label", bytes([row]))
     store.close()
     monkeypatch.setenv("HEADRACE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", seaweedfs.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", seaweedfs.secret_key)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", seaweedfs.endpoint)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    for name, value in seaweedfs.variables().items():
+        monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     space = hr.Namespace.load()
     space.attach("/data", f"s3://{bucket}/set", read_only=True)

@@ -183,6 +183,30 @@ def test_a_runner_that_is_killed_takes_its_mirror_along(rig: RunsRig, uri: str):
     assert asked(uri, run)["status"] == "FAILED"
 
 
+def test_ctrl_c_ends_the_wait_for_mlflow_and_says_what_to_do(rig: RunsRig, over: tuple[RunsRig, str]):
+    rig.script(UNTIL_TOLD)
+    process = rig.start("run", "--name", "slow", "--", "python3", "train.py")
+    said(process, "mirrored to", "stderr")
+    server = [psutil.Process(pid) for pid in group(over[0].processes[0].pid)]
+    for one in server:
+        one.suspend()
+    try:
+        (rig.work / "go").touch()
+        name = next(one for one in rig.ids() if "-slow-" in one)
+        assert wait_for(lambda: any("finishing" in one for one in rig.names(name)), 60)
+        assert wait_for(lambda: any("metrics/" in one for one in rig.names(name)), 60), "the last segment is sent"
+        while process.poll() is None:  # the signal may come before it is waited for
+            process.send_signal(signal.SIGINT)
+            wait_for(lambda: process.poll() is not None, 0.5)
+    finally:
+        for one in server:
+            one.resume()
+    _, err = process.communicate(timeout=30)
+    assert process.returncode in (0, 6), "6: the first signal came while files were still being sent"
+    assert "it takes too long" in err
+    assert f"headrace mlflow send {name}" in err
+
+
 def test_a_run_within_a_run_is_one_of_its_own_below_it(rig: RunsRig, uri: str):
     inner = [*COMMAND, "run", "--name", "inner", "--", "sh", "-c", "echo inner $MLFLOW_RUN_ID"]
     told = rig.headrace("run", "--name", "outer", "--", "sh", "-c", f"echo outer $MLFLOW_RUN_ID; {shlex.join(inner)}")

@@ -320,10 +320,8 @@ def bucket(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.Mon
     server = request.getfixturevalue("seaweedfs")
     name = f"packed-{abs(hash(folder)):x}"
     server.create_bucket(name)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    for variable, value in server.variables().items():
+        monkeypatch.setenv(variable, value)
     write(folder, "gnu.tgz")
     store = open_store(f"s3://{name}/set", server.options())
     for path in folder.iterdir():

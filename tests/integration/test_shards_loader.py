@@ -86,10 +86,8 @@ def place(request: pytest.FixtureRequest, shards: Path, monkeypatch: pytest.Monk
     server = request.getfixturevalue("seaweedfs")
     bucket = f"shards-{abs(hash(shards)):x}"
     server.create_bucket(bucket)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    for name, value in server.variables().items():
+        monkeypatch.setenv(name, value)
     store = open_store(f"s3://{bucket}/set", server.options())
     for path in shards.iterdir():
         store.put(path.name, path.read_bytes())

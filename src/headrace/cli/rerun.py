@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.run import FLAGS, background_option, flags_of, quiet_option, start
+from headrace.cli.run import background_option, flags, flags_of, quiet_option, start
 
 
 @click.command()
 @click.argument("run")
-@FLAGS
+@flags
 @click.option("--resume", is_flag=True, help="Go on from its newest complete checkpoint: HEADRACE_RESUME names it.")
 @background_option
 @quiet_option

@@ -23,7 +23,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def FLAGS(function: _Function) -> _Function:  # noqa: N802
+def flags(function: _Function) -> _Function:
     """The options that say something of the job; `flags_of` reads them."""
     for option in reversed(_OPTIONS):
         function = option(function)
@@ -44,7 +44,7 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Say nothing of 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("words", metavar="[JOB.TOML] [-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
-@FLAGS
+@flags
 @click.option("--no-code", is_flag=True, help="Record nothing of the code.")
 @click.option("--resume", metavar="RUN", help="Go on from this run's newest complete checkpoint, with the code here.")
 @background_option
@@ -54,8 +54,9 @@ def command(
 ) -> None:
     """Run a command as a run: its output, metrics, files and checkpoints go to the home while it works.
 
-    The command finds HEADRACE_RUN_ID, and HEADRACE_OUTPUTS: what it writes there is in the bucket seconds later. Its
-    exit code, signals and terminal pass through as if it had been started by hand. With --resume the command may be
+    The command finds HEADRACE_RUN_ID, and HEADRACE_OUTPUTS: what it writes there is in the bucket seconds later. Each
+    of the job's inputs is told by HEADRACE_INPUT_<NAME>. Its exit code, signals and terminal pass through as if it had
+    been started by hand. With --resume the command may be
     left out: it is that run's.
     """
     from headrace.cli.run_access import find_run

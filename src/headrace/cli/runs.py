@@ -13,6 +13,8 @@ from headrace.base.errors import InputError
 from headrace.cli.output import Column, Kind, Row, json_option, printable, show_record, show_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.tracking.runs import RunView
 
 COLUMNS = (
@@ -106,6 +108,7 @@ def show(run: str, *, as_json: bool) -> None:
     row = row_of(view)
     if not as_json:
         row["tags"] = _tags(row["tags"]) or None
+        row["inputs"] = _inputs(view.record.inputs) or None
     row |= {"url": found.url, "folder": view.record.folder, "user": view.record.user}
     if as_json:
         statuses = [dataclasses.asdict(status) for status in found.statuses()]
@@ -183,6 +186,16 @@ def row_of(view: RunView) -> dict[str, Any]:
         "host": view.record.host,
         "command": shlex.join(view.record.command),
     }
+
+
+def _inputs(inputs: Mapping[str, Mapping[str, Any]]) -> str:
+    from headrace.base.units import format_bytes
+
+    told: list[str] = []
+    for name, one in inputs.items():
+        what = f"{one['objects']} objects, {format_bytes(one['bytes'])}"
+        told.append(f"{name} = {one['snapshot'] or one['source']} ({what}, as {one['given']})")
+    return "; ".join(told)
 
 
 def _tags(tags: dict[str, str]) -> str:

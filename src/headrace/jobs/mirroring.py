@@ -37,7 +37,7 @@ class Mirroring:
         self._thread: threading.Thread | None = None
         self._begin = ""
         self._end = ""
-        self._known = threading.Event()
+        self._known, self._done = threading.Event(), threading.Event()
         self._over = False
         self._lock = threading.Lock()
         self._said: set[str] = set()
@@ -82,12 +82,12 @@ class Mirroring:
     def wait(self) -> None:
         """For what is on its way, half a minute at most. Raises KeyboardInterrupt."""
         if self._thread is not None:
-            self._thread.join(END_S + 1.0)
+            self._done.wait(END_S + 1.0)  # not `join`: one that is interrupted takes the thread for ended
 
     def close(self) -> None:
         """End it, and tell what is left. Idempotent."""
         thread, self._thread = self._thread, None
-        late = thread is not None and thread.is_alive()
+        late = thread is not None and not self._done.is_set()
         self._over = True
         with self._lock:
             process, self._process = self._process, None
@@ -108,8 +108,15 @@ class Mirroring:
         return self._url.rpartition("/")[2]
 
     def _work(self) -> None:
+        try:
+            self._follow()
+        finally:
+            self._known.set()
+            self._done.set()
+
+    def _follow(self) -> None:
         """Hear the process out; start another if it dies without a word."""
-        for _ in range(_STARTS):
+        for again in range(_STARTS):
             process = self._process
             if process is None or self._listen(process):
                 return
@@ -117,6 +124,8 @@ class Mirroring:
                 if self._over or self._process is not process:
                     return
             process.wait()
+            if again + 1 == _STARTS:
+                break
             time.sleep(_AGAIN_S)
             with self._lock:
                 if self._over:
@@ -127,13 +136,11 @@ class Mirroring:
                 except OSError as error:
                     self._left = str(error)
                     self._process = None
-                    break
+                    return
                 self._tell(self._process, self._begin)
                 if self._end:
                     self._tell(self._process, self._end)
-        else:
-            self._left = f"its process died {_STARTS} times, see {self._folder.at('mirror.log')}"
-        self._known.set()
+        self._left = f"its process died {_STARTS} times"
 
     def _listen(self, process: subprocess.Popen[str]) -> bool:
         """Whether it said that it was done."""

@@ -153,6 +153,15 @@ class EmbeddedS3:
             secret_access_key=self.secret_key,
         )
 
+    def variables(self) -> dict[str, str]:
+        """The same for another process: the standard variables, keys and all."""
+        return {
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+        }
+
     def create_bucket(self, name: str) -> str:
         """Make a bucket if there is none of that name, and return its URL."""
         create_bucket(name, self.options())
