@@ -110,6 +110,10 @@ def _job() -> Iterator[str]:
             title = f"[{key}.NAME]" if "each" in one.metadata else f"[{key}]"
             yield f"\n## `{title}`: {one.metadata['doc']}\n"
             yield from _fields(inner)
+            for below, deep in keyed(inner).items():
+                if "each" in deep.metadata:
+                    yield f"\n## `[{key}.{below}.NAME]`: {deep.metadata['doc']}\n"
+                    yield from _fields(deep.metadata["each"])
     yield _JOB_TAIL
 
 

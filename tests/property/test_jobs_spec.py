@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.base.errors import InputError, SettingError
@@ -186,6 +186,8 @@ def test_a_key_that_is_written_twice(writer: Writer, data: st.DataObject):
     assert "is written twice, first on line 1" in str(caught.value)
 
 
+@example('"\\1"')
+@example('["\\1"]\na = 1')
 @given(st.text(st.sampled_from("ab.=\"'[]{}#,\n \\1"), max_size=40))
 def test_no_text_is_too_odd(text: str):
     """Whatever is in the file, the answer is a job, or a mistake that names the file; and soon."""

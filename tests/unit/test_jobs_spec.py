@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import InputError, NotFoundError, SettingError, UnsupportedError
+from headrace.jobs.outputs import sync_options
 from headrace.jobs.spec import (
     CodeSpec,
     EnvironmentSpec,
@@ -23,6 +24,7 @@ from headrace.jobs.spec import (
     override,
 )
 from headrace.jobs.spec_checks import input_variable
+from headrace.jobs.spec_parts import ClassSpec
 
 PAGE = Path(__file__).parents[2] / "docs/reference/job.md"
 DIGEST = "a" * 64
@@ -61,6 +63,11 @@ period = 2.5
 bandwidth = "10MB"
 exclude = ["*.bak"]
 drain = "1min"
+requests = 500
+
+[outputs.classes]
+pictures = "*.png"
+weights = { patterns = ["*.w", "deep/*"], at_least = "1MB", period = "10min", when_closed = true }
 
 [retry]
 attempts = 3
@@ -73,6 +80,7 @@ cpus = 4
 memory = "8GB"
 gpus = [0, 2]
 """
+CLASSES = {"pictures": ClassSpec(("*.png",)), "weights": ClassSpec(("*.w", "deep/*"), 10**6, 600.0, when_closed=True)}
 SPEC = JobSpec(
     name="digits",
     command=("python", "train.py", "--lr", "0.1"),
@@ -94,7 +102,7 @@ SPEC = JobSpec(
         pass_=("WANDB_*", "HOME"),
         record=("OMP_*",),
     ),
-    outputs=OutputSpec(("ckpt/*",), 2.5, 10_000_000, ("*.bak",), 60.0),
+    outputs=OutputSpec(("ckpt/*",), 2.5, 10_000_000, ("*.bak",), 60.0, 500, CLASSES),
     retry=RetrySpec(3, (75, 137), ("CUDA error",), 2.0),
     resources=ResourceSpec(4, 8_000_000_000, (0, 2)),
 )
@@ -108,6 +116,21 @@ def load(tmp_path: Path, text: str) -> JobSpec:
 
 def test_every_field_is_read(tmp_path: Path):
     assert load(tmp_path, FULL) == SPEC
+
+
+def test_classes_of_outputs_are_for_outputs_alone():
+    options = sync_options(SPEC.outputs)
+    named = {
+        "outputs/a.png": "pictures", "outputs/in/a.png": "pictures", "checkpoints/7/a.png": "pictures",
+        "outputs/deep/x": "small", "logs/stdout/a.png": "small", "metrics/x.w": "small",
+    }  # fmt: skip
+    assert {name: options.class_of(name, 10).name for name in named} == named
+    large = ("outputs/a.w", "outputs/deep/x", "checkpoints/7/m.w")
+    assert [options.class_of(name, 10**6).name for name in large] == ["weights"] * 3
+    weights = options.class_of("outputs/a.w", 10**6)
+    assert (weights.period, weights.when_closed, options.requests) == (600.0, True, 500)
+    assert options.class_of("outputs/x.log", 1).period == 2.5
+    assert options.class_of("outputs/x.pt", 1).period == 600.0, "of headrace's own, and of closed files"
 
 
 def test_what_is_left_out_has_its_default(tmp_path: Path):
@@ -451,7 +474,9 @@ def test_a_record_of_this_format_stays_readable():
         "resources": {"cpus": 0, "memory": 0, "gpus": "all"},
     }  # fmt: skip
     spec = JobSpec.from_json(record)
-    assert spec.as_json() == record
+    told = spec.as_json()
+    for key, value in record.items():  # later fields have their defaults
+        assert (value.items() <= told[key].items() if isinstance(value, dict) else value == told[key]), key
     assert (spec.command, spec.inputs["train"], spec.retry.exit_codes) == (
         ("python", "train.py"), InputSpec("i@v3"), (75,),
     )  # fmt: skip

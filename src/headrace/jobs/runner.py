@@ -19,16 +19,17 @@ from headrace.base.settings import RunSettings
 from headrace.base.units import format_bytes, format_seconds
 from headrace.jobs.again import differences
 from headrace.jobs.bring import bring_checkpoint, latest_checkpoint
-from headrace.jobs.folder import NOT_SENT, RunFolder
+from headrace.jobs.folder import RunFolder
 from headrace.jobs.job import Job
 from headrace.jobs.keeper import Keeper
 from headrace.jobs.measuring import Measuring
 from headrace.jobs.mirroring import Mirroring
+from headrace.jobs.outputs import open_sync
 from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
 from headrace.jobs.recorder import Recorder
 from headrace.jobs.resources import MemoryWatch
 from headrace.namespace.home import Home
-from headrace.sync import CLASSES, IGNORED, Report, State, Sync, SyncOptions
+from headrace.sync import Report
 from headrace.tracking.record import FINAL, Lease, Order, Status, now
 from headrace.tracking.runs import Run
 
@@ -94,7 +95,7 @@ class Runner:
         )
         self._mirroring = Mirroring(self._folder, self._run.url, self._recorder.note, wanted=settings.mlflow)
         self._keeper = Keeper(self._run, self._folder.at("status"), self._lease, self._on_order)
-        self._sync = self._open_sync()
+        self._sync = open_sync(self._folder, self._run, job.spec.outputs)
         self._patterns = [re.compile(one.encode(), re.MULTILINE) for one in job.spec.retry.log_patterns]
         self._matched = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
@@ -312,19 +313,6 @@ class Runner:
             waiting.bytes, round(waiting.oldest, 1), asdict(last) if last is not None else None,
         )  # fmt: skip
 
-    def _open_sync(self) -> Sync:
-        spec = self.job.spec.outputs
-        classes = tuple(one if one.when_closed else type(one)(
-            one.name, one.patterns, one.at_least, spec.period, one.when_closed, one.growing) for one in CLASSES)
-        options = SyncOptions(
-            classes, (*IGNORED, *NOT_SENT, *_recorded(spec.exclude)),
-            tuple(one if one.startswith("checkpoints/") else f"outputs/{one}" for one in spec.checkpoints),
-            bandwidth=spec.bandwidth or None,
-        )  # fmt: skip
-        folder = self._folder.recorded()
-        state = State(self._folder.at("sync"), folder, self._run.url, self._run.url, options.selection())
-        return Sync(folder, self._run.store, self._run.prefix, state, options)
-
     def _tell(self, text: str) -> None:
         self._recorder.note(text)
 
@@ -358,12 +346,3 @@ class Runner:
             self._early.append(number)
         elif number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             self.stop(signal.Signals(number).name)
-
-
-def _recorded(patterns: tuple[str, ...]) -> list[str]:
-    """Patterns for what the job writes, as names below ``record``: its logs and metrics are none of theirs."""
-    found: list[str] = []
-    for pattern in patterns:
-        found += [f"outputs/{pattern}", f"checkpoints/{pattern.removeprefix('checkpoints/')}"]
-        found += [f"{folder}/*/{pattern}" for folder in ("outputs", "checkpoints") if "/" not in pattern]
-    return found

@@ -153,4 +153,7 @@ def _optional(parse: Parse, value: object) -> object:
 
 
 def _short(kind: type[_T], short: str, value: object) -> _T:
-    return read(kind, {short: value} if isinstance(value, str) else value)
+    if isinstance(value, str):
+        listed = keyed(kind)[short].metadata["kind"] == "list of texts"
+        return read(kind, {short: [value] if listed else value})
+    return read(kind, value)

@@ -128,7 +128,10 @@ class _Scanner:
         keys: list[str] = []
         self._take(_BLANK)
         while (key := self._take(_KEY)) is not None:
-            keys.append(tomllib.loads(f"key = {key}")["key"] if key[0] in "\"'" else key)
+            try:
+                keys.append(tomllib.loads(f"key = {key}")["key"] if key[0] in "\"'" else key)
+            except tomllib.TOMLDecodeError:  # an escape that is none
+                return ()
             if self._take(_DOT) is None:
                 break
         return tuple(keys)

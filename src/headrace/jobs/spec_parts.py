@@ -111,6 +111,24 @@ class EnvironmentSpec(Declared):
 
 
 @dataclass(frozen=True)
+class ClassSpec(Declared):
+    """Outputs that are sent alike, by their names and sizes."""
+
+    patterns: tuple[str, ...] = fields.texts(
+        "patterns of their names; one without `/` is for the last part of a name", default=("*",), check=check.inside
+    )
+    at_least: int = fields.size("smaller files are not of this class", default="0")
+    period: float = fields.duration("shortest time between two uploads of one file", default="5s", positive=True)
+    when_closed: bool = fields.truth(
+        "sent at once when nobody has it open for writing any more; `period` is then for files that stay open",
+        default=False,
+    )
+    growing: bool = fields.truth(
+        "only ever appended to, as a log is: what was sent stays true while it is being written to", default=False
+    )
+
+
+@dataclass(frozen=True)
 class OutputSpec(Declared):
     """What the command writes to `HEADRACE_OUTPUTS`, and how the bucket follows."""
 
@@ -126,6 +144,17 @@ class OutputSpec(Declared):
     bandwidth: int = fields.size("bytes a second to send, on average; 0: no limit", default="0")
     exclude: tuple[str, ...] = fields.texts("patterns of files and folders that are not sent", check=check.inside)
     drain: float = fields.duration("longest wait at the end for what is not sent", default="10min")
+    requests: int = fields.count(
+        "requests an hour while the command runs, and as many in one burst; at the end the rest is sent regardless",
+        default=20_000,
+        least=1,
+    )
+    classes: Mapping[str, ClassSpec] = fields.many(
+        ClassSpec,
+        "patterns",
+        "classes of files, in this order, before headrace's own; a text stands for one of its `patterns`",
+        check=check.name,
+    )
 
 
 @dataclass(frozen=True)
