@@ -47,8 +47,9 @@ if logs:
     import headrace as hr
     hr.log({"warm": 1.0})
     time.sleep(2)
-began = time.perf_counter()
+took, began = [], time.perf_counter()
 for step in range(steps):
+    at = time.perf_counter()
     until = time.perf_counter() + 0.001
     time.sleep(0.0008)
     while time.perf_counter() < until:
@@ -57,7 +58,8 @@ for step in range(steps):
         hr.log({"loss": 1.0 / (step + 1)}, step=step)
         if step % 10 == 0:
             print("step", step, flush=True)
-print("took", time.perf_counter() - began, flush=True)
+    took.append(time.perf_counter() - at)
+print("took", sorted(took)[steps // 2], time.perf_counter() - began, flush=True)
 """
 WRITES = """
 import sys, time
@@ -109,18 +111,30 @@ class Place:
 
 
 def overhead(place: Place, steps: int, repetitions: int) -> dict[str, Any]:
-    """Seconds of the loop, by itself and in a run."""
-    alone: list[float] = []
-    inside: list[float] = []
+    """Median seconds of a step and seconds of the whole loop, by itself and in a run; in turns, each first as often."""
+    found: dict[str, list[tuple[float, float]]] = {"alone": [], "inside": []}
     (place.folder / "loop.py").write_text(LOOP)
-    for number in range(repetitions):
+
+    def alone() -> None:
         command = [sys.executable, "loop.py", str(steps), "alone"]
         out = subprocess.run(command, cwd=place.folder, capture_output=True, text=True, check=True).stdout
-        alone.append(float(out.split()[-1]))
-        out, _ = place.run(f"loop-{number}", LOOP, str(steps), "log").communicate()
-        inside.append(float(out.split()[-1]))
-    ratios = [with_run / without for with_run, without in zip(inside, alone, strict=True)]
-    return {"steps": steps, "alone_s": alone, "inside_s": inside, "overhead": median(ratios) - 1}
+        found["alone"].append(_pair(out))
+
+    def inside() -> None:
+        out, _ = place.run(f"loop-{len(found['inside'])}", LOOP, str(steps), "log").communicate()
+        found["inside"].append(_pair(out))
+
+    for number in range(repetitions):
+        for one in (alone, inside) if number % 2 else (inside, alone):
+            one()
+    pairs = list(zip(found["inside"], found["alone"], strict=True))
+    by_step, by_loop = (sorted(one[at] / other[at] - 1 for one, other in pairs) for at in (0, 1))
+    return {"steps": steps, **found, "by_step": by_step, "by_loop": by_loop}
+
+
+def _pair(out: str) -> tuple[float, float]:
+    step, whole = map(float, out.split()[-2:])
+    return step, whole
 
 
 def hour(place: Place, seconds: float) -> dict[str, Any]:
@@ -165,8 +179,8 @@ def behind(place: Place) -> dict[str, Any]:
 def main() -> None:
     """All of them; prints and writes a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=15_000)
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=6_000)
+    parser.add_argument("--repetitions", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=120.0)
     options = parser.parse_args()
     DATA.mkdir(parents=True, exist_ok=True)
@@ -188,7 +202,12 @@ def main() -> None:
 def _text(found: dict[str, Any]) -> str:
     one, two, three = found["overhead"], found["hour"], found["behind"]
     here, today = machine(), datetime.datetime.now(datetime.UTC).date()
-    loop = f"{one['overhead']:.1%} ({len(one['alone_s'])} interleaved, {one['steps']:,} steps)"
+    told = {
+        name: f"{median(found):+.1%} (pairs from {found[0]:+.1%} to {found[-1]:+.1%})"
+        for name, found in (("step", one["by_step"]), ("loop", one["by_loop"]))
+    }
+    pairs = f"{len(one['by_step'])} pairs of {one['steps']:,} steps"
+    loop = f"median step {told['step']}; whole loop {told['loop']}; {pairs}"
     money = f"{two['hour_usd']:.3f} US$"
     hour = f"{two['hour_bytes'] / 1e6:.1f} MB, {two['hour_puts']:,.0f} PUT, {two['hour_gets']:,.0f} GET"
     return "\n".join([
