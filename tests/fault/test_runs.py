@@ -157,9 +157,11 @@ def test_who_reads_with_a_wrong_clock_is_not_fooled(tmp_path: Path, monkeypatch:
     run.put_status(Status(0, "running", now(), 1))
     run.put_lease(Lease(0, "running", now(), 1, "host", 1))
     honest = time.time
-    for shift in (100_000, -100_000):
+    runs = Runs(home)
+    for shift in (100_000, -100_000, 0, 300, 200_000):
         monkeypatch.setattr(time, "time", lambda shift=shift: honest() + shift)
         assert run.look().state == "running"
+        assert [view.state for view in runs.views()] == ["running"], "who goes on looking, while the clock is set"
 
 
 def test_the_second_runner_of_one_id_is_refused_and_the_first_untouched(rig: RunsRig):
