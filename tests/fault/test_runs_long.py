@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -178,7 +179,7 @@ def test_the_clock_of_the_machine_jumps(seaweedfs: EmbeddedS3, tmp_path: Path, c
 
             assert wait_for(goes_on, 60), shift
         assert set(watched) == {"running"}
-        assert lasting == sorted(lasting)
+        assert all(now > then - 5 for then, now in pairwise(lasting)), lasting
         assert max(lasting) < 600, "as long as it really took"
         clock.shift(0)
         (rig.work / "go").touch()
@@ -196,7 +197,7 @@ def test_the_clock_of_the_machine_jumps(seaweedfs: EmbeddedS3, tmp_path: Path, c
 
 
 def test_ten_thousand_small_files(seaweedfs: EmbeddedS3, tmp_path: Path):
-    """All of them in the bucket, by one request each, and a runner that stays small."""
+    """All of them in the bucket, and a runner that stays small."""
     rig = RunsRig(seaweedfs, tmp_path)
     rig.script("""
         import os, pathlib
