@@ -17,6 +17,7 @@ from headrace.namespace.home import Home
 from headrace.store import open_store
 from headrace.testing.servers import EmbeddedS3
 from headrace.testing.servers.process import free_port
+from headrace.tracking.logs import LogReader, LogWriter
 from headrace.tracking.record import Lease, RunRecord, Status, now
 from headrace.tracking.runs import Run, Runs
 from tests.mount_rig import detach
@@ -157,9 +158,27 @@ def test_who_reads_with_a_wrong_clock_is_not_fooled(tmp_path: Path, monkeypatch:
     run.put_status(Status(0, "running", now(), 1))
     run.put_lease(Lease(0, "running", now(), 1, "host", 1))
     honest = time.time
-    for shift in (100_000, -100_000):
+    runs = Runs(home)
+    for shift in (100_000, -100_000, 0, 300, 200_000):
         monkeypatch.setattr(time, "time", lambda shift=shift: honest() + shift)
         assert run.look().state == "running"
+        assert [view.state for view in runs.views()] == ["running"], "who goes on looking, while the clock is set"
+
+
+def test_lines_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """However they are read: each stream in its own order."""
+    writer = LogWriter(str(tmp_path / "logs"), "stdout")
+    honest = time.time_ns
+    for number, shift in enumerate((0, -3600, 3600, -3600)):
+        monkeypatch.setattr(time, "time_ns", lambda shift=shift: honest() + shift * 10**9)
+        writer.feed(f"{number}\n".encode())
+        if number == 1:
+            writer.close_segment()
+    writer.close_segment(last=True)
+    store = open_store(f"file://{tmp_path}")
+    for read in (LogReader.poll, LogReader.read):
+        assert [line.text for line in read(LogReader(store, "logs/"))] == ["0", "1", "2", "3"]
+    assert [line.text for line in LogReader(store, "logs/").tail(2)] == ["2", "3"]
 
 
 def test_the_second_runner_of_one_id_is_refused_and_the_first_untouched(rig: RunsRig):

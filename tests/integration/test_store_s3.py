@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -27,6 +27,8 @@ from headrace.base.errors import (
     UnsupportedError,
 )
 from headrace.base.metrics import Metrics
+from headrace.base.settings import CacheSettings, Settings
+from headrace.fetch import Fetcher, Read
 from headrace.store import Store, metered, open_store, probe
 from headrace.store.embedded import EmbeddedS3
 
@@ -251,3 +253,31 @@ class Cutter:
                 client.sendall(answer)
         except OSError:
             return
+
+
+@pytest.mark.parametrize("shift", [3600, -90_000])
+def test_a_clock_that_is_far_off_is_made_up_for(
+    seaweedfs: EmbeddedS3, shift: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By every way to ask, a HEAD without a body and the wire too; and once more when it is set right."""
+    seaweedfs.create_bucket("store-s3")
+    honest = time.time
+    fetcher = Fetcher.open(Settings(cache=CacheSettings(size=0)), None, Metrics())
+    ways: list[Callable[[Store], object]] = [
+        lambda store: store.put("new", b"1", create=True),
+        lambda store: store.head("a"),
+        lambda store: store.get("a"),
+        lambda store: list(store.list()),
+        lambda store: fetcher.get(Read(store, "a")),
+    ]
+    for way in ways:
+        opened = open_store(f"s3://store-s3/{time.monotonic_ns()}", seaweedfs.options())
+        opened.put("a", b"1")
+        for by in (shift, 0):
+            monkeypatch.setattr(time, "time", lambda by=by: honest() + by)
+            way(opened)
+            monkeypatch.setattr(time, "time", honest)
+            opened.delete(["new"])
+        opened.close()
+    fetcher.close()
+    assert caplog.text.count("requests are dated by the store's") == len(ways)

@@ -317,6 +317,34 @@ def test_what_a_dead_attempt_left_half_done_never_counts(tmp_path: Path):
         assert wait_for(lambda: sync.report().checkpoints == 3), "written to by the living, it counts as ever"
 
 
+def test_old_times_do_not_make_a_checkpoint_whole(tmp_path: Path):
+    """Files that are copied with their times, or a clock that is set: quiet is what is seen here, not what they say."""
+    out = tmp_path / "out"
+    for name in ("before", "now"):
+        (out / "checkpoints" / name).mkdir(parents=True)
+    (out / "checkpoints/before/model.pt").write_bytes(b"weights")
+    os.utime(out / "checkpoints/before/model.pt", (1e9, 1e9))
+    store = open_store(f"memory://{tmp_path.name}-{os.getpid()}")
+    state = State(str(tmp_path / "state"), str(out), store.url)
+
+    def names() -> set[str]:
+        return {info.key for page in store.list("") for info in page}
+
+    with Sync(str(out), store, "", state, SyncOptions(quiet=5.0)) as sync:
+        assert wait_for(lambda: "checkpoints/before/COMMITTED" in names()), "it lay there long before"
+        for part in ("1", "2"):
+            (out / part).write_bytes(b"")
+            os.utime(out / part, (1e9, 1e9))
+            (out / part).rename(out / f"checkpoints/now/{part}.pt")
+            assert wait_for(lambda part=part: f"checkpoints/now/{part}.pt" in names())
+            time.sleep(2)  # its writer's pause
+            assert "checkpoints/now/COMMITTED" not in names()
+        assert wait_for(lambda: "checkpoints/now/COMMITTED" in names())
+        marker = bytes(store.get("checkpoints/now/COMMITTED").data)
+        assert all(part in marker for part in (b"1.pt", b"2.pt"))
+        assert sync.report().checkpoints == 2
+
+
 def test_the_end_does_not_wait_for_what_can_never_be_sent(tmp_path: Path):
     """A file whose name is taken by a folder there: refused once more at the end, and named."""
     out, bucket = tmp_path / "out", tmp_path / "bucket"

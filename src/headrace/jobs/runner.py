@@ -30,7 +30,7 @@ from headrace.jobs.recorder import Recorder
 from headrace.jobs.resources import MemoryWatch
 from headrace.namespace.home import Home
 from headrace.sync import Report
-from headrace.tracking.record import FINAL, Lease, Order, Status, now
+from headrace.tracking.record import FINAL, Clock, Lease, Order, Status
 from headrace.tracking.runs import Run
 
 _log = logging.getLogger("headrace.jobs")
@@ -105,7 +105,8 @@ class Runner:
         """Signals for a command that is just being started."""
         self._draining = False
         self._count = 0
-        self._status = Status(-1, "starting", now())
+        self._clock = Clock()
+        self._status = Status(-1, "starting", self._clock.now())
         self._failure = ""
         """Why the attempt was ended from here."""
         self._limit_at = float("inf")
@@ -120,6 +121,7 @@ class Runner:
         """All of it. Raises AlreadyExistsError: the id is taken; any store error: it cannot be recorded."""
         try:
             self.job.prepare(self._folder, self._cache, self._tell)
+            self._clock = Clock()
             record = self.job.record()
             self._run.create(record)
         except BaseException:
@@ -270,7 +272,7 @@ class Runner:
         if waiting.bytes > 64 << 20:
             self._recorder.note(f"sends what is left: {waiting.files} files, {format_bytes(waiting.bytes)}")
         self._recorder.close()
-        self._mirroring.end(Status(0, state, now(), self._count, ended.code, ended.signal, reason))
+        self._mirroring.end(Status(0, state, self._clock.now(), self._count, ended.code, ended.signal, reason))
         report = self._drain(complete=ended.succeeded)
         self._mirroring.close()
         names = tuple(one.path for one in report.left)
@@ -301,7 +303,8 @@ class Runner:
         size: int = 0,
     ) -> None:  # fmt: skip
         code, number = (ended.code, ended.signal) if ended is not None else (None, None)
-        self._status = Status(self._status.seq + 1, state, now(), self._count, code, number, reason, left, files, size)
+        seq, time_ = self._status.seq + 1, self._clock.now()
+        self._status = Status(seq, state, time_, self._count, code, number, reason, left, files, size)
         self._keeper.say(self._status)
 
     def _lease(self, last: Status | None) -> Lease:
@@ -309,8 +312,8 @@ class Runner:
         if status.state in FINAL:
             waiting = type(waiting)()
         return Lease(
-            status.seq, status.state, now(), os.getpid(), socket.gethostname(), status.attempt, waiting.files,
-            waiting.bytes, round(waiting.oldest, 1), asdict(last) if last is not None else None,
+            status.seq, status.state, self._clock.now(), os.getpid(), socket.gethostname(), status.attempt,
+            waiting.files, waiting.bytes, round(waiting.oldest, 1), asdict(last) if last is not None else None,
         )  # fmt: skip
 
     def _tell(self, text: str) -> None:

@@ -40,6 +40,8 @@ class Tracked:
     busy: bool = False
     stubborn: bool = False
     """It failed in a way that another try will not mend."""
+    rested: bool = False
+    """It lay there when the sync began, had not changed for long by its own time, and has not since."""
 
     @property
     def dirty(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from headrace.sync.checkpoints import is_marker
@@ -25,6 +26,7 @@ class Files:
         self._all: dict[str, Tracked] = {}
         self._gone: dict[str, tuple[Sent, float]] = {}
         self._by_stamp: dict[Stamp, Sent] = {}
+        self._scanned = False
         self.dirty: dict[str, Tracked] = {}
         self.checkpoints: dict[str, dict[str, Tracked]] = {}
         self.finished: set[str] = set()
@@ -53,6 +55,11 @@ class Files:
         found = self._folder.scan()
         for name, stamp in found.items():
             self._see(name, stamp, now)
+        if not self._scanned:
+            self._scanned = True
+            young = time.time() - self._options.quiet
+            for file in self._all.values():
+                file.rested = file.stamp.mtime_ns / 1e9 < young
         for name in [name for name in self._all if name not in found]:
             self.lose(name, now)
         self.finished = {folder for folder in self.finished if f"{folder}/{MARKER}" in found}
@@ -107,7 +114,7 @@ class Files:
             else:
                 if not file.dirty:
                     file.since = now
-                file.stamp, file.kind, file.moved, file.stubborn = stamp, kind, now, False
+                file.stamp, file.kind, file.moved, file.stubborn, file.rested = stamp, kind, now, False, False
         if file.dirty:
             self.dirty.setdefault(name, file)
         elif not file.busy:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection
 
 from headrace.sync.checkpoints import Checkpoints
@@ -70,9 +69,9 @@ class Finishing:
         if complete is not None or not self._options.judge or self._cut.get(folder) == stamps:
             return now + NEVER_S
         moved = max(file.moved for file in files)
-        newest = max(stamp.mtime_ns for stamp in stamps.values()) / 1e9
-        # What has long been at rest when it is first seen need not be waited for: by the files' own times.
-        at = moved + (LOOK_S if time.time() - newest > self._options.quiet else self._options.quiet)
+        # What had long been at rest when the sync began need not be waited for. Of what comes later, the files' own
+        # times say nothing: they are copied along, and clocks are set.
+        at = moved + (LOOK_S if all(file.rested for file in files) else self._options.quiet)
         if at <= now:
             self._checkpoints.ready(folder, stamps)
         return at

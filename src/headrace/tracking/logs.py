@@ -19,7 +19,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -167,28 +167,28 @@ class LogReader:
         """All that is there and was not read yet, by time. Raises any store error, CorruptError, UnsupportedError."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
             streams = [self._lines(pool, stream, seqs) for stream, seqs in self._there().items()]
-            yield from heapq.merge(*streams, key=lambda line: line.time_us)
+            yield from _by_time(streams)
 
     def poll(self) -> list[Line]:
         """As `read`, by asking for the next segment of each stream: no listing."""
-        found: list[Line] = []
-        for stream in self._next:
+        found: list[list[Line]] = [[] for _ in self._next]
+        for stream, lines in zip(self._next, found, strict=True):
             with suppress(NotFoundError):
                 for _ in range(_AT_ONCE):
-                    found += self._segment(stream, self._next[stream])
-        return sorted(found, key=lambda line: line.time_us)
+                    lines += self._segment(stream, self._next[stream])
+        return list(_by_time(found))
 
     def tail(self, count: int) -> list[Line]:
         """The last `count` lines; what came before counts as read."""
-        found: list[Line] = []
+        found: list[list[Line]] = []
         for stream, seqs in self._there().items():
             lines: list[Line] = []
             while seqs and sum(line.over for line in lines) < count:
                 lines = self._segment(stream, seqs.pop()) + lines
             if seqs:
                 self._next[stream] = max(self._next[stream], seqs[-1] + 1)
-            found += lines
-        return sorted(found, key=lambda line: line.time_us)[-count:] if count else []
+            found.append(lines)
+        return list(_by_time(found))[-count:] if count else []
 
     def _there(self) -> dict[str, list[int]]:
         """Segments that are there and not read, in order."""
@@ -214,6 +214,11 @@ class LogReader:
         lines = list(_lines_of(bytes(self._store.get(key).data), stream, key))
         self._next[stream] = max(self._next[stream], seq + 1)
         return lines
+
+
+def _by_time(streams: Iterable[Iterable[Line]]) -> Iterator[Line]:
+    """Each stream in its own order, which no clock that was set back changes."""
+    return heapq.merge(*streams, key=lambda line: line.time_us)
 
 
 def _lines_of(data: bytes, stream: str, key: str) -> Iterator[Line]:

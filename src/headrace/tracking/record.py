@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self, cast
 
 from headrace.base.errors import CorruptError, UnsupportedError
@@ -143,9 +144,27 @@ class Order(_Written):
     grace: float | None = None
 
 
+class Clock:
+    """The times of one run, from the moment this is made: what passes is counted, so that a clock which is set makes
+    no run longer or shorter. Any thread.
+    """
+
+    def __init__(self) -> None:
+        self._began = datetime.now(UTC)
+        self._since = time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def now(self) -> str:
+        """RFC 3339."""
+        return _text(self._began + timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - self._since))
+
+
 def now() -> str:
     """The time here, RFC 3339."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _text(datetime.now(UTC))
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def new_id(name: str) -> str:

@@ -29,6 +29,8 @@ LOST_S: Final = 60.0
 """A runner that has not renewed its lease for so long is lost."""
 _AT_ONCE = 8
 _CLOCK_S = 60.0
+_JUMP_S = 5.0
+"""A clock that is so far from where it was to be by now was set."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DATED: Final = re.compile(r"(\d{8}-\d{6})-(.+)-[0-9a-f]{4}")
 """An id that was made of a time and a name."""
@@ -67,12 +69,13 @@ class StoreClock:
         self._home = home
         self._ahead: float | None = None
         """Seconds that the clock here is ahead of the store's; None: not asked."""
-        self._asked_at = 0.0
+        self._asked_at = self._asked_time = 0.0
 
     def age(self, mtime_us: int) -> float:
         """Seconds since then."""
-        here = time.time()
-        if self._ahead is not None and time.monotonic() - self._asked_at < _CLOCK_S:
+        here, passed = time.time(), time.monotonic() - self._asked_at
+        jumped = abs(here - self._asked_time - passed) > _JUMP_S
+        if self._ahead is not None and passed < _CLOCK_S and not jumped:
             return here - self._ahead - mtime_us / 1e6
         age = here - mtime_us / 1e6
         if abs(age) <= LOST_S or self._home.read_only:
@@ -83,7 +86,7 @@ class StoreClock:
             self._ahead = time.time() - self._home.store.head(key).mtime_us / 1e6
         except HeadraceError:  # not allowed to write there, for one
             self._ahead = 0.0
-        self._asked_at = time.monotonic()
+        self._asked_at, self._asked_time = time.monotonic(), time.time()
         return time.time() - self._ahead - mtime_us / 1e6
 
 

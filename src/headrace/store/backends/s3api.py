@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import ssl
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -14,11 +16,14 @@ from headrace.base.settings import environment
 from headrace.store.backends.credentials import Credentials, aws_session
 from headrace.store.backends.errors import from_botocore, from_http
 from headrace.store.backends.sigv4 import EMPTY_SHA256, UNSIGNED, Signer, quote_query
+from headrace.store.backends.storetime import StoreTime
 from headrace.store.backends.transport import Answer, Transport
 from headrace.store.protocol import Buffer, Endpoint, StoreOptions
 from headrace.store.retry import Patience, persist
 
 _UNSIGNED_FROM = 1 << 20
+_REFUSED = (400, 403)
+_LATELY_S = 10.0
 _SLOWEST = 128 << 10
 """Bytes a second that an upload may go down to before its time is up."""
 
@@ -130,7 +135,10 @@ class S3Api:
         self.address = find_address(bucket, options, path)
         self.credentials = Credentials(options, path)
         fixed = {"x-amz-request-payer": "requester"} if options.requester_pays else None
-        self.signer = Signer(self.address.host, self.address.region, self.credentials.keys, fixed)
+        self._time = StoreTime(self.address.host)
+        self._skewed_at = float("-inf")
+        """When a GET of the wire was last refused for its date; monotonic."""
+        self.signer = Signer(self.address.host, self.address.region, self.credentials.keys, fixed, self._time.now)
         self._transport = Transport(self.address.endpoint, options.connect_timeout_s, max(1.0, options.timeout_s / 4))
         self._patience = Patience(options.timeout_s, options.retries)
         self.answered = False
@@ -171,13 +179,19 @@ class S3Api:
 
         sent = 0
 
+        def exchange(deadline: float, *, first: bool = True) -> Answer:
+            dated = self._time.now()
+            head = self.signer.head(method, self.address.base + key, quote_query(query or {}), lines, digest)
+            answer = self._transport.exchange(path, head, body, deadline=deadline, slow=slow)
+            late = first and answer.status in _REFUSED and self._time.learn(answer.header("date"), dated)
+            return exchange(deadline, first=False) if late else answer
+
         def attempt(deadline: float) -> Answer:
             nonlocal sent
             sent += 1
             if sent > 1 and again is not None:
                 again()
-            head = self.signer.head(method, self.address.base + key, quote_query(query or {}), lines, digest)
-            answer = self._transport.exchange(path, head, body, deadline=deadline, slow=slow)
+            answer = exchange(deadline)
             if answer.status == 412 and sent > 1:
                 raise ContestedError("the object has changed", path=path)
             if answer.status >= 300:
@@ -206,14 +220,27 @@ class S3Api:
             return persist(patience, attempt)
 
     def renew(self) -> bool:
-        """Look for newer credentials after a refusal; True when a retry may succeed."""
+        """Look for newer credentials after a refusal, or what time it is there; True when a retry may succeed."""
+        if time.monotonic() - self._skewed_at < _LATELY_S:
+            with suppress(HeadraceError):
+                self._ask_time()
+            return True
         renewed = self.credentials.renew()
         if renewed:
             self.signer.forget()
         return renewed
 
+    def _ask_time(self) -> None:
+        """Whatever the answer is: its date counts. Raises any network error."""
+        dated = self._time.now()
+        head = self.signer.head("HEAD", self.address.base)
+        answer = self._transport.exchange(self.path, head, deadline=time.monotonic() + _LATELY_S)
+        self._time.learn(answer.header("date"), dated)
+
     def error(self, path: str, status: int, body: bytes) -> HeadraceError:
         """What an answer that is no success means."""
+        if b"<Code>RequestTimeTooSkewed<" in body:
+            self._skewed_at = time.monotonic()
         return from_http(path, status, body)
 
     def close(self) -> None:
