@@ -342,7 +342,7 @@ def test_old_times_do_not_make_a_checkpoint_whole(tmp_path: Path):
         assert wait_for(lambda: "checkpoints/now/COMMITTED" in names())
         marker = bytes(store.get("checkpoints/now/COMMITTED").data)
         assert all(part in marker for part in (b"1.pt", b"2.pt"))
-        assert sync.report().checkpoints == 2
+        assert wait_for(lambda: sync.report().checkpoints == 2)
 
 
 def test_the_end_does_not_wait_for_what_can_never_be_sent(tmp_path: Path):
