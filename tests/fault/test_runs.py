@@ -97,6 +97,8 @@ def test_a_killed_job_is_told_from_one_that_failed(rig: RunsRig):
 def test_a_killed_runner_takes_its_job_along_and_the_rest_is_sent_later(rig: RunsRig, both: bool):
     run, runner, job = started(rig)
     assert wait_for(lambda: rig.read(run, "checkpoints/1/COMMITTED") and len(rig.names(run)) > 200, 60)
+    logs = rig.state / run / "record/logs/stdout"
+    assert wait_for(lambda: any(one.stat().st_size > 200 for one in logs.glob("*.zst.tmp")))
     os.kill(runner, signal.SIGKILL)
     if both:
         os.kill(job, signal.SIGKILL)
@@ -104,6 +106,7 @@ def test_a_killed_runner_takes_its_job_along_and_the_rest_is_sent_later(rig: Run
     there = {name: rig.read(run, name) for name in rig.names(run)}
     assert check_what_is_there(rig, run) > 0
     written = len(list((rig.state / run / "record/outputs").glob("*.txt")))
+    opened = [one.name.removesuffix(".tmp") for one in logs.glob("*.zst.tmp")]
     (row,) = json.loads(rig.headrace("sync", "--recover", "--json").stdout)
     assert row["state"] == "lost"
     assert check_what_is_there(rig, run) == written
@@ -116,6 +119,10 @@ def test_a_killed_runner_takes_its_job_along_and_the_rest_is_sent_later(rig: Run
     points = rig.json("metrics", run)[0]["values"]
     assert points == list(range(len(points)))
     assert len(points) > written - 150
+    assert all(rig.read(run, f"logs/stdout/{name}") for name in opened), "what it was still writing"
+    lines = rig.headrace("logs", run).stdout.splitlines()
+    assert lines == [f"line {number}" for number in range(len(lines))]
+    assert len(lines) > written - 150
     assert json.loads(rig.headrace("sync", "--recover", "--json").stdout) == []
 
 

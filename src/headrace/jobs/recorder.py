@@ -76,7 +76,7 @@ class Recorder:
             writer.close_segment(last=True)
 
     def _work(self) -> None:
-        close_at = time.monotonic() + LOGS_S
+        close_at, writers = time.monotonic() + LOGS_S, (*self._writers.values(), self._own)
         while not self._over.wait(_TICK_S):
             try:
                 self._measuring.tick()
@@ -84,8 +84,10 @@ class Recorder:
                 _log.exception("this is a defect in headrace")
             if time.monotonic() >= close_at:
                 close_at = time.monotonic() + LOGS_S
-                for writer in (*self._writers.values(), self._own):
+                for writer in writers:
                     writer.close_segment()
+            for writer in writers:
+                writer.flush()
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -16,6 +16,7 @@ from headrace.jobs.folder import Left, left
 from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.sync import Report, State, Sync, SyncOptions, statuses
+from headrace.tracking.logs import salvage
 from headrace.tracking.record import FINAL, Lease, Status, now
 from headrace.tracking.runs import RUNS, Run
 from headrace.tracking.segments import Merger
@@ -84,7 +85,8 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
 
 
 def _send(one: Left, run: Run, timeout: float) -> Report:
-    with suppress(HeadraceError):  # the disk: then they stay where they are
+    with suppress(HeadraceError, OSError):  # the disk: then they stay where they are
+        salvage(os.path.join(one.path, "record", "logs"))
         Merger(os.path.join(one.path, "spool"), os.path.join(one.path, "record", "metrics")).collect()
     folder, root = os.path.join(one.path, "record"), os.path.join(one.path, "sync")
     selection = next((status.options for status in statuses(root)), {})

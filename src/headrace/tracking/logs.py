@@ -38,6 +38,7 @@ _OVERWRITTEN = re.compile(rb"(?m)^[^\n]*\r++(?!\n)")
 _ENDS = re.compile(rb"\r+\n")
 _LONGEST = 64 << 10
 """Bytes of a line that are held until its end comes."""
+_PIECE = 4096
 _AT_ONCE = 8
 """Segments that are fetched and held at once, of one stream."""
 
@@ -83,6 +84,15 @@ class LogWriter:
             self._write(whole)
         if self._on_text is not None:
             self._on_text(whole)
+
+    def flush(self) -> None:
+        """What was fed is on the disk, should this process be killed: `salvage` finds it."""
+        with self._lock:
+            if self._file is not None:
+                try:
+                    self._file.flush()
+                except OSError:
+                    return  # the disk is full: told when the segment is closed
 
     def close_segment(self, *, last: bool = False) -> None:
         """What was fed can be sent. `last`: nothing more will come, so a line without an end is one."""
@@ -130,6 +140,11 @@ class _Segment:
         self.bytes += len(text)
         self._line({"t": time.time_ns() // 1000, "text": text.decode("utf-8", "surrogateescape")})
 
+    def flush(self) -> None:
+        if self._dirty:
+            self._dirty = False
+            self._out.flush()
+
     def publish(self) -> None:
         self._out.close()
         if not self._raw.closed:
@@ -138,6 +153,34 @@ class _Segment:
 
     def _line(self, entry: dict[str, Any]) -> None:
         self._out.write(json.dumps(entry).encode("ascii") + b"\n")
+        self._dirty = True
+
+
+def salvage(folder: str) -> None:
+    """Make segments of those that a killed writer has left open: of all whole entries. Raises OSError: the disk."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(root, name)
+            if not re.fullmatch(r"\d{8}\.zst\.tmp", name) or os.path.exists(path[:-4]):
+                continue
+            found = _readable(path)
+            if found.count(b"\n") > 1:
+                with pa.CompressedOutputStream(f"{path[:-4]}.whole.tmp", "zstd") as file:
+                    file.write(found)
+                os.rename(f"{path[:-4]}.whole.tmp", path[:-4])
+            os.unlink(path)
+
+
+def _readable(path: str) -> bytes:
+    """The whole lines of a frame without an end. A read that meets the break gives nothing: the last are short."""
+    found = bytearray()
+    for size in (_PIECE, 1):
+        with suppress(OSError), pa.CompressedInputStream(path, "zstd") as file:
+            for at in range(0, len(found), _PIECE):
+                file.read(min(_PIECE, len(found) - at))
+            while piece := file.read(size):
+                found += piece
+    return bytes(found[: found.rfind(b"\n") + 1])
 
 
 @dataclass(frozen=True, slots=True)
