@@ -179,19 +179,19 @@ class S3Api:
 
         sent = 0
 
-        def exchange(deadline: float, *, first: bool = True) -> Answer:
+        def once(deadline: float) -> tuple[Answer, float]:
             dated = self._time.now()
             head = self.signer.head(method, self.address.base + key, quote_query(query or {}), lines, digest)
-            answer = self._transport.exchange(path, head, body, deadline=deadline, slow=slow)
-            late = first and answer.status in _REFUSED and self._time.learn(answer.header("date"), dated)
-            return exchange(deadline, first=False) if late else answer
+            return self._transport.exchange(path, head, body, deadline=deadline, slow=slow), dated
 
         def attempt(deadline: float) -> Answer:
             nonlocal sent
             sent += 1
             if sent > 1 and again is not None:
                 again()
-            answer = exchange(deadline)
+            answer, dated = once(deadline)
+            if answer.status in _REFUSED and self._time.learn(answer.header("date"), dated):
+                answer, _ = once(deadline)
             if answer.status == 412 and sent > 1:
                 raise ContestedError("the object has changed", path=path)
             if answer.status >= 300:
