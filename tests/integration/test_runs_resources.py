@@ -35,7 +35,8 @@ def test_several_processes_see_each_other_and_log_as_ranks(rig: RunsRig):
         total = torch.tensor(float(dist.get_rank() + 1))
         dist.all_reduce(total)
         hr.log({"loss": float(dist.get_rank())}, step=1)
-        print(f"rank {dist.get_rank()} of {os.environ['WORLD_SIZE']}: {total.item()}", flush=True)
+        line = f"rank {dist.get_rank()} of {os.environ['WORLD_SIZE']}: {total.item()}\\n"
+        os.write(1, line.encode())  # print would be two writes, and another rank's between them
         dist.destroy_process_group()
     """)
     ended = rig.headrace("run", "--set", "processes=2", "--id", "1", "--", "python3", "train.py")
