@@ -52,7 +52,7 @@ def test_several_processes_see_each_other_and_log_as_ranks(rig: RunsRig):
 def test_a_rank_that_fails_ends_all_and_the_run_fails(rig: RunsRig):
     rig.script("""
         import os, sys, time
-        print(os.getpid(), flush=True)
+        os.write(1, f"{os.getpid()}\\n".encode())
         if os.environ["RANK"] == "1":
             sys.exit(5)
         time.sleep(300)
