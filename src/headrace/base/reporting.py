@@ -36,13 +36,14 @@ class Registry:
 
 
 _registry = Registry()
-_begin: Callable[[], None] = lambda: None  # noqa: E731
+_begin: Callable[[], None] | None = None
 
 
 def offer(owner: Any, telling: Telling) -> None:
     """`owner` has counters to tell; see `Registry.add`. Lets who writes them down begin. Any thread."""
     _registry.add(owner, telling)
-    _begin()
+    if _begin is not None:
+        _begin()
 
 
 def told() -> list[tuple[Any, Mapping[str, float]]]:

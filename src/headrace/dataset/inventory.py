@@ -51,6 +51,20 @@ def find_place(target: str, namespace: Namespace) -> Place:
     return Place(at.store, as_prefix(at.key), target)
 
 
+def find_again(path: str | None, url: str, namespace: Namespace) -> Place:
+    """Where objects are that were named by `path` and lay at `url`: that path, with its credentials, if it still leads
+    there, else the URL. Raises as `find_place`.
+    """
+    if path is not None:
+        try:
+            place = find_place(path, namespace)
+        except (NotFoundError, InputError):
+            place = None
+        if place is not None and place.url == url:
+            return place
+    return find_place(url, namespace)
+
+
 def list_place(
     place: Place, shelf: Shelf, progress: Progress = SILENT, *, manifest: Path | None = None
 ) -> Objects:

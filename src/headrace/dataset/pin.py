@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from headrace.base.errors import ChangedError, CorruptError, InputError, NotFoundError
+from headrace.base.errors import ChangedError, CorruptError, NotFoundError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings, environment
 from headrace.dataset.changes import Change, compare
-from headrace.dataset.inventory import Place, find_place, list_place, rows_now
+from headrace.dataset.inventory import Place, find_again, find_place, list_place, rows_now
 from headrace.dataset.manifest import ManifestWriter, page_batch, read_manifest, versioned
 from headrace.dataset.objects import Objects, build_objects, open_objects
 from headrace.dataset.shelf import Shelf
@@ -74,14 +74,7 @@ class Pin:
 
     def place(self, namespace: Namespace) -> Place:
         """Where its objects are: the path it was named by, if that still leads to the same URL, else the URL."""
-        if self.path is not None:
-            try:
-                place = find_place(self.path, namespace)
-            except (NotFoundError, InputError):
-                place = None
-            if place is not None and place.url == self.url:
-                return place
-        return find_place(self.url, namespace)
+        return find_again(self.path, self.url, namespace)
 
 
 _UPGRADE = "it was damaged, or written by a newer headrace: upgrade"

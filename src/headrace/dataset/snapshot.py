@@ -27,7 +27,7 @@ from typing import Any
 from headrace.base.errors import AlreadyExistsError, CorruptError, InputError, NotFoundError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
-from headrace.dataset.inventory import Place, find_place, list_place
+from headrace.dataset.inventory import Place, find_again, find_place, list_place
 from headrace.dataset.manifest import read_manifest, versioned
 from headrace.dataset.objects import Objects, build_objects, open_objects
 from headrace.dataset.shelf import Shelf
@@ -214,14 +214,7 @@ def snapshot_objects(snapshot: Snapshot, settings: Settings, progress: Progress 
 
 def snapshot_place(snapshot: Snapshot, namespace: Namespace) -> Place:
     """Where the snapshot's objects are: the path it was taken by, if that still leads to the same URL, else the URL."""
-    if snapshot.path is not None:
-        try:
-            place = find_place(snapshot.path, namespace)
-        except (NotFoundError, InputError):
-            place = None
-        if place is not None and place.url == snapshot.source:
-            return place
-    return find_place(snapshot.source, namespace)
+    return find_again(snapshot.path, snapshot.source, namespace)
 
 
 _RETAKE = "take the snapshot again under a new version"
