@@ -14,7 +14,6 @@ resume/ inputs/    what was brought here for the job
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.base.errors import TryAgainError
+from headrace.base.locks import try_lock
 
 FORMAT: Final = 1
 NOT_SENT: Final = ("outputs/checkpoints",)
@@ -50,7 +50,7 @@ class RunFolder:
     def __init__(self, root: str, name: str, url: str) -> None:
         self.path = os.path.join(root, name)
         os.makedirs(self.path, mode=0o700, exist_ok=True)
-        lock = _locked(self.path)
+        lock = try_lock(self.at("lock"))
         if lock is None:
             raise TryAgainError("a runner of this id is at work here", path=name, hint="headrace runs shows it")
         self._lock: int | None = lock
@@ -87,20 +87,10 @@ def left(root: str) -> Iterator[Left]:
         for name in sorted(os.listdir(root)):
             path = os.path.join(root, name)
             told = _told(path)
-            if "url" not in told or (lock := _locked(path)) is None:
+            if "url" not in told or (lock := try_lock(os.path.join(path, "lock"))) is None:
                 continue
             os.close(lock)
             yield Left(name, path, str(told["url"]))
-
-
-def _locked(path: str) -> int | None:
-    fd = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        return None
-    return fd
 
 
 def _told(path: str) -> dict[str, Any]:

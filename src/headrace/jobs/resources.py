@@ -7,7 +7,6 @@ nothing, and see everything.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.base.errors import InputError, TryAgainError
+from headrace.base.locks import try_lock
 from headrace.base.units import format_bytes
 from headrace.jobs.spec_parts import ResourceSpec
 from headrace.tracking.samplers_job import Tree
@@ -117,15 +117,10 @@ class Allotment:
         for name in names:
             if len(mine) == count:
                 break
-            path = os.path.join(self._claims, name.replace("/", "_"))
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(fd)
-                continue
-            self._held.append(fd)
-            mine.add(name)
+            held = try_lock(os.path.join(self._claims, name.replace("/", "_")))
+            if held is not None:
+                self._held.append(held)
+                mine.add(name)
         return mine
 
 

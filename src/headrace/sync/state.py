@@ -10,7 +10,6 @@ One folder for each pair of folder and URL, below ``sync.state`` (a user's state
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from headrace.base.errors import TryAgainError
+from headrace.base.locks import try_lock
 
 FORMAT: Final = 1
 
@@ -63,7 +63,7 @@ class State:
         self.id = hashlib.sha256(f"{self.folder}\0{url}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self.path = os.path.join(root, self.id)
         os.makedirs(self.path, mode=0o700, exist_ok=True)
-        self._lock = _locked(self.path)
+        self._lock = try_lock(os.path.join(self.path, "lock"))
         if self._lock is None:
             pid = _told(self.path, "status.json").get("pid")
             hint = "headrace sync --status shows what is under way"
@@ -115,7 +115,7 @@ def statuses(root: str) -> Iterator[Status]:
             if not {"folder", "url", "destination"} <= about.keys():
                 continue
             state = str(told.get("state", "running"))
-            if state == "running" and (lock := _locked(os.path.join(root, name))) is not None:
+            if state == "running" and (lock := try_lock(os.path.join(root, name, "lock"))) is not None:
                 os.close(lock)
                 state = "lost"
             yield Status(
@@ -124,17 +124,6 @@ def statuses(root: str) -> Iterator[Status]:
                 int(told.get("files", 0)), int(told.get("bytes", 0)), float(told.get("oldest", 0.0)),
                 told.get("updated"), about.get("options", {}),
             )  # fmt: skip
-
-
-def _locked(folder: str) -> int | None:
-    """The lock, held; None: another process has it. Raises OSError."""
-    fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        return None
-    return fd
 
 
 def _told(folder: str, name: str) -> dict[str, Any]:
