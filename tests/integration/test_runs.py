@@ -54,7 +54,8 @@ def test_all_of_a_run_is_in_the_bucket(rig: RunsRig):
     logged = rig.headrace("logs", run).stdout.splitlines()
     assert sorted(logged) == sorted(["to stdout", "to stderr", f"{run} 1"])
     assert rig.headrace("logs", "train", "--stream", "stderr").stdout == "to stderr\n"
-    assert rig.headrace("logs", run[-4:], "--tail", "1").stdout == f"{run} 1\n"
+    last = rig.headrace("logs", run[-4:], "--stream", "stdout", "--tail", "1")
+    assert last.stdout == f"{run} 1\n"
     (row,) = rig.json("runs")
     assert (row["id"], row["state"], row["exit_code"], row["files_left"]) == (run, "finished", 0, 0)
     shown = rig.json("runs", "show", "latest")

@@ -36,7 +36,7 @@ IDLE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "narrow": ("store-bound", "bandwidth", {"data": "large", "bandwidth": 20e6, "batch": 2}),
     "checkpoints": ("write-bound", "checkpoints", {"data": "small", "step_s": 0.02, "checkpoint": [10, 4 << 20, 0.3]}),
     "model": ("consumer-bound", "step", {"data": "small", "step_s": 0.05}),
-    "evaluation": ("consumer-bound", "step", {"data": "small", "step_s": 0.02, "evaluate": [10, 0.3]}),
+    "evaluation": ("consumer-bound", "step", {"data": "small", "step_s": 0.05, "evaluate": [6, 0.4]}),
     "child": ("consumer-bound", "step", {"data": "small", "step_s": 0.05, "where": "process"}),
 }  # fmt: skip
 """Class, cause, job. These wait more than they work, so they run side by side."""

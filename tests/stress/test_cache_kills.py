@@ -68,6 +68,12 @@ while True:
 ROLES = ["write", "write", "read", "blocks", "blocks", "evict"]
 
 
+def on_disk(folder: Path) -> int:
+    """Bytes of all entries, as ``du`` counts them."""
+    files = [path for kind in ("objects", "blocks") for path in (folder / "v1" / kind).rglob("*") if path.is_file()]
+    return sum(path.stat().st_blocks * 512 for path in files)
+
+
 def test_every_entry_is_whole_whoever_was_killed(tmp_path: Path) -> None:
     chance = random.Random(2)
     running: list[tuple[str, subprocess.Popen[str]]] = []
@@ -97,12 +103,14 @@ def test_every_entry_is_whole_whoever_was_killed(tmp_path: Path) -> None:
     for path in (tmp_path / "v1" / "tmp").rglob("*"):
         os.utime(path, (time.time() - 3600,) * 2)  # nobody alive has moved it there just now
     cache = open_cache(tmp_path, size=LIMIT)
+    in_flight = len(ROLES) * 30_000  # a count made meanwhile may miss what each of them is just publishing
+    assert on_disk(tmp_path) <= LIMIT + in_flight
     report = cache.verify()
     assert report.bad == []
     assert report.count is not None
     assert report.count.bytes <= LIMIT
     names = [path for path in (tmp_path / "v1" / "objects").rglob("*") if path.is_file()]
-    assert report.checked == len(names)
+    assert report.checked >= len(names), "what is over the limit goes after it was checked"
     cache.evict()
     assert (cache.status().entries, cache.status().bytes) == (0, 0)
     assert not [path for path in (tmp_path / "v1" / "blocks").rglob("*") if path.is_file()]

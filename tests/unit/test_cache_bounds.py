@@ -36,6 +36,17 @@ def test_the_limit_is_never_overshot(tmp_path: Path) -> None:
     assert status.entries == sum(1 for path in (tmp_path / "v1" / "objects").rglob("*") if path.is_file())
 
 
+def test_what_is_over_the_limit_goes_when_it_is_counted(tmp_path: Path) -> None:
+    larger = open_cache(tmp_path, size=50 * ENTRY)
+    for number in range(50):
+        fill(larger, f"k{number}", 5000)
+    smaller = open_cache(tmp_path, size=20 * ENTRY)
+    count = smaller.verify().count
+    assert count is not None
+    assert held(smaller) <= count.bytes <= 20 * ENTRY
+    assert count.entries >= 15, "little more than what is needed"
+
+
 def test_what_fits_exactly_is_never_evicted(tmp_path: Path) -> None:
     cache = open_cache(tmp_path, size=50 * ENTRY)
     for number in range(50):

@@ -35,7 +35,10 @@ class Ahead:
 
 
 class Room:
-    """Reserves bytes before they are written, so the limit is never overshot. Any thread; never waits for others.
+    """Reserves bytes before they are written, so the limit is not overshot. Any thread; never waits for others.
+
+    A count made anew may miss what is published or removed at that moment: so much it may be too much for a while, and
+    the next count evicts it.
 
     `limit`, `min_free`: bytes, as in `CacheSettings`.
     """
@@ -154,7 +157,9 @@ class Room:
         return lacking > 0
 
     def recount(self) -> Count | None:
-        """Count what is there, a few seconds a million entries. None when another process is evicting or counting.
+        """Count what is there, a few seconds a million entries, and evict what is over the limit.
+
+        None when another process is evicting or counting.
 
         Raises:
             OSError: the folders cannot be read.
@@ -164,11 +169,14 @@ class Room:
         try:
             before = self._usage.read()
             self._recounted = time.monotonic()
-            return self._usage.set(fresh(*count_entries(self._layout)), since=before)
+            count = self._usage.set(fresh(*count_entries(self._layout)), since=before)
         except BlockingIOError:
             return None
         finally:
             self._evictor.lock.release()
+        if count.bytes > self.limit and self._evictor.free(count.bytes - self.limit):
+            return self._usage.read()
+        return count
 
     def free(self) -> int:
         """Bytes that the disk still has for us. Raises OSError."""
