@@ -3,7 +3,8 @@
 Three questions, each against SeaweedFS on the same machine, over loopback:
 
 - *checkpoint*: how fast one large file gets into the bucket, against s5cmd; repetitions interleaved, keys never used.
-- *training*: how much longer a loop of 1 ms steps takes while a checkpoint is sent beside it.
+- *training*: how much longer a loop of 1 ms steps takes while a checkpoint is sent beside it, by us and by s5cmd:
+  with the server on the loop's cores, and with the server on a core of its own, as on a machine of its own.
 - *log*: what is sent of a log that grows at an even pace, with the default settings.
 
 Results go to ``benchmarks/results/sync.{md,json}``.
@@ -21,7 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -30,7 +32,6 @@ from typing import Any
 import psutil
 
 from headrace.store.embedded import EmbeddedS3
-from headrace.sync import statuses
 from loader import DATA, RESULTS
 from report import machine
 
@@ -103,23 +104,24 @@ def s5cmd() -> str:
     return found
 
 
+def senders(place: Place, file: Path) -> dict[str, Callable[[str], list[str]]]:
+    """The contenders: the command that sends `file` under a prefix."""
+    theirs = [s5cmd(), "--endpoint-url", place.server.endpoint, "--log", "error", "cp"]
+    return {
+        "headrace sync": lambda key: [*HEADRACE, str(file.parent), f"s3://{BUCKET}/ours-{key}", "--once", "--json"],
+        # Its documentation's advice for few large files: more parts at once, here as many as headrace has.
+        "s5cmd cp -c 6 -p 16": lambda key: [*theirs, "-c", "6", "-p", "16", str(file), f"s3://{BUCKET}/theirs-{key}"],
+        "s5cmd cp": lambda key: [*theirs, str(file), f"s3://{BUCKET}/plain-{key}"],
+    }
+
+
 def checkpoint(place: Place, file: Path, repeat: int) -> dict[str, list[Sending]]:
     """One large file, with each contender in turn."""
-    contenders: dict[str, Callable[[int], list[str]]] = {
-        "headrace sync": lambda turn: [*HEADRACE, str(file.parent), f"s3://{BUCKET}/ours{turn}", "--once", "--json"],
-        # Its documentation's advice for few large files: more parts at once, here as many as headrace has.
-        "s5cmd cp -c 6 -p 16": lambda turn: [
-            s5cmd(), "--endpoint-url", place.server.endpoint, "--log", "error", "cp", "-c", "6", "-p", "16",
-            str(file), f"s3://{BUCKET}/theirs{turn}",
-        ],
-        "s5cmd cp": lambda turn: [
-            s5cmd(), "--endpoint-url", place.server.endpoint, "--log", "error", "cp", str(file), f"s3://{BUCKET}/plain{turn}",
-        ],
-    }  # fmt: skip
+    contenders = senders(place, file)
     found: dict[str, list[Sending]] = {name: [] for name in contenders}
     for turn in range(repeat):
         for name, command in contenders.items():
-            found[name].append(place.run(command(turn)))
+            found[name].append(place.run(command(str(turn))))
             print(f"  checkpoint {turn + 1}/{repeat}  {name:<24} {found[name][-1].seconds:.1f} s", flush=True)
             place.clear()
     return found
@@ -133,35 +135,75 @@ def step() -> None:
         pass
 
 
-def training(place: Place, file: Path) -> dict[str, float]:
-    """A loop alone, and beside the sync of a checkpoint that appears."""
-    folder = place.scratch / "job"
-    folder.mkdir()
-    command = [*HEADRACE, str(folder), f"s3://{BUCKET}/job", "--json"]
-    process = subprocess.Popen(command, env=place.environment, stdout=subprocess.PIPE, text=True)
-    state = str(place.scratch / "state")
+@dataclass(frozen=True)
+class Steps:
+    """How long the steps of a loop took, and how many there were."""
 
-    def loop(over: Callable[[], bool]) -> tuple[int, float]:
-        steps, began = 0, time.perf_counter()
+    count: int
+    seconds: float
+
+    @classmethod
+    def until(cls, over: Callable[[], bool]) -> Steps:
+        """Go on until `over()`; its own time does not count."""
+        count, seconds = 0, 0.0
         while not over():
+            began = time.perf_counter()
             for _ in range(100):
                 step()
-            steps += 100
-        return steps, time.perf_counter() - began
+            seconds += time.perf_counter() - began
+            count += 100
+        return cls(count, seconds)
 
+    @property
+    def each(self) -> float:
+        """Seconds."""
+        return self.seconds / self.count
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """The server on one core, this process and what it starts on the others."""
+    (server,) = (one for one in psutil.Process().children(recursive=True) if one.name() == "weed")
+    cores = sorted(os.sched_getaffinity(0))
+
+    def keep(own: set[int]) -> None:
+        for thread in server.threads():
+            os.sched_setaffinity(thread.id, own)
+
+    keep({cores[0]})
+    os.sched_setaffinity(0, set(cores[1:]))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, set(cores))
+        keep(set(cores))
+
+
+def training(place: Place, file: Path, repeat: int) -> list[dict[str, Any]]:
+    """A loop alone, and beside each contender in turn."""
+    found = []
+    for where, placed in (("shares the cores", nullcontext), ("has a core of its own", apart)):
+        for turn in range(repeat):
+            for name, command in senders(place, file).items():
+                with placed():
+                    told = beside(place, command(f"{where[:3]}{turn}"))
+                found.append({"server": where, "sender": name, **told})
+                print(f"  training {turn + 1}/{repeat}  {name:<24} {told['blocked']:.1%}, server {where}", flush=True)
+                place.clear()
+    return found
+
+
+def beside(place: Place, command: list[str]) -> dict[str, float]:
+    """The steps of a loop alone, just before, and while `command` runs."""
+    until = time.perf_counter() + 5
+    alone = Steps.until(lambda: time.perf_counter() > until)
     began = time.perf_counter()
-    steps, seconds = loop(lambda: time.perf_counter() - began > 10)
-    alone = seconds / steps
-    os.link(file, folder / "model.pt")
-    key = "job/model.pt"
-    steps, seconds = loop(lambda: any(one.url.endswith("/job") and one.files for one in statuses(state)))
-    steps, seconds = loop(lambda: all(not one.files for one in statuses(state) if one.url.endswith("/job")))
-    process.send_signal(signal.SIGTERM)
-    told = json.loads(process.communicate(timeout=120)[0])
-    assert told["bytes"] >= file.stat().st_size, (key, told)
-    place.clear()
-    return {"step_alone_ms": alone * 1e3, "step_beside_ms": seconds / steps * 1e3, "upload_s": seconds,
-            "blocked": 1 - alone * steps / seconds}  # fmt: skip
+    with subprocess.Popen(command, env=place.environment, stdout=subprocess.DEVNULL) as process:
+        loop = Steps.until(lambda: process.poll() is not None)
+    if process.returncode:
+        raise SystemExit(f"{command[0]} failed")
+    return {"step_alone_ms": alone.each * 1e3, "step_beside_ms": loop.each * 1e3,
+            "upload_s": time.perf_counter() - began, "blocked": 1 - alone.each / loop.each}  # fmt: skip
 
 
 def log(place: Place, size: int, seconds: float) -> dict[str, float]:
@@ -204,10 +246,17 @@ def report(found: dict[str, Any], size: int) -> str:
             spread = f"{median(rates):,.0f} ({rates[0]:,.0f}-{rates[-1]:,.0f})"
             cpu, memory = median(one["cpu_s"] for one in runs), max(one["memory"] for one in runs) / 1e6
             lines.append(f"| {name} | {spread} | {cpu:.2f} | {memory:.0f} | {ours / median(rates):.0%} |")
-    if told := found.get("training"):
-        steps = f"Step alone {told['step_alone_ms']:.3f} ms, beside the upload {told['step_beside_ms']:.3f} ms"
-        blocked = f"blocked {told['blocked']:.1%} of the {told['upload_s']:.1f} s"
-        lines += ["", "## A loop of 1 ms steps while it is sent", "", f"{steps}: {blocked}."]
+    if rows := found.get("training"):
+        lines += ["", "## A loop of 1 ms steps while it is sent", ""]
+        lines += ["| the server | sender | blocked | step alone ms | beside ms | upload s |"]
+        lines += ["|---|---|--:|--:|--:|--:|"]
+        for kind in dict.fromkeys((row["server"], row["sender"]) for row in rows):
+            same = [row for row in rows if (row["server"], row["sender"]) == kind]
+            columns = ("step_alone_ms", "step_beside_ms", "upload_s")
+            alone, step_ms, upload = (median(row[name] for row in same) for name in columns)
+            shares = sorted(row["blocked"] for row in same)
+            spread = f"{median(shares):.1%} ({shares[0]:.1%}-{shares[-1]:.1%})"
+            lines.append(f"| {kind[0]} | {kind[1]} | {spread} | {alone:.3f} | {step_ms:.3f} | {upload:.1f} |")
     if told := found.get("log"):
         sent = f"Sent {told['sent'] / told['written']:.3f} times its bytes, in some {told['requests']:,} requests"
         spent = f"{told['cpu_s']:.1f} s of CPU, {told['memory'] / 1e6:.0f} MB of memory"
@@ -242,7 +291,7 @@ def main() -> None:
                 runs = checkpoint(place, file, chosen.repeat)
                 found["checkpoint"] = {name: [asdict(one) for one in each] for name, each in runs.items()}
             if "training" in parts:
-                found["training"] = training(place, file)
+                found["training"] = training(place, file, chosen.repeat)
             if "log" in parts:
                 found["log"] = log(place, chosen.log * 1_000_000, chosen.seconds)
     finally:
