@@ -11,24 +11,33 @@ from headrace.base.metrics import Metrics
 
 ROUND_TRIP = 65536
 """What an answer counts for besides its bytes: small objects are work too."""
-_INTERVAL = 0.15
+_SHORTEST, _LONGEST = 0.15, 3.0
 _HOLD = 3.0
 
 
 class Level:
     """Concurrency that grows while throughput grows, and halves when the store asks for less.
 
-    Hill climbing: a trial raises the limit and is kept only if 150 ms of it moved 5 % more than before; a failed trial
-    is undone and the next one waits 3 s. Work counts bytes plus a constant for the round trip. Reactor thread only.
+    Hill climbing: a trial raises the limit and is kept only if it moves 5 % more than before; a failed trial is undone
+    and the next one waits 3 s. Trials double until the first one fails, then they add half. A level is judged by at
+    least as many answers as it has places, over 150 ms to 3 s, once those that were asked for before it have come:
+    however far the store is, each place counts. Work counts bytes plus a constant for the round trip. Reactor thread
+    only.
     """
 
     def __init__(self, most: int, start: int = 16) -> None:
         self.most = max(most, 1)
         self.limit = min(start, self.most)
-        self._since = 0.0
         self.work = 0.0
         """Work done since the last judgement: each answer adds its bytes and `ROUND_TRIP`."""
+        self.answers = 0
+        """Answers since then: each adds one."""
+        self._since = 0.0
+        self._due = self.limit
+        self._earlier = True
+        self._idle = True
         self._bound = False
+        self._doubling = True
         self._hold_until = 0.0
         self._before: tuple[int, float] | None = None
         self._slowed_at = -1.0
@@ -39,27 +48,37 @@ class Level:
             return
         self._slowed_at = now
         self.limit = max(self.limit // 2, 1)
-        self._before, self._hold_until = None, now + 1.0
+        self._before, self._hold_until, self._doubling = None, now + 1.0, False
 
-    def tick(self, now: float, *, binding: bool) -> None:
-        """Called often by the reactor; `binding`: requests wait because of the limit."""
-        self._bound = self._bound or binding
-        span = now - self._since
-        if span < _INTERVAL:
+    def tick(self, now: float, *, active: int, waiting: bool) -> None:
+        """Called often by the reactor: how many requests are under way, and whether more wait to be."""
+        if self._idle or not active:  # a pause says nothing of the store
+            self._idle = not active
+            self._begin(now, self.limit, earlier=False)
             return
-        rate = self.work / span if self._since else 0.0
-        bound, self._bound = self._bound, False
-        self._since, self.work = now, 0.0
-        if bound and rate and now >= self._hold_until:
-            self._judge(rate, now)
+        self._bound = self._bound or (waiting and active >= self.limit)
+        span = now - self._since
+        if span < _LONGEST and self.answers < self._due:
+            return
+        if self._earlier:
+            self._begin(now, self.limit, earlier=False)
+        elif span >= _SHORTEST:
+            rate, bound, limit = self.work / span, self._bound, self.limit
+            if bound and rate and now >= self._hold_until:
+                self._judge(rate, now)
+            self._begin(now, limit, earlier=self.limit != limit)
+
+    def _begin(self, now: float, due: int, *, earlier: bool) -> None:
+        self._since, self._due, self._earlier = now, due, earlier
+        self.work, self.answers, self._bound = 0.0, 0, False
 
     def _judge(self, rate: float, now: float) -> None:
         if self._before is not None and rate < self._before[1] * 1.05:
             self.limit = self._before[0]
-            self._before, self._hold_until = None, now + _HOLD
+            self._before, self._hold_until, self._doubling = None, now + _HOLD, False
             return
         self._before = (self.limit, rate)
-        self.limit = min(self.limit + max(self.limit // 2, 2), self.most)
+        self.limit = min(self.limit + max(self.limit if self._doubling else self.limit // 2, 2), self.most)
 
 
 class Latency:

@@ -132,7 +132,7 @@ class Pool:
                 self._later = [entry for entry in self._later if entry[0] > now]
                 for _, operation in due:
                     (self._demand if operation.demand else self._ahead).appendleft(operation)
-        self.level.tick(now, binding=bool(self._demand or self._ahead) and self._active >= self.level.limit)
+        self.level.tick(now, active=self._active, waiting=bool(self._demand or self._ahead))
         self.latency.settle()
         straggling = self.latency.straggling_after if self._settings.hedge else None
         for connection, operation in list(self._busy.items()):
@@ -242,6 +242,7 @@ class Pool:
     def _answered(self, operation: Operation, response: Response) -> None:
         if response.whole:
             self.level.work += response.got + ROUND_TRIP
+            self.level.answers += 1
             self._received += response.got
             result = self._result(operation, response)
             if result is not None:
