@@ -273,6 +273,28 @@ def test_a_straggler_gets_a_second_request(start: Start, fetcher: Fetcher) -> No
     assert fetcher.metrics.get("fetch.hedges_won") == 1
 
 
+def test_a_hedge_that_is_late_too_gets_another(start: Start, fetcher: Fetcher) -> None:
+    release = threading.Event()
+    late: set[int] = set()
+
+    def answer(connection: socket.socket, path: str, number: int) -> None:
+        if path == "/slow" and number in late:
+            release.wait(8)
+        connection.sendall(ok(BODY[:1000]))
+
+    server, store = start(answer)
+    for i in range(200):
+        fetcher.get(Read(store, f"k{i}"))
+    late |= {len(server.requests), len(server.requests) + 1}
+    began = time.monotonic()
+    assert len(fetcher.get(Read(store, "slow")).data) == 1000
+    assert time.monotonic() - began < 5
+    release.set()
+    assert fetcher.metrics.get("fetch.hedges") == 2
+    assert fetcher.metrics.get("fetch.hedges_won") == 1
+    assert sum(request.startswith("GET /slow") for request in server.requests) == 3, "no more than that"
+
+
 def test_a_large_object_comes_in_parts_of_one_version(start: Start, fetcher: Fetcher) -> None:
     large = BODY * 120  # 30 MB: four parts
 

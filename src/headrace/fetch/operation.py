@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Operation:
-    """One read on its way, with the connections that try it (two while hedged).
+    """One read on its way, with the connections that try it (up to three while hedged).
 
     `into`: where the bytes must go, for a part of a larger read. `followers`: equal reads that wait for this one.
     """
@@ -27,7 +27,7 @@ class Operation:
         "demand",
         "done",
         "followers",
-        "hedged",
+        "hedges",
         "into",
         "read",
         "refreshed",
@@ -49,8 +49,8 @@ class Operation:
         self.demand = demand
         self.into = into
         self.deadline = 0.0
-        self.attempts = self.cost = 0
-        self.hedged = self.refreshed = False
+        self.attempts = self.cost = self.hedges = 0
+        self.refreshed = False
         self.connections: tuple[Connection, ...] = ()
         self.followers: tuple[Operation, ...] = ()
         self.same: tuple[str, str | None, int, int | None] | None = None

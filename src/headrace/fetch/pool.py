@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _STALL = 10.0
+_HEDGES = 2
+"""For one read at once: where one request in 200 is late, a read and its hedge both are every few seconds."""
 _UNKNOWN_SIZE = 1024 * 1024
 
 
@@ -111,7 +113,7 @@ class Pool:
             self.latency.add(waited := now - connection.sent)
             self._first_byte.add(waited)
             connection.sent, connection.began = 0.0, now
-            if operation is not None and operation.hedged:
+            if operation is not None and operation.hedges:
                 self._settle_race(operation, connection, response)
         if not finished or response is None:
             self._reactor.rewatch(self, connection)
@@ -144,7 +146,7 @@ class Pool:
                 self._end(operation, self._late(operation))
             elif now - connection.last > _STALL:
                 self._lost(connection, operation, TimeoutError(f"no byte for {_STALL:.0f} s"))
-            elif straggling is not None and now - connection.last > straggling:
+            elif straggling is not None and now - operation.connections[-1].last > straggling:
                 self._hedge(operation)
         self.pump()
 
@@ -230,9 +232,9 @@ class Pool:
         return connection
 
     def _settle_race(self, operation: Operation, connection: Connection, response: Response) -> None:
-        # The first answer that begins wins a hedged read; the other connection cannot be told to stop, so it closes.
-        if len(operation.connections) == 2 and response.whole:
-            if connection is operation.connections[1]:
+        # The first answer that begins wins a hedged read; the others cannot be told to stop, so they close.
+        if len(operation.connections) > 1 and response.whole:
+            if connection is not operation.connections[0]:
                 self._metrics.add("fetch.hedges_won")
             for other in operation.connections:
                 if other is not connection:
@@ -328,11 +330,11 @@ class Pool:
         self._reactor.wake_at(now + wait)
 
     def _hedge(self, operation: Operation) -> None:
-        if operation.hedged or operation.into is not None:
+        if operation.hedges == _HEDGES or operation.into is not None:
             return
         if (self._hedges + 1) * 100 > self._settings.hedge_rate * max(self._requests, 20):
             return
-        operation.hedged = True
+        operation.hedges += 1
         self._hedges += 1
         self._metrics.add("fetch.hedges")
         self._attempt(operation)
@@ -343,7 +345,7 @@ class Pool:
                 if self._busy.get(connection) is operation:
                     self._drop(connection)
             operation.connections = ()
-        operation.hedged = False
+        operation.hedges = 0
         self._active -= 1
         self._budget.give(operation.cost)
 
