@@ -92,7 +92,7 @@ class FetchSettings:
     memory: int = _bytes("1GB", "bytes in flight and read ahead, in one process")
     connections: int = _count(64, "most requests in flight to one store")
     deadline: float = _seconds("60s", "longest one read may take, all retries included")
-    hedge: bool = _flag(default=True, doc="a second request for a read slower than the recent p95, and a third where that is slow too")
+    hedge: bool = _flag(default=True, doc="a second request for a read slower than the recent p95, then a third")
     hedge_rate: int = _count(5, "hedges allowed, percent of requests")
     retries: int = _count(8, "attempts after the first, within the deadline")
     verify: bool = _flag(default=False, doc="compare whole objects with their ETag where it is an MD5")
