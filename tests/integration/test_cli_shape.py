@@ -103,6 +103,7 @@ def test_ctrl_c_ends_the_server_within_two_seconds_with_130_or_0(shell: Shell) -
             "AWS_REGION": "us-east-1",
         }
         assert shell.run("ls", "s3://data", **variables).out == ""
+        assert (shell.folder / "data/.gitignore").read_text() == "*\n", "its keys are not committed, or captured"
         started = time.monotonic()
         server.send_signal(signal.SIGINT)
         assert server.wait(10) in (0, 130)

@@ -58,6 +58,9 @@ def test_all_of_a_run_is_in_the_bucket(rig: RunsRig):
     assert last.stdout == f"{run} 1\n"
     (row,) = rig.json("runs")
     assert (row["id"], row["state"], row["exit_code"], row["files_left"]) == (run, "finished", 0, 0)
+    told = rig.headrace("runs", "show", "latest").stdout
+    assert re.search(r"^code +a folder without git \(1 file, ", told, re.MULTILINE)
+    assert re.search(r"^environment +the caller's \(cpython-3", told, re.MULTILINE)
     shown = rig.json("runs", "show", "latest")
     assert shown["record"]["command"] == ["python3", "train.py"]
     assert shown["record"]["folder"] == str(rig.work)

@@ -248,6 +248,28 @@ def test_what_is_written_may_lie_in_the_tree(repo: Repo):
     assert (first.files, second.digest) == (1, first.digest)
 
 
+@pytest.mark.parametrize("inside", ["store/home", ""])
+def test_what_other_runs_have_recorded_is_no_code(repo: Repo, tmp_path: Path, scratch: Path, inside: str):
+    """A home that is a folder may lie in the tree, or be the tree: no run holds all that were before it."""
+    recorded = [os.path.join(inside, "runs/earlier/run.json"), os.path.join(inside, "datasets/d/v1/manifest")]
+    for folder in (repo.path, tmp_path / "plain"):
+        for name in ("train.py", "src/runs/x.py", *recorded):
+            folder.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
+            folder.joinpath(name).write_text(name)
+        code = capture(folder, str(scratch), home=str(folder / inside))
+        assert code.files == 2, "of which one only happens to lie in a folder of that name"
+        assert capture(folder, str(scratch), home=str(tmp_path / "elsewhere")).files == 4
+
+
+def test_a_folder_that_ignores_itself_is_no_code(repo: Repo, tmp_path: Path, scratch: Path):
+    for folder in (repo.path, tmp_path / "plain"):
+        for name in ("train.py", "headrace-s3/s3.json", "other/.gitignore", "other/x"):
+            folder.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
+            folder.joinpath(name).write_text("*.log")
+        folder.joinpath("headrace-s3/.gitignore").write_text("*\n")
+        assert capture(folder, str(scratch)).files == 3
+
+
 # Repositories of many kinds
 
 
@@ -486,7 +508,8 @@ def test_what_may_not_be_read_is_refused_by_name(repo: Repo, tmp_path: Path, git
     closed.chmod(0)
     into = tmp_path / "into"
     into.mkdir()
-    modes = {above: above.stat().st_mode for above in (tmp_path, *tmp_path.parents[:2])}  # pytest closes them
+    modes = {above: above.stat().st_mode for above in (tmp_path, *tmp_path.parents[:2])}
+    modes = {above: mode for above, mode in modes.items() if mode & 0o055 != 0o055}  # pytest closes some of them
     try:
         for above in modes:
             above.chmod(0o755)

@@ -13,8 +13,6 @@ from headrace.base.errors import InputError
 from headrace.cli.output import Column, Kind, Row, json_option, printable, show_record, show_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from headrace.tracking.runs import RunView
 
 COLUMNS = (
@@ -72,6 +70,7 @@ def list_(
     watch: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """List the newest runs."""
+    from headrace.cli import run_shown
     from headrace.cli.run_access import open_runs
     from headrace.tracking.watching import Wanted, Watch
 
@@ -87,7 +86,7 @@ def list_(
         if watch and not as_json:
             click.clear()
         shown = COLUMNS if any(row["tags"] for row in rows) else [one for one in COLUMNS if one.key != "tags"]
-        cells = rows if as_json else [row | {"tags": _tags(row["tags"])} for row in rows]
+        cells = rows if as_json else [row | {"tags": run_shown.tags(row["tags"])} for row in rows]
         show_table(cells, shown, as_json=as_json, empty="no runs yet; try: headrace run -- COMMAND")
 
     show()
@@ -101,14 +100,17 @@ def list_(
 @json_option
 def show(run: str, *, as_json: bool) -> None:
     """Show all that is known of RUN."""
+    from headrace.cli import run_shown
     from headrace.cli.run_access import find_run
 
     found = find_run(run)
     view = found.look()
     row = row_of(view)
     if not as_json:
-        row["tags"] = _tags(row["tags"]) or None
-        row["inputs"] = _inputs(view.record.inputs) or None
+        record = view.record
+        row["tags"] = run_shown.tags(row["tags"])
+        row |= {"code": run_shown.code(record.code), "environment": run_shown.environment(record.environment)}
+        row |= {"inputs": run_shown.inputs(record.inputs), "parent": run_shown.parent(record.parent)}
     row |= {"url": found.url, "folder": view.record.folder, "user": view.record.user}
     if as_json:
         statuses = [dataclasses.asdict(status) for status in found.statuses()]
@@ -186,20 +188,6 @@ def row_of(view: RunView) -> dict[str, Any]:
         "host": view.record.host,
         "command": shlex.join(view.record.command),
     }
-
-
-def _inputs(inputs: Mapping[str, Mapping[str, Any]]) -> str:
-    from headrace.base.units import format_bytes
-
-    told: list[str] = []
-    for name, one in inputs.items():
-        what = f"{one['objects']} objects, {format_bytes(one['bytes'])}"
-        told.append(f"{name} = {one['snapshot'] or one['source']} ({what}, as {one['given']})")
-    return "; ".join(told)
-
-
-def _tags(tags: dict[str, str]) -> str:
-    return " ".join(f"{name}={value}" if value else name for name, value in tags.items())
 
 
 def _moment(text: str) -> float:

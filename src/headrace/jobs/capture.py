@@ -37,12 +37,20 @@ _LEAVE_OUT = "name what the run does not need in .gitignore, or in code.ignore"
 _NO_GIT = "but this machine has no git: captured as a plain folder, with what git would ignore, and without commits"
 
 
-def capture(folder: str | os.PathLike[str], into: str, *, limit: int = LIMIT, ignore: Sequence[str] = ()) -> Code:
+def capture(
+    folder: str | os.PathLike[str],
+    into: str,
+    *,
+    limit: int = LIMIT,
+    ignore: Sequence[str] = (),
+    home: str | None = None,
+) -> Code:
     """Capture the tree that a folder is part of, into the folder `into`, made if need be.
 
     In a git working tree: all of it, from its root, as it lies there; elsewhere: the folder, less
     `headrace.jobs.tree.JUNK`. `ignore`: patterns of what is left out besides; one without ``/`` is for every part of
-    a name. `limit`: bytes of the files, and of each patch and bundle. Nothing of the tree or its repository is changed.
+    a name. `limit`: bytes of the files, and of each patch and bundle. `home`: a folder with what runs have recorded,
+    left out where it is part of the tree. Nothing of the tree or its repository is changed.
     Any thread; it takes as long as reading the files does, and git, which is given two minutes a call.
 
     Raises:
@@ -58,7 +66,7 @@ def capture(folder: str | os.PathLike[str], into: str, *, limit: int = LIMIT, ig
         into = os.path.realpath(into)
         for attempt in range(_TRIES):
             try:
-                return _captured(folder, into, limit, ignore)
+                return _captured(folder, (into, *_records(home)), limit, ignore)
             except MovedError:
                 if attempt == _TRIES - 1:
                     raise
@@ -71,7 +79,7 @@ def of_checkout(folder: str, into: str, limit: int) -> Code:
     with disk(into):
         os.makedirs(into, exist_ok=True)
         repository, names, notes = Repository(os.path.realpath(folder)), Names(), list[str]()
-        tree = Tree(repository.root, (), os.path.realpath(into))
+        tree = Tree(repository.root, (), (os.path.realpath(into),))
         repository.fill(tree, "", names)
         written = _archived(tree, into, limit, "check out something smaller", notes)
     outside, notes = len(written.outside), [*notes, *names.notes]
@@ -79,15 +87,21 @@ def of_checkout(folder: str, into: str, limit: int) -> Code:
     return Code("checkout", written.digest, written.files, written.bytes, commit, outside=outside, notes=tuple(notes))
 
 
-def _captured(folder: str, into: str, limit: int, ignore: Sequence[str]) -> Code:
+def _records(home: str | None) -> tuple[str, ...]:
+    """The folders of a home, which may be the tree itself."""
+    return () if home is None else tuple(os.path.realpath(os.path.join(home, one)) for one in ("runs", "datasets"))
+
+
+def _captured(folder: str, skip: Sequence[str], limit: int, ignore: Sequence[str]) -> Code:
+    into = skip[0]
     for name in (NAME, STAGED, UNSTAGED, COMMITS):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(into, name))
     notes: list[str] = []
     repository = _repository(folder, notes)
     if repository is not None:
-        return _of_git(repository, folder, into, limit, ignore, notes)
-    tree = Tree(folder, ignore, into)
+        return _of_git(repository, folder, skip, limit, ignore, notes)
+    tree = Tree(folder, ignore, skip)
     tree.walk("")
     written = _archived(tree, into, limit, "name what the run does not need in code.ignore", notes)
     outside = len(written.outside)
@@ -120,10 +134,11 @@ def _dot_git(folder: str) -> str | None:
 
 
 def _of_git(
-    repository: Repository, folder: str, into: str, limit: int, ignore: Sequence[str], notes: list[str]
+    repository: Repository, folder: str, skip: Sequence[str], limit: int, ignore: Sequence[str], notes: list[str]
 ) -> Code:
+    into = skip[0]
     standing, names = repository.standing(), Names()
-    tree = Tree(repository.root, ignore, into)
+    tree = Tree(repository.root, ignore, skip)
     repository.fill(tree, "", names)
     subfolder = _subfolder(folder, repository.root)
     written = _archived(tree, into, limit, _LEAVE_OUT, notes)

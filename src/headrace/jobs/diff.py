@@ -75,7 +75,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """By dotted names; lists as they are."""
     found: dict[str, Any] = {}
     for name, value in table.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping):
             found |= _flat(cast("Mapping[str, Any]", value), f"{prefix}{name}.")
         else:
             found[f"{prefix}{name}"] = list(cast("list[Any]", value)) if isinstance(value, tuple) else value

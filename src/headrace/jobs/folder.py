@@ -28,6 +28,7 @@ from headrace.base.locks import try_lock
 FORMAT: Final = 1
 NOT_SENT: Final = ("outputs/checkpoints",)
 """Patterns of names below ``record``."""
+_FILE: Final = "file://"
 _PARTS = ("record/outputs", "record/checkpoints", "record/logs", "record/metrics", "spool", "status")
 
 
@@ -49,6 +50,8 @@ class RunFolder:
 
     def __init__(self, root: str, name: str, url: str) -> None:
         self.path = os.path.join(root, name)
+        self.home = os.path.dirname(os.path.dirname(url[len(_FILE) :])) if url.startswith(_FILE) else None
+        """Where the home lies, if it is a folder of this machine."""
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         lock = try_lock(self.at("lock"))
         if lock is None:

@@ -46,8 +46,7 @@ class Here:
             work = folder.at("work")
             return _placed(work, spec, checkout(spec.code.git, into, work, limit=spec.code.limit))
         tree = os.path.join(os.path.realpath(self.base), spec.code.path or ".")
-        code = capture(tree, into, limit=spec.code.limit, ignore=spec.code.ignore) if spec.code.capture else None
-        return _placed(tree, spec, code)
+        return _placed(tree, spec, _captured(tree, spec, folder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +89,14 @@ class AsItLies:
         if not os.path.isdir(self.folder):
             hint = "the run recorded no code: go to the machine where it ran"
             raise NotFoundError("there is no such folder here", path=self.folder, hint=hint)
-        into, wanted = folder.recorded("code"), spec.code  # which a rerun may ask for
-        code = capture(self.folder, into, limit=wanted.limit, ignore=wanted.ignore) if wanted.capture else None
-        return Place(self.folder, code)
+        return Place(self.folder, _captured(self.folder, spec, folder))  # a rerun may ask for it
+
+
+def _captured(tree: str, spec: JobSpec, folder: RunFolder) -> Code | None:
+    if not spec.code.capture:
+        return None
+    into, wanted = folder.recorded("code"), spec.code
+    return capture(tree, into, limit=wanted.limit, ignore=wanted.ignore, home=folder.home)
 
 
 def _placed(tree: str, spec: JobSpec, code: Code | None) -> Place:

@@ -17,6 +17,7 @@ JUNK: Final = (".git", ".hg", ".svn", ".env", ".venv", "__pycache__", "node_modu
 """Left out of a folder where no git says what is ignored."""
 SETTING: Final = "code.limit"
 _NAMED = 5
+_IGNORES: Final = 4096
 
 
 class Stamp(NamedTuple):
@@ -39,15 +40,15 @@ class Tree:
     """The files of one tree, gathered name by name. One thread.
 
     `ignore`: patterns of what is left out; one without ``/`` is for every part of a name, else for
-    all of it. `skip`: a folder that is left out. `files`: name → size in bytes, of what was there; `odd`: what is no
+    all of it. `skip`: folders that are left out. `files`: name → size in bytes, of what was there; `odd`: what is no
     file, link or folder, and was left out. Names are as `os.fsdecode` gives them.
     """
 
-    def __init__(self, root: str, ignore: Sequence[str] = (), skip: str = "") -> None:
+    def __init__(self, root: str, ignore: Sequence[str] = (), skip: Sequence[str] = ()) -> None:
         self.root = root
         self.files: dict[str, int] = {}
         self.odd: list[str] = []
-        self._ignore, self._skip = tuple(ignore), skip
+        self._ignore, self._skip = tuple(ignore), tuple(skip)
         self._folders: dict[str, bool] = {"": True}
 
     def path(self, name: str) -> str:
@@ -78,7 +79,7 @@ class Tree:
         return False
 
     def walk(self, below: str, junk: Sequence[str] = JUNK) -> None:
-        """Take in all that lies in a folder, less what matches `junk`.
+        """Take in all that lies in a folder, less what matches `junk`, and folders that ignore themselves.
 
         Raises:
             DeniedError: a folder may not be read.
@@ -91,14 +92,15 @@ class Tree:
                 if matches(last, tuple(junk)) or self.ignores(name):
                     continue
                 if self.is_folder(name):
-                    waiting.append(name)
+                    if not self._ignores_itself(name):
+                        waiting.append(name)
                 else:
                     self.add(name)
 
     def ignores(self, name: str) -> bool:
         """Whether it is left out, by its name."""
         path = self.path(name)
-        if self._skip and (path == self._skip or path.startswith(self._skip + "/")):
+        if any(path == folder or path.startswith(f"{folder}/") for folder in self._skip):
             return True
         parts = name.split("/") if self._ignore else []
         return any(matches("/".join(parts[: count + 1]), self._ignore) for count in range(len(parts)))
@@ -133,6 +135,14 @@ class Tree:
             folders[folder] = folders.get(folder, 0) + size
         folder, size = max(folders.items(), key=lambda one: one[1])
         return f"{shown(folder)}/ alone {format_bytes(size)}; " if folder and 2 * size > total else ""
+
+    def _ignores_itself(self, folder: str) -> bool:
+        """Whether its own ``.gitignore`` ignores all of it: so tools mark what they made, and what holds data."""
+        try:
+            with open(f"{self.path(folder)}/.gitignore", "rb") as file:
+                return b"*" in file.read(_IGNORES).split(b"\n")
+        except OSError:
+            return False
 
     def _listed(self, folder: str) -> list[str]:
         try:

@@ -177,6 +177,9 @@ class EmbeddedS3:
             (self.data / "meta").mkdir(exist_ok=True)
             for old in (self.data / "meta").glob("m[0-9]*"):
                 shutil.rmtree(old, ignore_errors=True)
+            ignore = self.data / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")  # data and keys: nothing that belongs to the code beside it
             self._write_identity(self.data / "s3.json")
         except OSError as error:
             raise InputError(
