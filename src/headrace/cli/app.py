@@ -29,8 +29,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "snapshot": "Record a tree as an immutable, named version.",
         "snapshots": "List, compare and check snapshots.",
         "load": "Bring a tree into the node's cache.",
-        "pack": "Pack samples into tar shards.",
-        "unpack": "Unpack tar shards to single objects.",
+        "pack": "Pack samples into shards.",
+        "unpack": "Unpack shards to single objects.",
         "bench": "Measure how fast the loader reads a path.",
     },
     "Runs": {
