@@ -46,7 +46,7 @@ class Shell:
             env={**self.environment, **variables},
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=300,
             check=False,
         )
         result = Result(ended.returncode, ended.stdout, ended.stderr)

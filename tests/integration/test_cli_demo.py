@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import re
 
+import pytest
+
 from headrace.cli.demo_job.proof import compare
 from tests.integration.cli_kit import Shell, shell  # noqa: F401
 
 
+@pytest.mark.timeout(600)
 def test_the_demo_trains_as_runs_is_stopped_resumed_rerun_and_proves_it(shell: Shell) -> None:  # noqa: F811
     out = shell.run("demo", "--dir", "stage", "--epochs", "6").out
     first = re.search(r"headrace stop (\S+) --wait", out)
