@@ -29,6 +29,7 @@ from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
 from headrace.jobs.recorder import Recorder
 from headrace.jobs.resources import MemoryWatch
 from headrace.jobs.resuming import lineage, resume
+from headrace.jobs.scratch import sweep
 from headrace.namespace.home import Home
 from headrace.sync import Report
 from headrace.tracking.record import FINAL, Clock, Lease, Order, Status
@@ -120,7 +121,9 @@ class Runner:
 
     def run(self) -> Outcome:
         """All of it. Raises AlreadyExistsError: the id is taken; any store error: it cannot be recorded."""
+        swept: list[str] = []
         try:
+            sweep(swept.append)
             self.job.prepare(self._folder, self._cache, self._tell)
             self._clock = Clock()
             record = self.job.record()
@@ -138,7 +141,7 @@ class Runner:
             self._sync.start()
             self._recorder.start()
             self._recorder.note(f"run {self.job.id}, recorded at {self._run.url}")
-            for text in self.job.notes:
+            for text in (*swept, *self.job.notes):
                 self._recorder.note(text)
             for text in differences(self.job.repeats, record) if self.job.repeats is not None else ():
                 self._recorder.note(f"not as before: {text}")
