@@ -100,7 +100,9 @@ def _of_mounts() -> Iterator[Case]:
         yield Case(f"mount, {late * 1e3:.0f} ms away", STORE, data, job, mount=Way(latency_s=late))
     for bandwidth in (5e6, 20e6):
         yield Case(f"mount, {bandwidth / 1e6:.0f} MB/s", STORE, "long", {"batch": 1}, mount=Way(bandwidth=bandwidth))
-    yield Case("mount, crumbs", REQUESTS, "dust", {"batch": 16}, mount=Way())
+    for way in (Way(), Way(options="no_prefetch")):
+        name = f"mount, crumbs{', no_prefetch' if way.options else ''}"
+        yield Case(name, REQUESTS, "dust", {"batch": 16}, mount=way)
     for step in (0.05, 0.4):
         job = {"batch": 1, "step_s": step}
         yield Case(f"mount, steps of {step * 1e3:.0f} ms", CONSUMER, "small", job, mount=Way())

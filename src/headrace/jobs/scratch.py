@@ -66,6 +66,7 @@ def sweep(tell: Callable[[str], None]) -> None:
 
 
 def _swept(path: str) -> bool:
+    """Whether something was left, and is gone now. Raises OSError."""
     try:
         lock = _held(path, make=False)
     except FileNotFoundError:
@@ -74,7 +75,8 @@ def _swept(path: str) -> bool:
     if lock is None:
         return False
     try:
-        return _remove(path)
+        empty = os.listdir(path) == [_LOCK]  # killed, or just begun: that one takes another
+        return _remove(path) and not empty
     finally:
         os.close(lock)
 
