@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,9 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from headrace.base.verdict import CLASSES, UNKNOWN
@@ -29,6 +32,7 @@ from headrace.store.embedded import EmbeddedS3
 from loader import RESULTS
 from report import machine
 from why_cases import DATA, Case, cases
+from why_mount import missing, mounted
 
 BUCKET = "why"
 JOB = Path(__file__).with_name("why_job.py")
@@ -52,22 +56,31 @@ class Row:
         return self.said == self.bound
 
 
-def fill(store: Store) -> None:
+def fill(store: Store, names: set[str]) -> None:
     rng = random.Random(1)
-    puts = [
-        (f"{name}/{number:05d}.bin", rng.randbytes(size))
-        for name, (count, size) in DATA.items()
-        for number in range(count)
-    ]
+    numbered = ((name, number) for name in sorted(names) for number in range(DATA[name][0]))
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda put: store.put(*put), puts))
+        for batch in iter(lambda: [*islice(numbered, 256)], []):
+            puts = [(f"{name}/{number:05d}.bin", rng.randbytes(DATA[name][1])) for name, number in batch]
+            list(pool.map(lambda put: store.put(*put), puts))
 
 
-def run(case: Case, variables: dict[str, str], folder: Path, number: int) -> Row:
-    job = json.dumps({**case.job, "data": f"s3://{BUCKET}/{case.data}"})
+def run(case: Case, server: EmbeddedS3, variables: dict[str, str], folder: Path, number: int) -> Row:
+    data = {"data": f"s3://{BUCKET}/{case.data}"}
+    if case.mount is None:
+        return judged(case, data, variables, folder, number)
+    with mounted(server, BUCKET, case.mount, folder) as point:
+        return judged(case, {**data, "mounted": f"{point}/{case.data}"}, variables, folder, number)
+
+
+def judged(case: Case, data: dict[str, str], variables: dict[str, str], folder: Path, number: int) -> Row:
+    """Run it, and ask why."""
+    job = json.dumps({**case.job, **data})
     name = f"why-{number}"
-    command = [*HEADRACE, "run", "--name", name, "--", sys.executable, str(JOB), job]
-    subprocess.run(command, env=variables, cwd=folder, check=True, capture_output=True, timeout=120)
+    command = [*HEADRACE, "run", "--name", name, *case.options, "--", sys.executable, str(JOB), job]
+    work = folder / "work"  # by itself, because its tree is recorded
+    work.mkdir(exist_ok=True)
+    subprocess.run(command, env=variables, cwd=work, check=True, capture_output=True, timeout=120)
     told = subprocess.run([*HEADRACE, "why", name, "--json"], env=variables, check=True, capture_output=True, text=True)
     said: dict[str, Any] = json.loads(told.stdout)
     return Row(case.name, case.held_out, case.bound, said["class"], said["cause"], said["gain"], said["evidence"])
@@ -102,11 +115,15 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--only", default="", help="cases whose name or class holds this")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)
     chosen = [case for case in cases() if options.only in case.name or options.only in case.bound]
+    if reason := missing():
+        print(f"{reason}: cases of a mount are left out", flush=True)
+        chosen = [case for case in chosen if case.mount is None]
     rows: list[Row] = []
     with EmbeddedS3() as server, tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         server.create_bucket(BUCKET)
-        fill(open_store(f"s3://{BUCKET}", server.options()))
+        fill(open_store(f"s3://{BUCKET}", server.options()), {case.data for case in chosen})
         variables = {
             **os.environ, "AWS_ENDPOINT_URL_S3": server.endpoint, "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key,
@@ -114,7 +131,7 @@ def main() -> None:
             "HEADRACE_RUN_STATE": f"{folder}/runs", "HEADRACE_RUN_CACHE": f"{folder}/kept",
         }  # fmt: skip
         for number, case in enumerate(case for _ in range(options.repetitions) for case in chosen):
-            row = run(case, variables, Path(folder), number)
+            row = run(case, server, variables, Path(folder), number)
             print(f"{'  ' if row.right else '! '}{case.name}: {row.bound}, called {row.said} ({row.cause})", flush=True)
             rows.append(row)
     text = report(rows)
@@ -123,6 +140,10 @@ def main() -> None:
         (RESULTS / "why.md").write_text(text)
         kept = {"machine": machine(), "rows": [asdict(row) for row in rows]}
         (RESULTS / "why.json").write_text(json.dumps(kept, indent=1))
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt  # so that nothing stays mounted
 
 
 if __name__ == "__main__":

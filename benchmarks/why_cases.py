@@ -15,18 +15,33 @@ STORE, DECODE, REQUESTS, WRITES, CONSUMER = (
 
 
 @dataclass(frozen=True)
+class Way:
+    """From a mount to the store. `latency_s`: before each answer to a read; `bandwidth`: bytes a second, 0: any.
+    `options`: of ``headrace mount -o``.
+    """
+
+    latency_s: float = 0.0
+    bandwidth: float = 0.0
+    options: str = ""
+
+
+@dataclass(frozen=True)
 class Case:
-    """`data`: one of `DATA`. `job`: what `why_job.Job` takes."""
+    """`data`: one of `DATA`. `job`: what `why_job.Job` takes. `mount`: the job reads files of a mount, this far from
+    the store; None: it reads by the loader. `options`: of ``headrace run``.
+    """
 
     name: str
     bound: str
     data: str
     job: dict[str, Any] = field(default_factory=dict[str, Any])
     held_out: bool = False
+    mount: Way | None = None
+    options: tuple[str, ...] = ()
 
 
 DATA = {"crumbs": (2000, 1000), "tiny": (1500, 6000), "small": (300, 20_000), "middling": (120, 150_000),
-        "large": (12, 2_000_000)}  # fmt: skip
+        "large": (12, 2_000_000), "long": (80, 2_000_000), "dust": (8000, 1000)}  # fmt: skip
 """Objects, and bytes of each."""
 
 
@@ -35,7 +50,7 @@ def cases() -> list[Case]:
 
 
 def _tuned() -> list[Case]:
-    return [*_of_store(), *_of_decoding(), *_of_requests(), *_of_writing(), *_of_the_loop()]
+    return [*_of_store(), *_of_decoding(), *_of_requests(), *_of_writing(), *_of_the_loop(), *_of_mounts()]
 
 
 def _of_store() -> Iterator[Case]:
@@ -74,6 +89,28 @@ def _of_the_loop() -> Iterator[Case]:
     yield Case("steps of 50 ms, child process", CONSUMER, "small", {"step_s": 0.05, "where": "process"})
 
 
+def _of_mounts() -> Iterator[Case]:
+    """Files are read one after the other, each once, so that none is in the cache. The mount fetches neighbours of
+    small files ahead, 64 at once: it takes more than 64 ms before each answer to be slower than a loop of 1 ms steps.
+    """
+    alone = Way(latency_s=0.04, options="no_prefetch")
+    job = {"batch": 1, "step_s": 0.001}
+    yield Case("mount, 40 ms away, no_prefetch", STORE, "small", job, mount=alone)
+    for late, data in ((0.15, "tiny"), (0.4, "tiny")):
+        yield Case(f"mount, {late * 1e3:.0f} ms away", STORE, data, job, mount=Way(latency_s=late))
+    for bandwidth in (5e6, 20e6):
+        yield Case(f"mount, {bandwidth / 1e6:.0f} MB/s", STORE, "long", {"batch": 1}, mount=Way(bandwidth=bandwidth))
+    for way in (Way(), Way(options="no_prefetch")):
+        name = f"mount, crumbs{', no_prefetch' if way.options else ''}"
+        yield Case(name, REQUESTS, "dust", {"batch": 16}, mount=way)
+    for step in (0.05, 0.4):
+        job = {"batch": 1, "step_s": step}
+        yield Case(f"mount, steps of {step * 1e3:.0f} ms", CONSUMER, "small", job, mount=Way())
+    job = {"batch": 1, "decode_s": 0.03, "seconds": 12}  # CPU of a job is looked at every 5 s
+    core = ("--set", "resources.cpus=1")
+    yield Case("mount, 30 ms of CPU a file, one core", DECODE, "tiny", job, mount=Way(), options=core)
+
+
 def _held_out() -> list[Case]:
     return [
         Case("60 ms away, steps of 5 ms", STORE, "small", {"latency_s": 0.06, "step_s": 0.005}, held_out=True),
@@ -100,5 +137,27 @@ def _held_out() -> list[Case]:
         ),
         Case(
             "steps of 60 ms, evaluations", CONSUMER, "small", {"step_s": 0.06, "evaluate": [6, 0.4]}, held_out=True,
+        ),
+        Case(
+            "mount, 60 ms away, steps of 15 ms, no_prefetch", STORE, "small", {"batch": 1, "step_s": 0.015},
+            held_out=True, mount=Way(latency_s=0.06, options="no_prefetch"),
+        ),
+        Case(
+            "mount, 200 ms away, crumbs", STORE, "dust", {"batch": 1, "step_s": 0.001}, held_out=True,
+            mount=Way(latency_s=0.2),
+        ),
+        Case(
+            "mount, 10 MB/s, middling", STORE, "middling", {"batch": 1, "step_s": 0.001}, held_out=True,
+            mount=Way(bandwidth=10e6),
+        ),
+        Case("mount, crumbs, batches of 64", REQUESTS, "dust", {"batch": 64}, held_out=True, mount=Way()),
+        Case("mount, steps of 100 ms", CONSUMER, "small", {"batch": 1, "step_s": 0.1}, held_out=True, mount=Way()),
+        Case(
+            "mount, steps of 600 ms, 20 ms away", CONSUMER, "small", {"batch": 1, "step_s": 0.6}, held_out=True,
+            mount=Way(latency_s=0.02),
+        ),
+        Case(
+            "mount, 20 ms of CPU a file, one core", DECODE, "tiny", {"batch": 2, "decode_s": 0.02, "seconds": 12},
+            held_out=True, mount=Way(), options=("--set", "resources.cpus=1"),
         ),
     ]  # fmt: skip

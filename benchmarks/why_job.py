@@ -34,11 +34,11 @@ class Job:
     requests together; `decode_s`: CPU for a sample, with
     `threads`, holding the interpreter's lock or not; `step_s`: of the loop, asleep or `busy`; `checkpoint`: steps
     between two, bytes of one, and how long writing it takes at least; `evaluate`: steps between two pauses, and how
-    long one is, nothing being written; `where`, `prefetch`: of the loader. `mounted`: a folder
-    whose files are read instead. `gate`: a folder where the job says that it is ready, by its process id, and begins
-    when there is a file ``go``: jobs side by side do not disturb one another while they start.
+    long one is, nothing being written; `where`, `prefetch`: of the loader. `mounted`: a folder whose files are read
+    instead, each once. `gate`: a folder where the job says that it is ready, by its process id, and begins when there
+    is a file ``go``: jobs side by side do not disturb one another while they start.
 
-    It runs for `seconds` from its first step on, and for `LEAST` steps.
+    It runs for `seconds` from its first step on, and for `LEAST` steps; with `mounted` no longer than there are files.
     """
 
     data: str
@@ -157,11 +157,11 @@ def wait_at(gate: str) -> None:
 
 
 def read_files(job: Job, loop: Loop) -> None:
-    """As code that knows nothing of headrace: file by file."""
-    files = itertools.cycle(sorted(path for path in Path(job.mounted).rglob("*") if path.is_file()))
+    """As code that knows nothing of headrace: file by file, each once."""
+    files = iter(sorted(path for path in Path(job.mounted).rglob("*") if path.is_file()))
     wait_at(job.gate)
-    while True:
-        for path in itertools.islice(files, job.batch):
+    while batch := list(itertools.islice(files, job.batch)):
+        for path in batch:
             path.read_bytes()
             burn(job.decode_s, gil=job.gil)
         if not loop.take():

@@ -302,6 +302,51 @@ def test_a_run_goes_on_from_anothers_checkpoint(rig: RunsRig):
     assert rig.headrace("rerun", "-q", "c").stdout == "from 0\n"
 
 
+SAVES_OR_NOT = """
+    import os, pathlib, sys
+    resume = os.environ.get("HEADRACE_RESUME")
+    print("from", pathlib.Path(resume, "step").read_text() if resume else "nothing")
+    if len(sys.argv) > 1:
+        path = pathlib.Path(os.environ["HEADRACE_OUTPUTS"], "checkpoints", sys.argv[1])
+        path.mkdir()
+        (path / "step").write_text(sys.argv[1])
+        if sys.argv[1] == "9":  # and never finished: the command fails
+            sys.exit(3)
+"""
+
+
+def test_a_run_without_a_checkpoint_leads_to_the_one_that_it_was_resumed_from(rig: RunsRig):
+    """And so on, past a checkpoint that is not complete; but not beyond a run that began at the beginning."""
+    rig.script(SAVES_OR_NOT)
+    command = ("--", "python3", "train.py")
+    rig.headrace("run", "-q", "--id", "a", *command, "5")
+    assert rig.headrace("run", "-q", "--id", "b", "--resume", "a", *command).stdout == "from 5\n"
+    assert rig.headrace("run", "-q", "--id", "c", "--resume", "b", *command, "9", code=3).stdout == "from 5\n"
+    ended = rig.headrace("run", "--id", "d", "--resume", "c", *command)
+    assert ended.stdout == "from 5\n"
+    said = [line.removeprefix("headrace: ") for line in ended.stderr.splitlines() if "checkpoint" in line]
+    lines = ["c has no complete checkpoint", "b has no complete checkpoint", "goes on from checkpoint 5 of a"]
+    assert said == lines
+    assert rig.headrace("logs", "d", "--stream", "headrace").stdout.splitlines()[1:4] == lines
+    rig.headrace("rerun", "-q", "--id", "e", "b")
+    assert rig.headrace("run", "-q", "--id", "f", "--resume", "e", *command).stdout == "from nothing\n"
+    rig.headrace("runs", "rm", "c")
+    ended = rig.headrace("run", "--id", "g", "--resume", "d", *command)
+    assert ended.stdout == "from nothing\n"
+    assert "nobody knows what c was resumed from" in ended.stderr
+
+
+def test_runs_that_were_resumed_from_one_another_end_the_search(rig: RunsRig):
+    """An id that is deleted and given again closes the circle."""
+    command = ("--", "true")
+    rig.headrace("run", "-q", "--id", "b", *command)
+    rig.headrace("run", "-q", "--id", "a", "--resume", "b", *command)
+    rig.headrace("runs", "rm", "b")
+    for one, other, looked_at in (("b", "a", ["a"]), ("c", "b", ["b", "a"])):
+        said = rig.headrace("run", "--id", one, "--resume", other, *command).stderr
+        assert [line.split()[1] for line in said.splitlines() if "no complete checkpoint" in line] == looked_at
+
+
 def test_metrics_of_every_kind_are_read_back_from_the_bucket(rig: RunsRig):
     rig.script("""
         import headrace as hr, time

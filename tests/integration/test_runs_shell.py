@@ -7,14 +7,18 @@ import pty
 import select
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from headrace.testing.servers import EmbeddedS3
 from tests.environment_kit import uv_program, wheel
+from tests.mount_rig import detach
 from tests.runs_rig import COMMAND, RunsRig
 from tests.sync_rig import wait_for
 
@@ -145,14 +149,96 @@ def test_at_a_terminal_ctrl_c_is_for_what_runs_in_it(rig: RunsRig):
 
 def test_who_ends_it_ends_what_runs_in_it(rig: RunsRig):
     rig.headrace("run", "-q", "--", "true")
-    line = "echo $$ > up.tmp; mv up.tmp up; exec sleep 60"
-    process = rig.start("shell", "latest", "--", "sh", "-c", line)
-    ups = rig.scratch / "tmp"
-    assert wait_for(lambda: list(ups.glob("headrace-shell-*/*/work/up")))
-    child = int(next(ups.glob("headrace-shell-*/*/work/up")).read_text())
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 128 + signal.SIGTERM
-    assert not Path(f"/proc/{child}").exists()
+    one = up(rig)
+    one.process.send_signal(signal.SIGTERM)
+    assert one.process.wait(30) == 128 + signal.SIGTERM
+    assert not Path(f"/proc/{one.child}").exists()
+    assert left(rig) == []
+
+
+@dataclass
+class Up:
+    """A shell that works until it is ended. `folder`: where it is laid out; `child`: the process in it."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    child: int
+
+    def kill(self) -> None:
+        """-9, and not what it started."""
+        self.process.kill()
+        self.process.communicate(timeout=30)
+
+    def kill_child(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.child, signal.SIGKILL)
+        assert wait_for(lambda: not Path(f"/proc/{self.child}").exists())
+
+
+def up(rig: RunsRig, *options: str) -> Up:
+    before = left(rig)
+    # the child leaves the pipes of the shell alone, so that nobody waits for it
+    line = "echo $$ > up.tmp; mv up.tmp up; exec sleep 120 > /dev/null 2>&1"
+    process = rig.start("shell", "latest", *options, "--", "sh", "-c", line)
+    folder = rig.scratch / "tmp"
+
+    def found() -> list[Path]:
+        return [path for path in folder.glob("headrace-shell-*/*/work/up") if path.parts[-4] not in before]
+
+    assert wait_for(found, 60)
+    (path,) = found()
+    return Up(process, path.parents[2], int(path.read_text()))
+
+
+@pytest.mark.parametrize("command", ["shell", "run"])
+def test_what_a_killed_shell_has_left_goes_with_the_next(rig: RunsRig, command: str):
+    """Once nothing works there; and never what is a living one's, or was to be kept."""
+    rig.headrace("run", "-q", "--", "true")
+    living, kept, killed = up(rig), up(rig, "--keep"), up(rig)
+    following = (command, *(["latest"] if command == "shell" else []), "--", "true")
+    try:
+        kept.kill()
+        kept.kill_child()
+        killed.kill()
+        everything = sorted(one.folder.name for one in (living, kept, killed))
+        (rig.scratch / "tmp" / "headrace-shell-somebody").mkdir()  # killed before it had locked it
+        assert "removed" not in rig.headrace(*following).stderr
+        assert sorted(left(rig)) == everything, "what it had started works there still"
+        killed.kill_child()
+        assert f"has left: {killed.folder}\n" in rig.headrace(*following).stderr
+        assert sorted(left(rig)) == sorted((living.folder.name, kept.folder.name))
+        assert (living.folder / "lock").exists()
+        assert living.process.poll() is None
+        living.process.send_signal(signal.SIGTERM)
+        assert living.process.wait(30) == 128 + signal.SIGTERM
+        assert left(rig) == [kept.folder.name]
+    finally:
+        for one in (living, kept, killed):
+            one.kill_child()
+
+
+def test_what_is_mounted_in_what_a_killed_shell_has_left_is_not_deleted(rig: RunsRig):
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a folder in another place")
+    rig.headrace("run", "-q", "--", "true")
+    precious = rig.scratch / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    killed = up(rig)
+    point = killed.folder / "mounted"
+    point.mkdir()
+    subprocess.run(["mount", "--bind", str(precious), str(point)], check=True, timeout=30)
+    try:
+        killed.kill()
+        killed.kill_child()
+        rig.headrace("run", "-q", "--", "true")
+        assert (precious / "file").exists()
+        assert left(rig) == [killed.folder.name]
+    finally:
+        detach(str(point))
+        killed.kill_child()
+    rig.headrace("run", "-q", "--", "true")
+    assert (precious / "file").exists()
     assert left(rig) == []
 
 

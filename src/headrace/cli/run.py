@@ -56,8 +56,8 @@ def command(
 
     The command finds HEADRACE_RUN_ID, and HEADRACE_OUTPUTS: what it writes there is in the bucket seconds later. Each
     of the job's inputs is told by HEADRACE_INPUT_<NAME>. Its exit code, signals and terminal pass through as if it had
-    been started by hand. With --resume the command may be
-    left out: it is that run's.
+    been started by hand. With --resume the command may be left out: it is that run's. Where that run has no complete
+    checkpoint, the one that it was resumed from counts, and so on.
     """
     from headrace.cli.run_access import find_run
     from headrace.jobs import Here

@@ -37,7 +37,7 @@ class Job:
         environ: the caller's environment, values and all; recorded are names, and what the spec allows.
         run_id: the run's; made of time and name if it is None.
         parent: ``{"run": id, "as": "rerun" | "resume"}``, of the run that this one repeats or goes on with.
-        resumes: the run from whose newest complete checkpoint this one goes on.
+        resumes: the run from whose newest complete checkpoint this one goes on; see `resuming`.
         repeats: the record that this one is to be like.
         site: where inputs are looked up; None: it has none.
         before: the run whose pinned inputs are taken again.

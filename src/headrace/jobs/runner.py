@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from types import FrameType
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ from headrace.base.errors import HeadraceError
 from headrace.base.settings import RunSettings
 from headrace.base.units import format_bytes, format_seconds
 from headrace.jobs.again import differences
-from headrace.jobs.bring import bring_checkpoint, latest_checkpoint
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.job import Job
 from headrace.jobs.keeper import Keeper
@@ -28,6 +28,8 @@ from headrace.jobs.outputs import open_sync
 from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
 from headrace.jobs.recorder import Recorder
 from headrace.jobs.resources import MemoryWatch
+from headrace.jobs.resuming import lineage, resume
+from headrace.jobs.scratch import sweep
 from headrace.namespace.home import Home
 from headrace.sync import Report
 from headrace.tracking.record import FINAL, Clock, Lease, Order, Status
@@ -119,7 +121,9 @@ class Runner:
 
     def run(self) -> Outcome:
         """All of it. Raises AlreadyExistsError: the id is taken; any store error: it cannot be recorded."""
+        swept: list[str] = []
         try:
+            sweep(swept.append)
             self.job.prepare(self._folder, self._cache, self._tell)
             self._clock = Clock()
             record = self.job.record()
@@ -137,7 +141,7 @@ class Runner:
             self._sync.start()
             self._recorder.start()
             self._recorder.note(f"run {self.job.id}, recorded at {self._run.url}")
-            for text in self.job.notes:
+            for text in (*swept, *self.job.notes):
                 self._recorder.note(text)
             for text in differences(self.job.repeats, record) if self.job.repeats is not None else ():
                 self._recorder.note(f"not as before: {text}")
@@ -250,19 +254,10 @@ class Runner:
         return self._stop is not None
 
     def _resume(self) -> str | None:
-        """The folder of the newest complete checkpoint: of this run, from its second attempt on, else of its parent."""
+        """The folder of the checkpoint to go on from: this run's own from the second attempt on, else of one before."""
         runs = [self._run] if self._count > 1 else []
-        runs += [self.job.resumes] if self.job.resumes is not None else []
-        for run in runs:
-            try:
-                name = latest_checkpoint(run)
-                if name is not None:
-                    self._recorder.note(f"goes on from checkpoint {name} of {run.id}")
-                    return bring_checkpoint(run, name, self._folder.at("resume", str(self._count)))
-                self._recorder.note(f"{run.id} has no complete checkpoint")
-            except (HeadraceError, OSError) as error:
-                self._recorder.note(f"no checkpoint can be had of {run.id}: {error}")
-        return None
+        before = lineage(self.job.resumes, self.job.id, self._tell) if self.job.resumes is not None else ()
+        return resume(chain(runs, before), self._folder.at("resume", str(self._count)), self._tell)
 
     # the record
 

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
 from headrace.jobs.place import AsItLies, Recorded, Source
 from headrace.jobs.process import Exit, check_startable
+from headrace.jobs.scratch import Scratch, sweep
 from headrace.jobs.spec import JobSpec
 from headrace.tracking.record import RunRecord, new_id
 from headrace.tracking.runs import Run
@@ -59,26 +59,29 @@ def shell(request: ShellRequest, environ: Mapping[str, str], cache: str, tell: C
 
     Raises any HeadraceError: something of it cannot be had; nothing was started then, and nothing stays.
     """
-    root = tempfile.mkdtemp(prefix="headrace-shell-")
+    sweep(tell)
+    scratch = Scratch()
     kept = False
     try:
-        folder = RunFolder(root, request.run.id, request.run.url)
+        folder = RunFolder(scratch.path, request.run.id, request.run.url)
+        if request.keep:
+            scratch.keep()
         try:
-            ended = _in_folder(request, folder, environ, cache, tell)
+            ended = _in_folder(request, folder, environ, cache, tell, scratch.lock)
             kept = request.keep
         finally:
             folder.close()
     finally:
-        if not kept:
-            shutil.rmtree(root, ignore_errors=True)
+        scratch.close(kept=kept)
     if kept:
         tell(f"kept: {folder.path}")
     return ended
 
 
 def _in_folder(
-    request: ShellRequest, folder: RunFolder, environ: Mapping[str, str], cache: str, tell: Callable[[str], None]
-) -> Exit:
+    request: ShellRequest, folder: RunFolder, environ: Mapping[str, str], cache: str, tell: Callable[[str], None],
+    lock: int,
+) -> Exit:  # fmt: skip
     record = request.run.record()
     spec = _spec(request, record, tell)
     source: Source = AsItLies(record.folder) if record.code is None else Recorded(request.run)
@@ -98,7 +101,7 @@ def _in_folder(
         if invocation.limits.memory:
             tell("not as before: its memory is not limited here")
         tell(f"{request.run.id}, in {job.record().folder}; nothing that is done here is recorded")
-        return _follow(invocation, job)
+        return _follow(invocation, job, lock)
     finally:
         job.close()
 
@@ -153,14 +156,14 @@ def _with_shell(invocation: Invocation, folder: RunFolder, run: str) -> Invocati
     return replace(invocation, argv=(program, "--rcfile", path))
 
 
-def _follow(invocation: Invocation, job: Job) -> Exit:
-    """A child as of any shell: our terminal and process group, so keys reach it as by hand."""
+def _follow(invocation: Invocation, job: Job, lock: int) -> Exit:
+    """A child as of any shell: our terminal and process group, so keys reach it as by hand. It holds `lock`, too."""
     asked: list[int] = []
     cpus = invocation.limits.cpus
     launcher = () if cpus is None else ("taskset", "--cpu-list", ",".join(map(str, cpus)))
     argv = (*launcher, *invocation.argv)
     with _signals(asked):
-        process = subprocess.Popen(argv, env=dict(invocation.environment), cwd=invocation.folder)
+        process = subprocess.Popen(argv, env=dict(invocation.environment), cwd=invocation.folder, pass_fds=(lock,))
         kill_at = float("inf")
         try:
             while process.poll() is None:

@@ -167,6 +167,11 @@ class Run:
             hint = "headrace runs lists them"
             raise NotFoundError("there is no such run", path=self.id, hint=hint) from None
 
+    def resumed_from(self) -> Run | None:
+        """The run that this one was to go on with, by its record. Raises NotFoundError, any store error."""
+        parent = self.record().parent or {}
+        return Run(self._home, str(parent.get("run")), self._clock) if parent.get("as") == "resume" else None
+
     def lease(self) -> tuple[Lease, ObjectInfo] | None:
         """The lease, and when it was written by the store's clock."""
         with suppress(NotFoundError):

@@ -87,10 +87,15 @@ class MountedInput:
             raise UnsupportedError(str(error))
 
 
-def clear_mounts(folder: str) -> None:
-    """Unmount what is mounted at or below `folder`, dead or alive."""
-    path = os.path.realpath(folder)
-    for one in reversed(kernel.mounts()):
-        if one.kind == kernel.TYPE and (one.point == path or one.point.startswith(path + "/")):
+def clear_mounts(folder: str) -> bool:
+    """Unmount what of ours is mounted at or below `folder`, dead or alive. False: something is mounted there still."""
+    for one in reversed(_mounted(folder)):
+        if one.kind == kernel.TYPE:
             with suppress(HeadraceError):
                 kernel.unmount(one.point, lazy=True)
+    return not _mounted(folder)
+
+
+def _mounted(folder: str) -> list[kernel.Mounted]:
+    path = os.path.realpath(folder)
+    return [one for one in kernel.mounts() if one.point == path or one.point.startswith(path + "/")]
