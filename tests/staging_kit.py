@@ -181,6 +181,11 @@ def world(
         ns.close()
 
 
+def key_of(length: int) -> str:
+    """A key of so many bytes, in parts that any file system takes."""
+    return "/".join(["n" * 99] * 20)[: length - 1] + "e"
+
+
 def bucket_of(server: EmbeddedS3, name: str) -> tuple[str, StoreOptions]:
     """A new bucket's URL and how to reach it."""
     server.create_bucket(name)

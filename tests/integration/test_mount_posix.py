@@ -295,6 +295,7 @@ def test_what_is_not_possible_is_refused_with_the_right_errno(mount: Rig) -> Non
     file.write_text("x")
     other = str(file) + ".2"
     stats = Path(mount.folder, ".headrace", "stats.json")
+    deep = _deep(mount.folder, 5)
     refused: dict[str, tuple[Callable[[], Any], set[int]]] = {
         "hard link": (lambda: os.link(file, other), {errno.EPERM}),
         "named pipe": (lambda: os.mkfifo(other), {errno.EPERM}),
@@ -302,20 +303,32 @@ def test_what_is_not_possible_is_refused_with_the_right_errno(mount: Rig) -> Non
         "extended attribute": (lambda: os.setxattr(file, "user.x", b"y"), {errno.ENOTSUP}),
         "statistics": (lambda: stats.write_text("x"), {errno.EPERM, errno.EACCES, errno.EROFS}),
         "name": (lambda: Path(mount.folder, "n" * 300).write_text("x"), {errno.ENAMETOOLONG}),
-        "key": (lambda: _deep(mount.folder, 5), {errno.ENAMETOOLONG}),
+        "key": (lambda: _new(deep), {errno.ENAMETOOLONG}),
+        "folder's key": (lambda: os.mkdir(deep), {errno.ENAMETOOLONG}),
+        "link's key": (lambda: os.symlink("x", deep), {errno.ENAMETOOLONG}),
+        "link's name": (lambda: os.symlink("x", str(Path(mount.folder, "n" * 250))), {errno.ENAMETOOLONG}),
+        "new key": (lambda: os.rename(file, deep), {errno.ENAMETOOLONG}),
+        "key that the server takes for another": (lambda: _new(f"{mount.folder}/a\\b"), {errno.EINVAL}),
+        "new key that it takes for another": (lambda: os.rename(file, f"{mount.folder}/a\\b"), {errno.EINVAL}),
     }  # fmt: skip
     for what, (attempt, codes) in refused.items():
         with pytest.raises(OSError) as caught:
             attempt()
         assert caught.value.errno in codes, (what, caught.value)
     assert not os.path.exists(other)
+    assert (mount.staged(), file.read_text()) == ({}, "x")
 
 
-def _deep(folder: str, levels: int) -> None:
-    """A file whose key is longer than an object store takes, though each of its names is short enough."""
+def _new(path: str) -> None:
+    """Only opened: a refusal at the close would come too late."""
+    os.open(path, os.O_WRONLY | os.O_CREAT)
+
+
+def _deep(folder: str, levels: int) -> str:
+    """A path whose key is longer than an object store takes, though each of its names is short enough."""
     path = Path(folder, *("f" * 250 for _ in range(levels - 1)))
     path.mkdir(parents=True, exist_ok=True)
-    (path / ("n" * 250)).write_text("x")
+    return str(path / ("n" * 250))
 
 
 def test_a_read_only_mount_refuses_every_change(mount: Rig, seaweedfs: EmbeddedS3) -> None:

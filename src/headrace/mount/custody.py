@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import HeadraceError, InputError, InternalError, ReadOnlyError
+from headrace.base.errors import HeadraceError, InputError, InternalError, ReadOnlyError, TryAgainError
 from headrace.cache.entry import EntryLabel
 from headrace.mount.journal import Journal
 from headrace.mount.moves import Move, Moves
@@ -106,6 +106,17 @@ class Custody:
         if place.read_only or self.options.read_only:
             where = "the mount" if self.options.read_only else "what is attached there"
             raise ReadOnlyError(f"{where} is read-only", path=path)
+        return place
+
+    def nameable(self, path: str) -> Location:
+        """As `writable`, for a name to be made: refused now, not once all is written, if its store cannot hold it.
+
+        Raises:
+            NameTooLongError, NameRefusedError.
+        """
+        place = self.writable(path)
+        with suppress(TryAgainError):  # a server that has to be asked, and is away: the publish will tell
+            place.store.check_key(place.key)
         return place
 
     # publishing

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.base.errors import NotFoundError
+from headrace.base.errors import NameRefusedError, NotFoundError
 from headrace.base.metrics import Metrics
 from headrace.mount.inodes import Folder, Known, Node, Place, Table, at, known
 from headrace.mount.listing import Listing, release
@@ -181,13 +182,12 @@ class Folders:
             return None, self._ttl
         self._metrics.add("mount.heads")
         key = place.prefix + text
-        if any(place.store.list(key + "/")):
-            return self.single(folder, name, FOLDER, None), self._ttl
-        for kind, suffix in ((FILE, ""), (LINK, LINK_SUFFIX)):
-            try:
-                return self.single(folder, name, kind, self._head(place, key + suffix)), self._ttl
-            except NotFoundError:
-                continue
+        with suppress(NameRefusedError):  # nothing can be called so
+            if any(place.store.list(key + "/")):
+                return self.single(folder, name, FOLDER, None), self._ttl
+            for kind, suffix in ((FILE, ""), (LINK, LINK_SUFFIX)):
+                with suppress(NotFoundError):
+                    return self.single(folder, name, kind, self._head(place, key + suffix)), self._ttl
         folder.own.pop(name, None)
         return None, self._ttl
 

@@ -37,6 +37,7 @@ from headrace.base.errors import (
     DeniedError,
     HeadraceError,
     InputError,
+    NameTooLongError,
     NotFoundError,
     UnsupportedError,
 )
@@ -94,9 +95,9 @@ class Staging:
         """A new, empty file, to be published even if nothing is written. Where one is being written, that one.
 
         Raises:
-            OSError: EISDIR.
+            OSError: EISDIR. NameTooLongError, NameRefusedError: the store cannot hold such a key.
         """
-        self._custody.writable(path)
+        self._custody.nameable(path)
         with self._moves.steady(path):
             with self._tree.lock:
                 known = self._taken(path)
@@ -182,9 +183,9 @@ class Staging:
         """Make a folder: its marker in the bucket, or, where the store keeps none, one of this mount and the next.
 
         Raises:
-            AlreadyExistsError: this mount knows of something there.
+            AlreadyExistsError: this mount knows of something there. NameTooLongError, NameRefusedError.
         """
-        place = self._custody.writable(path)
+        place = self._custody.nameable(path)
         with self._moves.steady(path):
             if self._tree.get(path) is not None:
                 raise AlreadyExistsError("exists already", path=path)
@@ -215,9 +216,9 @@ class Staging:
             self._keep(split(path)[0])
 
     def symlink(self, path: str, target: str, attrs: Attributes | None = None) -> None:
-        """Make a symbolic link, shown at `path`. Raises AlreadyExistsError as `mkdir`."""
+        """Make a symbolic link, shown at `path`. Raises as `mkdir`."""
         where = link_path(path)
-        place = self._custody.writable(where)
+        place = self._custody.nameable(where)
         with self._moves.steady(path, where):
             if self._tree.get(path) is not None or self._tree.get(where) is not None:
                 raise AlreadyExistsError("exists already", path=path)
@@ -248,9 +249,10 @@ class Staging:
 
         Raises:
             OSError: EXDEV between two stores, ENOTEMPTY, EINVAL into itself, EBUSY where something is attached below.
-            AlreadyExistsError: `replace` is False. NotFoundError: there is nothing to move.
+            AlreadyExistsError: `replace` is False. NotFoundError: there is nothing to move. NameTooLongError,
+            NameRefusedError: the store cannot hold the new name, or, of a folder, that of something below it.
         """
-        here, there = self._custody.writable(old), self._custody.writable(new)
+        here, there = self._custody.writable(old), self._custody.nameable(new)
         if old == new:
             return
         if new.startswith(old + "/"):
@@ -307,6 +309,9 @@ class Staging:
     def _rename_folder(self, old: Location, new: Location) -> None:
         if self._tree.below(new.path) or old.path.startswith(new.path + "/"):
             raise _refusal(errno.ENOTEMPTY, new.path)
+        for path, node in self._tree.below(old.path):
+            if isinstance(node, StagedFile):
+                self._custody.nameable(new.path + path[len(old.path) :])
         root = old.store.local_root
         if root is None:
             self._moves.rename_folder(next(self._custody.numbers), old, new)
@@ -501,6 +506,8 @@ class Staging:
         metadata = attrs.metadata(stat.S_IFDIR) if store.capabilities.metadata is not False else None
         try:
             store.put(f"{place.key}/", b"", metadata=metadata)
+        except NameTooLongError:  # by the slash
+            raise
         except UnsupportedError:
             self._no_markers.add(store.identity)
             return False
