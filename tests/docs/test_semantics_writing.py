@@ -168,6 +168,14 @@ def test_t8_after_a_kill(w: World):
     until(w, {"f": b"failed"})
     assert [Path(kept).parent.name for kept in recovered.left] == ["left"]
     assert Path(recovered.left[0]).read_bytes() == b"half a"
+    assert [(left.path, left.file) for left in w.staging.left()] == [("/d/open", recovered.left[0])]
+    w.write("/d/open", b"half and half")
+    assert w.staging.left()
+    w.write("/d/open", b"half a file, and the rest")
+    deadline = time.monotonic() + 20
+    while w.staging.left():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_t9_renaming_a_file(w: World):

@@ -259,7 +259,7 @@ class Mounted:
             "folders": lambda: len(table.folders),
             "passthrough": lambda: self.passthrough,
         }
-        return Stats(self.metrics, about, gauges, self._pending)
+        return Stats(self.metrics, about, gauges, self._pending, self._left)
 
     def _pending(self) -> list[dict[str, object]]:
         if self._staging is None:
@@ -268,6 +268,9 @@ class Mounted:
             {"path": each.path, "bytes": each.bytes, "age": each.age_s, "tries": each.tries, "error": each.error}
             for each in self._staging.backlog()
         ]
+
+    def _left(self) -> list[dict[str, object]]:
+        return [dataclasses.asdict(each) for each in self._staging.left()] if self._staging is not None else []
 
 
 def _check_folder(namespace: Namespace, path: str) -> None:

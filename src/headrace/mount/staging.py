@@ -11,12 +11,12 @@ staging.py      Staging: one method an operation
  │  └ staged.py   StagedFile                   └ absent.py   parts of it not fetched yet
  ├ moves.py     renames: journaled, one step to whoever looks, resumable
  ├ tree.py      what the mount shows beside the bucket
- ├ recovery.py  what a crashed mount left
+ ├ recovery.py  what a crashed mount left      ├ left.py      of that, what nobody was promised
  └ journal.py   attributes.py
 ```
 
 In the staging folder: ``lock`` (held by the live mount), ``journal``, ``files/<number>``, and ``left/``: what was open,
-and neither closed nor synced, when a mount crashed.
+and neither closed nor synced, when a mount crashed. See `left` for when that goes.
 
 Refusals that only the kernel has a word for are `OSError`: ENOTEMPTY, EXDEV, EINVAL, EISDIR, EBUSY.
 """
@@ -45,6 +45,7 @@ from headrace.cache.entry import write_all
 from headrace.mount.absent import Absent, bring_whole
 from headrace.mount.attributes import NAMES, Attributes, from_metadata, link_path
 from headrace.mount.custody import Custody, Pending, StagingOptions
+from headrace.mount.left import Leftover
 from headrace.mount.publish import folder_metadata
 from headrace.mount.recovery import Recovered, recover
 from headrace.mount.staged import StagedFile, room
@@ -54,7 +55,7 @@ from headrace.store.protocol import ObjectInfo
 if TYPE_CHECKING:
     from headrace.namespace import Entry, Location, Namespace
 
-__all__ = ["Attributes", "Made", "Pending", "Recovered", "StagedFile", "Staging", "StagingOptions"]
+__all__ = ["Attributes", "Leftover", "Made", "Pending", "Recovered", "StagedFile", "Staging", "StagingOptions"]
 
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LINK: Final = stat.S_IFLNK | 0o777
@@ -359,6 +360,10 @@ class Staging:
     def backlog(self) -> list[Pending]:
         """What failed and is tried again: files by their paths, renames by the old one. No request."""
         return self._custody.backlog()
+
+    def left(self) -> list[Leftover]:
+        """What was being written when an earlier mount crashed, and is kept; see `headrace.mount.left`. No request."""
+        return self._custody.left.listed()
 
     # the end
 
