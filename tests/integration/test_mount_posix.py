@@ -7,6 +7,7 @@ import mmap
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +18,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from headrace.store import open_store
 from headrace.testing.servers import EmbeddedS3
-from tests.mount_rig import PLAIN, Rig, only_a_mount, rigged
+from tests.mount_rig import COMMAND, PLAIN, Rig, only_a_mount, rigged
 
 pytestmark = pytest.mark.server
 
@@ -350,6 +352,43 @@ def test_a_read_only_mount_refuses_every_change(mount: Rig, seaweedfs: EmbeddedS
                 change()
             assert caught.value.errno == errno.EROFS
         assert kept.read_text() == "kept"
+
+
+def _attached_twice(rig: Rig) -> None:
+    """The namespace is mounted, with a bucket at ``/one`` and another at ``/two``."""
+    other = rig.server.create_bucket(f"{rig.bucket}-two")
+    for path, url in (("/one", f"s3://{rig.bucket}"), ("/two", other)):
+        command = [*COMMAND, "attach", path, url]
+        subprocess.run(command, cwd=rig.scratch, env={**os.environ, **rig.environment}, check=True, timeout=60)
+    rig.path = "/"
+
+
+def test_mv_between_two_stores_copies_by_itself(seaweedfs: EmbeddedS3) -> None:
+    """docs/semantics.md, T11."""
+    only_a_mount()
+    with rigged(seaweedfs, before=_attached_twice) as rig:
+        one, two = Path(rig.folder, "one"), Path(rig.folder, "two")
+        content = os.urandom(300_000)
+        (one / "file").write_bytes(content)
+        (one / "file").chmod(0o640)
+        os.utime(one / "file", (1_500_000_000, 1_500_000_000))
+        (one / "folder" / "below").mkdir(parents=True)
+        (one / "folder" / "below" / "deep").write_bytes(b"deep")
+        os.symlink("below/deep", one / "folder" / "link")
+        for name in ("file", "folder"):
+            with pytest.raises(OSError) as caught:
+                os.rename(one / name, two / name)
+            assert caught.value.errno == errno.EXDEV
+        subprocess.run(["mv", one / "file", one / "folder", two], check=True, timeout=120)
+        assert os.listdir(one) == []
+        moved = (two / "file").stat()
+        assert (stat.S_IMODE(moved.st_mode), moved.st_mtime) == (0o640, 1_500_000_000)
+        assert ((two / "file").read_bytes(), (two / "folder" / "link").read_bytes()) == (content, b"deep")
+        there = open_store(f"s3://{rig.bucket}-two", seaweedfs.options())
+        keys = {info.key for page in there.list() for info in page if not info.key.endswith("/")}
+        assert keys == {"file", "folder/below/deep", "folder/link.rclonelink"}
+        assert there.get("file").data == content
+        assert [info.key for page in rig.store().list() for info in page if not info.key.endswith("/")] == []
 
 
 def test_the_last_close_wins_whole(mount: Rig, seaweedfs: EmbeddedS3) -> None:
