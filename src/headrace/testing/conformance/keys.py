@@ -55,10 +55,12 @@ class OddKeys(Suite):
             read(store, key)
 
     def _refused(self, store: Store, key: str, folder: str) -> None:
-        for write in (lambda: store.check_key(key), lambda: store.put(key, b"x")):
-            with pytest.raises(NameRefusedError) as caught:
-                write()
-            assert caught.value.hint or caught.value.path
+        with pytest.raises(NameRefusedError) as caught:
+            store.put(key, b"x")
+        assert caught.value.hint or caught.value.path
+        if not key.endswith("/"):  # which may be a folder's marker
+            with pytest.raises(NameRefusedError):
+                store.check_key(key)
         for look in (store.get, store.head):
             with pytest.raises((UnsupportedError, NotFoundError)):
                 look(key)
