@@ -58,7 +58,8 @@ def only_a_mount() -> None:
 class Rig:
     """One mount of one bucket with its own cache and staging folders.
 
-    `folder`: the mount point. `cache` is its cache; what is being written is staged beside it, in `staging`.
+    `folder`: the mount point. `path`: what is mounted, where it is not the bucket. `cache` is its cache; what is being
+    written is staged beside it, in `staging`.
     """
 
     server: EmbeddedS3
@@ -67,6 +68,7 @@ class Rig:
     variables: Mapping[str, str] = field(default_factory=dict)
     options: str = ""
     home: Path | None = None
+    path: str = ""
     process: ServerProcess | None = None
 
     @property
@@ -105,7 +107,7 @@ class Rig:
         if PLAIN:
             return
         options = ["-o", self.options] if self.options else []
-        command = [*COMMAND, "mount", f"s3://{self.bucket}/", self.folder, "--foreground", *options]
+        command = [*COMMAND, "mount", self.path or f"s3://{self.bucket}/", self.folder, "--foreground", *options]
         self.process = ServerProcess("mount", command, folder=self.scratch, environment=self.environment)
         self.process.wait_until(self._answers, READY_S)
 

@@ -20,7 +20,7 @@ from headrace.store.embedded import EmbeddedS3
 
 FILE = Attributes(0o100644, 1000, 100)
 FOLDER = Attributes(0o040755, 1000, 100)
-PATIENT = StagingOptions(period_s=0, retry_s=0.01, retry_most_s=0.05)
+PATIENT = StagingOptions(period_s=0, retry_s=0.01, retry_most_s=0.05, settle_s=0.01)
 
 
 class Killed(BaseException):
@@ -179,6 +179,11 @@ def world(
         made.staging.close()
         fetcher.close()
         ns.close()
+
+
+def key_of(length: int) -> str:
+    """A key of so many bytes, in parts that any file system takes."""
+    return "/".join(["n" * 99] * 20)[: length - 1] + "e"
 
 
 def bucket_of(server: EmbeddedS3, name: str) -> tuple[str, StoreOptions]:

@@ -15,12 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from headrace.base.errors import ChangedError, InputError, NoRoomError, ReadOnlyError, TryAgainError
+from headrace.base.errors import (
+    ChangedError,
+    InputError,
+    NameRefusedError,
+    NameTooLongError,
+    NoRoomError,
+    ReadOnlyError,
+    TryAgainError,
+)
 from headrace.mount.attributes import Attributes, link_path
 from headrace.mount.errno import errno_of
 from headrace.mount.staging import Staging, StagingOptions
 from headrace.store.embedded import EmbeddedS3
-from tests.staging_kit import FILE, FOLDER, PATIENT, World, bucket_of, world
+from tests.staging_kit import FILE, FOLDER, PATIENT, World, bucket_of, key_of, world
 from tests.unit.mount.test_staging import files_up_to
 
 MB = 1 << 20
@@ -160,6 +168,14 @@ def test_t8_after_a_kill(w: World):
     until(w, {"f": b"failed"})
     assert [Path(kept).parent.name for kept in recovered.left] == ["left"]
     assert Path(recovered.left[0]).read_bytes() == b"half a"
+    assert [(left.path, left.file) for left in w.staging.left()] == [("/d/open", recovered.left[0])]
+    w.write("/d/open", b"half and half")
+    assert w.staging.left()
+    w.write("/d/open", b"half a file, and the rest")
+    deadline = time.monotonic() + 20
+    while w.staging.left():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_t9_renaming_a_file(w: World):
@@ -239,6 +255,8 @@ def test_t11_between_stores(w: World):
     w.write("/d/f", b"1")
     with refused(errno.EXDEV):
         w.staging.rename("/d/f", "/e/f")
+    assert w.objects() == {"f": b"1"}
+    # what mv makes of it: tests/integration/test_mount_posix.py
 
 
 def test_t12_unlink(w: World):
@@ -338,3 +356,25 @@ def test_t18_one_live_mount(w: World):
     w.staging.close()
     Staging(str(w.folder), w.ns).close()
     # after kill -9: tests/stress/test_staging_kills.py
+
+
+def test_t19_names_that_the_store_cannot_hold(w: World, s3: World):
+    def refuses(made: World, path: str, code: int) -> None:
+        for wrong in (
+            lambda: made.staging.create(path, FILE),
+            lambda: made.staging.mkdir(path, FOLDER),
+            lambda: made.staging.symlink(path, "target"),
+            lambda: made.staging.rename("/d/old", path),
+        ):
+            with pytest.raises(NameRefusedError) as caught:
+                wrong()
+            assert errno_of(caught.value) == code
+        assert made.store.calls == []
+
+    refuses(w, "/d/a\nb", errno.EINVAL)
+    refuses(s3, f"/d/{key_of(1025)}", errno.ENAMETOOLONG)
+    s3.store.put(f"a/{key_of(1022)}", b"1")
+    with pytest.raises(NameTooLongError):
+        s3.staging.rename("/d/a", "/d/ab")
+    assert s3.objects() == {f"a/{key_of(1022)}": b"1"}
+    # more of each: tests/unit/mount/test_names.py

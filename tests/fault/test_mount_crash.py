@@ -8,15 +8,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
+import shutil
 import signal
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.store import Store
 from headrace.testing.servers import EmbeddedS3
-from tests.mount_rig import Rig, line, only_a_mount, python, rigged, wait_for
+from tests.mount_rig import COMMAND, Rig, line, only_a_mount, python, rigged, wait_for
 
 pytestmark = pytest.mark.server
 
@@ -143,6 +147,78 @@ def test_killed_while_a_large_file_is_published_leaves_it_whole(seaweedfs: Embed
             for number in range(size >> 20):
                 assert file.read(1 << 20) == bytes([number % 256]) * (1 << 20), f"MiB {number}"
             assert file.read() == b""
+
+
+HOLDER = """
+import os, sys
+folder, edited = sys.argv[1:]
+held = []
+for name in ("same", "begins", "other", "moved"):
+    held.append(open(os.path.join(folder, name), "wb", buffering=0))
+    held[-1].write(name.encode() * 100)
+for name in ("edited", "edited-too"):
+    held.append(open(os.path.join(folder, name), "r+b", buffering=0))
+    held[-1].seek(int(edited))
+    held[-1].write(b"edited")
+held.append(open(os.path.join(folder, "cut"), "r+b", buffering=0))
+held[-1].truncate(5 << 20)
+held[-1].truncate(20 << 20)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_was_open_at_a_kill_is_kept_until_it_is_in_the_store_or_taken_away(seaweedfs: EmbeddedS3) -> None:
+    only_a_mount()
+    content, edited = os.urandom(1 << 20) * 20, 9 << 20
+
+    def fill(rig: Rig) -> None:
+        for name in ("edited", "edited-too", "cut"):
+            rig.store().put(name, content)
+
+    with rigged(seaweedfs, before=fill) as rig:
+        folder = Path(rig.folder)
+        with python(HOLDER, folder, edited) as holder:
+            assert line(holder.stdout) == "open", holder.stderr
+            rig.kill()
+        rig.start()
+        names = {"same", "begins", "other", "moved", "edited", "edited-too", "cut"}
+        left = {each["path"].rpartition("/")[2]: each for each in _live(rig)["left"]}
+        assert left.keys() == names, rig.log()
+        assert {name: left[name]["bytes"] for name in ("same", "edited")} == {"same": 400, "edited": 20 << 20}
+        # of an edited object all but the block that was touched is missing; what it was extended by is not
+        assert {name: left[name]["absent"] for name in names} == {
+            **dict.fromkeys(names, 0), "edited": 16 << 20, "edited-too": 16 << 20, "cut": 5 << 20,
+        }  # fmt: skip
+        rig.kill()  # that much is kept, whatever comes
+        rig.wipe()
+        rig.start()
+        assert {each["path"].rpartition("/")[2] for each in _live(rig)["left"]} == names
+        (folder / "same").write_bytes(b"same" * 100)
+        (folder / "begins").write_bytes(b"begins" * 101)
+        (folder / "other").write_bytes(b"somebody else's" * 100)
+        (folder / "edited").write_bytes(content[:edited] + b"edited" + content[edited + 6 :])
+        (folder / "edited-too").write_bytes(content)
+        shutil.move(left["moved"]["file"], folder / "moved")
+
+        assert "moved" not in {each["path"].rpartition("/")[2] for each in _live(rig)["left"]}
+        rig.restart(wipe=True)
+
+        def remaining() -> set[str]:
+            return {each["path"].rpartition("/")[2] for each in _live(rig)["left"]}
+
+        assert wait_for(lambda: remaining() == {"other", "edited-too", "cut"}, 60), (remaining(), rig.log())
+        assert (folder / "moved").read_bytes() == b"moved" * 100
+        assert Path(left["other"]["file"]).read_bytes() == b"other" * 100
+        assert len(rig.left()) == 3
+
+
+def _live(rig: Rig) -> dict[str, Any]:
+    """What ``headrace mounts --live`` tells of the mount."""
+    command = [*COMMAND, "mounts", "--live", "--json"]
+    told = subprocess.run(command, env={**os.environ, **rig.environment}, capture_output=True, timeout=60, check=True)
+    (found,) = json.loads(told.stdout)
+    return found
 
 
 RENAMER = """

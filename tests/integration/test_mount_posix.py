@@ -7,6 +7,7 @@ import mmap
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +18,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from headrace.store import open_store
 from headrace.testing.servers import EmbeddedS3
-from tests.mount_rig import PLAIN, Rig, only_a_mount, rigged
+from tests.mount_rig import COMMAND, PLAIN, Rig, only_a_mount, rigged
 
 pytestmark = pytest.mark.server
 
@@ -295,6 +297,7 @@ def test_what_is_not_possible_is_refused_with_the_right_errno(mount: Rig) -> Non
     file.write_text("x")
     other = str(file) + ".2"
     stats = Path(mount.folder, ".headrace", "stats.json")
+    deep = _deep(mount.folder, 5)
     refused: dict[str, tuple[Callable[[], Any], set[int]]] = {
         "hard link": (lambda: os.link(file, other), {errno.EPERM}),
         "named pipe": (lambda: os.mkfifo(other), {errno.EPERM}),
@@ -302,20 +305,32 @@ def test_what_is_not_possible_is_refused_with_the_right_errno(mount: Rig) -> Non
         "extended attribute": (lambda: os.setxattr(file, "user.x", b"y"), {errno.ENOTSUP}),
         "statistics": (lambda: stats.write_text("x"), {errno.EPERM, errno.EACCES, errno.EROFS}),
         "name": (lambda: Path(mount.folder, "n" * 300).write_text("x"), {errno.ENAMETOOLONG}),
-        "key": (lambda: _deep(mount.folder, 5), {errno.ENAMETOOLONG}),
+        "key": (lambda: _new(deep), {errno.ENAMETOOLONG}),
+        "folder's key": (lambda: os.mkdir(deep), {errno.ENAMETOOLONG}),
+        "link's key": (lambda: os.symlink("x", deep), {errno.ENAMETOOLONG}),
+        "link's name": (lambda: os.symlink("x", str(Path(mount.folder, "n" * 250))), {errno.ENAMETOOLONG}),
+        "new key": (lambda: os.rename(file, deep), {errno.ENAMETOOLONG}),
+        "key that the server takes for another": (lambda: _new(f"{mount.folder}/a\\b"), {errno.EINVAL}),
+        "new key that it takes for another": (lambda: os.rename(file, f"{mount.folder}/a\\b"), {errno.EINVAL}),
     }  # fmt: skip
     for what, (attempt, codes) in refused.items():
         with pytest.raises(OSError) as caught:
             attempt()
         assert caught.value.errno in codes, (what, caught.value)
     assert not os.path.exists(other)
+    assert (mount.staged(), file.read_text()) == ({}, "x")
 
 
-def _deep(folder: str, levels: int) -> None:
-    """A file whose key is longer than an object store takes, though each of its names is short enough."""
+def _new(path: str) -> None:
+    """Only opened: a refusal at the close would come too late."""
+    os.open(path, os.O_WRONLY | os.O_CREAT)
+
+
+def _deep(folder: str, levels: int) -> str:
+    """A path whose key is longer than an object store takes, though each of its names is short enough."""
     path = Path(folder, *("f" * 250 for _ in range(levels - 1)))
     path.mkdir(parents=True, exist_ok=True)
-    (path / ("n" * 250)).write_text("x")
+    return str(path / ("n" * 250))
 
 
 def test_a_read_only_mount_refuses_every_change(mount: Rig, seaweedfs: EmbeddedS3) -> None:
@@ -337,6 +352,43 @@ def test_a_read_only_mount_refuses_every_change(mount: Rig, seaweedfs: EmbeddedS
                 change()
             assert caught.value.errno == errno.EROFS
         assert kept.read_text() == "kept"
+
+
+def _attached_twice(rig: Rig) -> None:
+    """The namespace is mounted, with a bucket at ``/one`` and another at ``/two``."""
+    other = rig.server.create_bucket(f"{rig.bucket}-two")
+    for path, url in (("/one", f"s3://{rig.bucket}"), ("/two", other)):
+        command = [*COMMAND, "attach", path, url]
+        subprocess.run(command, cwd=rig.scratch, env={**os.environ, **rig.environment}, check=True, timeout=60)
+    rig.path = "/"
+
+
+def test_mv_between_two_stores_copies_by_itself(seaweedfs: EmbeddedS3) -> None:
+    """docs/semantics.md, T11."""
+    only_a_mount()
+    with rigged(seaweedfs, before=_attached_twice) as rig:
+        one, two = Path(rig.folder, "one"), Path(rig.folder, "two")
+        content = os.urandom(300_000)
+        (one / "file").write_bytes(content)
+        (one / "file").chmod(0o640)
+        os.utime(one / "file", (1_500_000_000, 1_500_000_000))
+        (one / "folder" / "below").mkdir(parents=True)
+        (one / "folder" / "below" / "deep").write_bytes(b"deep")
+        os.symlink("below/deep", one / "folder" / "link")
+        for name in ("file", "folder"):
+            with pytest.raises(OSError) as caught:
+                os.rename(one / name, two / name)
+            assert caught.value.errno == errno.EXDEV
+        subprocess.run(["mv", one / "file", one / "folder", two], check=True, timeout=120)
+        assert os.listdir(one) == []
+        moved = (two / "file").stat()
+        assert (stat.S_IMODE(moved.st_mode), moved.st_mtime) == (0o640, 1_500_000_000)
+        assert ((two / "file").read_bytes(), (two / "folder" / "link").read_bytes()) == (content, b"deep")
+        there = open_store(f"s3://{rig.bucket}-two", seaweedfs.options())
+        keys = {info.key for page in there.list() for info in page if not info.key.endswith("/")}
+        assert keys == {"file", "folder/below/deep", "folder/link.rclonelink"}
+        assert there.get("file").data == content
+        assert [info.key for page in rig.store().list() for info in page if not info.key.endswith("/")] == []
 
 
 def test_the_last_close_wins_whole(mount: Rig, seaweedfs: EmbeddedS3) -> None:

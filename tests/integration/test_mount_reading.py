@@ -208,7 +208,9 @@ def test_metrics_for_prometheus(mount: Rig) -> None:
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
     assert all(name.startswith("headrace_") and float(value) >= 0 for name, value in lines)
     assert ".headrace" not in os.listdir(mount.folder), "found by name only: a walk does not meet it"
-    assert sorted(os.listdir(Path(mount.folder, ".headrace"))) == ["metrics", "pending.json", "stats", "stats.json"]
+    assert sorted(os.listdir(Path(mount.folder, ".headrace"))) == [
+        "left.json", "metrics", "pending.json", "stats", "stats.json",
+    ]  # fmt: skip
     assert all(entry.is_file() for entry in os.scandir(Path(mount.folder, ".headrace")))
 
 

@@ -59,6 +59,13 @@ def test_entries() -> None:
     assert (len(absent), struct.unpack_from("=QQQ", absent, 16)) == (144, (0, 0, 5))
 
 
+@pytest.mark.parametrize("name", [b"n" * length for length in range(1, 18)])
+def test_a_listed_name_is_its_entry_and_its_place_in_the_folder(name: bytes) -> None:
+    raw = wire.listed(ATTR, wire.lasting(2.25), wire.lasting(3600.0), 99, 8, name)
+    assert raw == wire.bare_entry(ATTR, 2.25, 3600.0) + wire.dirent(7, 99, 8, name)
+    assert len(raw) % 8 == 0
+
+
 def test_open_and_create() -> None:
     raw = wire.opened(3, 77, wire.Fopen.PASSTHROUGH, 5)
     assert struct.unpack("=IiQQIi", raw) == (32, 0, 3, 77, 1 << 7, 5)

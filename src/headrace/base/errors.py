@@ -64,6 +64,18 @@ class UnsupportedError(InputError):
     code = "unsupported"
 
 
+class NameRefusedError(UnsupportedError):
+    """A key that this store cannot hold, or cannot keep apart from another."""
+
+    code = "name-refused"
+
+
+class NameTooLongError(NameRefusedError):
+    """A key longer than this store's keys may be."""
+
+    code = "name-too-long"
+
+
 class CorruptError(InputError):
     """Bytes that should follow a format, or match a checksum, do not."""
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import HeadraceError, InputError, InternalError, ReadOnlyError
+from headrace.base.errors import HeadraceError, InputError, InternalError, ReadOnlyError, TryAgainError
 from headrace.cache.entry import EntryLabel
 from headrace.mount.journal import Journal
+from headrace.mount.left import Left
 from headrace.mount.moves import Move, Moves
 from headrace.mount.publish import SMALL, read_at, send
 from headrace.mount.staged import StagedFile, Trouble
@@ -41,6 +42,7 @@ class StagingOptions:
 
     `retry_s`, `retry_most_s`: the pause after a first failure, doubled after each, up to the second. `whole`: objects
     up to that many bytes are fetched when they are opened for writing, larger ones as far as they are touched.
+    `settle_s`: see `Left`.
     """
 
     period_s: float = 30.0
@@ -48,6 +50,7 @@ class StagingOptions:
     retry_s: float = 1.0
     retry_most_s: float = 60.0
     whole: int = SMALL
+    settle_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class Custody:
         self.options = options
         self.tree = Tree()
         self.journal = Journal(os.path.join(folder, "journal"))
+        self.left = Left(folder, ns, self.journal, options.settle_s)
         self.moves = Moves(ns, self.journal, self.tree, self._pause, self.moved)
         self.uploader = Uploader()
         self.workers = Workers(self._due)
@@ -106,6 +110,17 @@ class Custody:
         if place.read_only or self.options.read_only:
             where = "the mount" if self.options.read_only else "what is attached there"
             raise ReadOnlyError(f"{where} is read-only", path=path)
+        return place
+
+    def nameable(self, path: str) -> Location:
+        """As `writable`, for a name to be made: refused now, not once all is written, if its store cannot hold it.
+
+        Raises:
+            NameTooLongError, NameRefusedError.
+        """
+        place = self.writable(path)
+        with suppress(TryAgainError):  # a server that has to be asked, and is away: the publish will tell
+            place.store.check_key(place.key)
         return place
 
     # publishing
@@ -143,6 +158,8 @@ class Custody:
         file.pending = False
         self.journaled(file)
         self.ns.remember(file.path, info)
+        if self.left.published(file.path):
+            self.workers.wake()
 
     def journaled(self, file: StagedFile, *, sync: bool = False) -> None:
         """Write down how it stands with `file`. A full disk is only logged: what is in memory goes on."""
@@ -292,7 +309,8 @@ class Custody:
                     self._busy.add(file.number)
                     return partial(self._work, file)
                 soonest = min(soonest, when)
-        return max(soonest - now, 0.001)
+        look = self.left.due(now)
+        return look if callable(look) else max(min(soonest, look) - now, 0.001)
 
     def _when(self, file: StagedFile, now: float) -> float:
         """When `file` is to be published next; never before somebody has looked again, at the latest in a period."""
@@ -366,6 +384,7 @@ class Custody:
 
     def close(self) -> None:
         """Journal what is not published, close everything. No request is made."""
+        self.left.close()
         self.workers.close(2.0)
         for file in self.tree.files():
             with file.lock:

@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
+import stat
+import time
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import NotFoundError
+from headrace.base.errors import NotFoundError, TryAgainError
 from headrace.mount.attributes import from_metadata
-from headrace.mount.inodes import Known, Table, known
+from headrace.mount.away import Away
+from headrace.mount.inodes import Known, Place, Table, known
 from headrace.mount.pages import FILE
+from headrace.mount.shown import Shown
 
 if TYPE_CHECKING:
     from headrace.mount.requests import Request
+    from headrace.mount.wire import Attr
 
 
 class Details:
-    """Adds to a name what its object's metadata says. Any thread."""
+    """What `Shown` shows, with what the object's metadata says. Any thread.
 
-    def __init__(self, table: Table, ttl: float) -> None:
+    While a store does not answer, only one name in a while waits for it; of the others what the listing told is shown.
+    The kernel decides by the mode shown who may open a file. So where others than whoever mounted may come
+    (`shared`), such a name has no permissions at all: its own might allow less than the mount's.
+    """
+
+    def __init__(self, table: Table, shown: Shown, away: Away, ttl: float, *, shared: bool) -> None:
         self._table = table
+        self._shown = shown
+        self._away = away
         self._ttl = ttl
+        self._shared = shared
 
-    def added(self, found: Known, request: Request) -> Known:
-        """The same name with attributes of its own.
+    def of(self, found: Known, request: Request) -> tuple[Known, Attr, float]:
+        """The same name with attributes of its own, what is shown of it, and for how many seconds that may be kept.
 
         Raises:
-            WouldBlock. HeadraceError: the store cannot be asked.
+            WouldBlock. HeadraceError: the store refuses to tell.
         """
         node = found.node
         place = found.folder.place
-        if found.kind != FILE or place is None or (node is not None and (node.attrs or node.staged)):
-            return found
-        request.must_wait()
+        if found.kind == FILE and place is not None and (node is None or not (node.attrs or node.staged)):
+            left = self._away.left(place.store, ask=request.may_wait)
+            if not left:
+                request.must_wait()
+                began = time.monotonic()
+                try:
+                    found = self._added(found, place)
+                    self._away.answered(place.store)
+                except TryAgainError as error:
+                    left = self._away.failed(place.store, time.monotonic() - began, error)
+            if left:
+                return found, self._listed(found), min(left, self._shown.valid(found))
+        return found, self._shown.of(found), self._shown.valid(found)
+
+    def _added(self, found: Known, place: Place) -> Known:
         try:
             described = place.store.describe(found.key)
         except NotFoundError:
@@ -39,3 +64,7 @@ class Details:
             node = self._table.promote(found, self._ttl)
             node.attrs = from_metadata(described.metadata)
             return known(node)
+
+    def _listed(self, found: Known) -> Attr:
+        attr = self._shown.of(found)
+        return attr._replace(mode=stat.S_IFMT(attr.mode)) if self._shared else attr

@@ -46,6 +46,7 @@ class Directories:
         self._table = folders.table
         self._attributes = attributes
         self._plus = plus
+        self._lasting = wire.lasting(attributes.lasting)
         self._open: dict[int, _Open] = {}
         self._numbers = itertools.count(1)
         self._shown: dict[int, int] = {}
@@ -138,13 +139,12 @@ class Directories:
         return 1 << _PAGE_SHIFT
 
     def _item(self, found: Known, after: int, *, plus: bool) -> bytes:
-        entry = wire.dirent(found.id, after, _TYPES.get(found.kind, _REGULAR), found.name)
-        if not plus:
-            return entry
-        if not self._plus:
-            return wire.no_entry() + entry
-        attributes = self._attributes
-        return wire.bare_entry(attributes.of(found), attributes.ttl, attributes.valid(found)) + entry
+        kind = _TYPES.get(found.kind, _REGULAR)
+        if not plus or not self._plus:
+            return (wire.no_entry() if plus else b"") + wire.dirent(found.id, after, kind, found.name)
+        shown = self._attributes
+        left, valid = wire.lasting(shown.ttl), wire.lasting(shown.valid(found))
+        return wire.listed(shown.of(found), left, valid, after, kind, found.name)
 
     def _page(self, opened: _Open, number: int, start: int, size: int, out: bytearray, *, plus: bool) -> int:
         """Names of one page from `start` on; -1 when `out` is full before the page's end."""
@@ -156,6 +156,8 @@ class Directories:
         began = opened.listing.started
         base = (number + 1) << _PAGE_SHIFT
         count = len(page)
+        listing = page.folder.listing
+        left = wire.lasting(max(listing.until - time.monotonic(), 0.0) if listing is not None else 0.0)
         for index in range(start, count):
             kind = page.kinds[index]
             if kind == HIDDEN:
@@ -165,31 +167,29 @@ class Directories:
                 continue
             if hidden and overlay is not None and overlay.hides(path, name):
                 continue
-            after = base | (index + 1) if index + 1 < count else (number + 2) << _PAGE_SHIFT
-            if not self._add(page, index, name, kind, after, size, out, plus=plus):
+            room = 24 + (len(name) + 7 & ~7) + (128 if plus else 0)
+            if len(out) + room > size:
                 return -1
+            after = base | (index + 1) if index + 1 < count else (number + 2) << _PAGE_SHIFT
+            if plus and self._plus:
+                out += self._with_attributes(page, index, name, after, left)
+            else:
+                out += wire.no_entry() if plus else b""
+                out += wire.dirent(page.node(index), after, _TYPES.get(kind, _REGULAR), name)
         return 0
 
-    def _add(
-        self, page: Page, index: int, name: bytes, kind: int, after: int, size: int, out: bytearray, *, plus: bool
-    ) -> bool:
-        room = 24 + (len(name) + 7 & ~7) + (128 if plus else 0)
-        if len(out) + room > size:
-            return False
-        if not plus or not self._plus:
-            out += (wire.no_entry() if plus else b"") + wire.dirent(
-                page.node(index), after, _TYPES.get(kind, _REGULAR), name
-            )
-            return True
+    def _with_attributes(self, page: Page, index: int, name: bytes, after: int, left: tuple[int, int]) -> bytes:
+        """A name of a page, which the kernel knows from now on. `left`: for how long it may trust the name."""
+        attributes, kind = self._attributes, page.kinds[index]
         with self._table.lock:
             shown = self._table.show(page, index)
         node = self._table.nodes.get(shown)
-        found = known(node) if node is not None else at(page, index, shown)
-        attributes = self._attributes
-        left = max(page.folder.listing.until - time.monotonic(), 0.0) if page.folder.listing is not None else 0.0
-        out += wire.bare_entry(attributes.of(found), left, attributes.valid(found))
-        out += wire.dirent(shown, after, _TYPES.get(kind, _REGULAR), name)
-        return True
+        if node is None and kind != FOLDER:
+            attr, valid = attributes.listed(page, index, shown), self._lasting
+        else:
+            found = known(node) if node is not None else at(page, index, shown)
+            attr, valid = attributes.of(found), wire.lasting(attributes.valid(found))
+        return wire.listed(attr, left, valid, after, _TYPES.get(kind, _REGULAR), name)
 
 
 def _list_stats(offset: int, size: int, out: bytearray, *, plus: bool) -> None:

@@ -90,13 +90,12 @@ class FileSystem:
             found, valid = self.folders.lookup(folder, name, request)
             if found is None:
                 return wire.absent(request.unique, valid)
-            if self._details is not None:
-                found = self._details.added(found, request)
+            found, attr, kept = self._attr(found, request)
             with self.table.lock:
                 if found.node is None and found.id >> 12 not in self.table.pages:
                     continue  # its page went while we looked: a new listing is there
                 self.table.looked_up(found.id)
-            return wire.entry(request.unique, self.attributes.of(found), valid, self.attributes.valid(found))
+            return wire.entry(request.unique, attr, min(valid, kept), kept)
         raise OSError(errno.ESTALE, "the name keeps changing")
 
     def forget(self, request: Request) -> Answer:
@@ -116,8 +115,8 @@ class FileSystem:
             if node == wire.ROOT:
                 return wire.attributes(request.unique, self.attributes.folder(self.table.root), self.attributes.ttl)
             return wire.attributes(request.unique, self._virtual_attr(node), 1.0)
-        found = self.table.get(node)
-        return wire.attributes(request.unique, self.attributes.of(found), self.attributes.valid(found))
+        _, attr, kept = self._attr(self.table.get(node), request)
+        return wire.attributes(request.unique, attr, kept)
 
     def readlink(self, request: Request) -> Answer:
         """READLINK: the object's content is the target."""
@@ -195,6 +194,12 @@ class FileSystem:
     def open_count(self) -> int:
         """Open files and folders."""
         return self.reading.open_count + len(self.directories) + len(self._virtual)
+
+    def _attr(self, found: Known, request: Request) -> tuple[Known, Attr, float]:
+        """What is shown of a name, and for how many seconds. Raises as `Details.of`."""
+        if self._details is not None:
+            return self._details.of(found, request)
+        return found, self.attributes.of(found), self.attributes.valid(found)
 
     def _forget(self, node: int, times: int) -> None:
         with self.table.lock:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.base.errors import NotFoundError
+from headrace.base.errors import NameRefusedError, NotFoundError, TryAgainError
 from headrace.base.metrics import Metrics
+from headrace.mount.away import Away
 from headrace.mount.inodes import Folder, Known, Node, Place, Table, at, known
 from headrace.mount.listing import Listing, release
 from headrace.mount.pages import FILE, FOLDER, LINK, LINK_SUFFIX, showable
@@ -40,6 +42,7 @@ class Folders:
     Args:
         head: asks a store for one object: size and version.
         deadline: seconds that a listing may let a reader wait.
+        away: which stores do not answer: what they listed before then stands. None: listings are waited for, always.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Folders:
         *,
         head: Callable[[Place, str], ObjectInfo],
         deadline: float,
+        away: Away | None = None,
     ) -> None:
         self.table = table
         self._namespace = namespace
@@ -61,6 +65,7 @@ class Folders:
         self._metrics = metrics
         self._head = head
         self._deadline = deadline
+        self._away = away
         self.overlay: Overlay | None = None
         """What is being written, where the mount may write. Set before the first request."""
 
@@ -74,9 +79,7 @@ class Folders:
         if found is None:
             request.must_wait()
             self._metrics.add("mount.lookups_asked")
-            listing = self.listing(folder)
-            listing.wait(0, request)
-            found = self._at_hand(folder, name) or self._ask(folder, name)
+            found = self._listed(folder, name, request) or self._ask(folder, name)
         if self.overlay is None:
             return found
         if self.overlay.hides_any and self.overlay.hides(folder.path, name):
@@ -92,14 +95,15 @@ class Folders:
         place = self.place(folder)
         with self.table.lock:
             before = folder.listing
-            if before is not None and before.error is None and (before.fresh or not before.ended):
+            trusted = before is not None and (before.fresh or not before.ended or self._is_away(folder) > 0)
+            if before is not None and before.error is None and trusted:
                 before.used = time.monotonic()
                 return before
-            listing = Listing(folder, self._ttl, self._deadline)
+            listing = Listing(folder, self._ttl, self._deadline, before)
             folder.listing = listing
             self._trim(folder)
         self._metrics.add("mount.listings")
-        self._waiters.add(lambda: listing.run(self.table, place, before))
+        self._waiters.add(lambda: listing.run(self.table, place))
         return listing
 
     def place(self, folder: Folder) -> Place | None:
@@ -121,6 +125,8 @@ class Folders:
     def refresh(self) -> list[Folder]:
         """Trust nothing that was seen before now; the folders concerned."""
         self._namespace.refresh()
+        if self._away is not None:
+            self._away.forget()
         with self.table.lock:
             folders = list(self.table.folders.values())
             for node in self.table.nodes.values():
@@ -143,6 +149,27 @@ class Folders:
             node.trust(self._ttl)
             return known(node)
 
+    def _listed(self, folder: Folder, name: bytes, request: Request) -> tuple[Known | None, float] | None:
+        """What a fresh listing tells, as far as it has come; None: it does not tell of this name."""
+        began = time.monotonic()
+        try:
+            self.listing(folder).wait(0, request)
+        except TryAgainError as error:
+            if self._away is None or folder.place is None:
+                raise
+            self._away.failed(folder.place.store, time.monotonic() - began, error)
+            found = self._at_hand(folder, name)
+            if found is None:
+                raise
+            return found
+        return self._at_hand(folder, name)
+
+    def _is_away(self, folder: Folder) -> float:
+        """For how many seconds more its store is not asked, and what it listed before stands."""
+        if self._away is None or folder.place is None:
+            return 0.0
+        return self._away.left(folder.place.store)
+
     def _at_hand(self, folder: Folder, name: bytes) -> tuple[Known | None, float] | None:
         """What is known without asking; None: too little."""
         now = time.monotonic()
@@ -151,27 +178,32 @@ class Folders:
             self.overlay.settle(own)
         if own is not None and (own.staged is not None or own.until > now):
             return known(own), min(max(own.until - now, 0.0), self._ttl) if own.staged is None else self._ttl
-        listing = folder.listing
-        if listing is None or listing.until <= now:
+        listing, left = folder.listing, self._is_away(folder)
+        if listing is None or (listing.until <= now and not left):
             return None
+        if left and listing.before is not None:
+            listing = listing.before
+        until = max(listing.until, now + left)
+        if own is not None and left and own.told >= listing.started:
+            return known(own), left
         gone = folder.gone.get(name)
         if gone is not None and gone >= listing.started:
-            return None, listing.until - now
+            return None, until - now
         with self.table.lock:
             found = listing.find(name)
             if found is not None:
                 page, index = found
                 fresh = at(page, index, self.table.node_of(page, index))
                 if own is not None and _same(own, fresh.kind, fresh.info if fresh.kind != FOLDER else None):
-                    own.until = listing.until
-                    return known(own), listing.until - now
+                    own.until = until
+                    return known(own), until - now
                 if own is not None:
                     del folder.own[name]
-                return fresh, listing.until - now
+                return fresh, until - now
         if listing.complete:
             if own is not None:
                 folder.own.pop(name, None)
-            return None, listing.until - now
+            return None, until - now
         return None
 
     def _ask(self, folder: Folder, name: bytes) -> tuple[Known | None, float]:
@@ -181,13 +213,12 @@ class Folders:
             return None, self._ttl
         self._metrics.add("mount.heads")
         key = place.prefix + text
-        if any(place.store.list(key + "/")):
-            return self.single(folder, name, FOLDER, None), self._ttl
-        for kind, suffix in ((FILE, ""), (LINK, LINK_SUFFIX)):
-            try:
-                return self.single(folder, name, kind, self._head(place, key + suffix)), self._ttl
-            except NotFoundError:
-                continue
+        with suppress(NameRefusedError):  # nothing can be called so
+            if any(place.store.list(key + "/")):
+                return self.single(folder, name, FOLDER, None), self._ttl
+            for kind, suffix in ((FILE, ""), (LINK, LINK_SUFFIX)):
+                with suppress(NotFoundError):
+                    return self.single(folder, name, kind, self._head(place, key + suffix)), self._ttl
         folder.own.pop(name, None)
         return None, self._ttl
 

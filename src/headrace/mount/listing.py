@@ -20,11 +20,12 @@ class Listing:
     """One LIST of a folder, under way or complete. Any thread.
 
     `started`, `until`: monotonic seconds, when it was asked for and how long it is trusted. `error`: why it ended
-    early.
+    early. `before`: the one it is to replace, until it ends.
     """
 
-    def __init__(self, folder: Folder, ttl: float, deadline: float) -> None:
+    def __init__(self, folder: Folder, ttl: float, deadline: float, before: Listing | None = None) -> None:
         self.folder = folder
+        self.before = before
         self.started = time.monotonic()
         self.until = self.started + ttl
         self.deadline = deadline
@@ -84,8 +85,9 @@ class Listing:
             raise self.error
         return False
 
-    def run(self, table: Table, place: Place | None, before: Listing | None) -> None:
-        """Fetch all pages; `before` is what they replace. On a thread of its own."""
+    def run(self, table: Table, place: Place | None) -> None:
+        """Fetch all pages. On a thread of its own."""
+        before = self.before
         try:
             for part in _parts(self.folder, place):
                 page = Page(self.folder, place.prefix if place else "", part.folders, part.objects)
@@ -121,6 +123,7 @@ class Listing:
 
     def _end(self, table: Table, before: Listing | None) -> None:
         with table.lock:
+            self.before = None
             kept, left = (self, before) if self.complete else (before, self)
             if self.folder.listing is self:
                 self.folder.listing = kept  # after a failure the old one, so that node ids outlive an outage

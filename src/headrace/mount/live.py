@@ -86,9 +86,17 @@ def find(settings: Settings, mountpoint: str) -> Live | None:
 
 def pending(live: Live) -> list[Mapping[str, Any]]:
     """What a live mount has not published yet; empty where it cannot be asked."""
-    path = os.path.join(live.mountpoint, stats.FOLDER.decode(), "pending.json")
+    return _told(live, "pending.json")
+
+
+def left(live: Live) -> list[Mapping[str, Any]]:
+    """What crashes of earlier mounts have left in its staging folder; empty where it cannot be asked."""
+    return _told(live, "left.json")
+
+
+def _told(live: Live, name: str) -> list[Mapping[str, Any]]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(os.path.join(live.mountpoint, stats.FOLDER.decode(), name), encoding="utf-8") as file:
             return json.load(file)
     except (OSError, ValueError):
         return []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, InputError, NotFoundError
 from headrace.mount import kernel, live, wire
+from headrace.mount.away import Away
 from headrace.mount.backing import Backings
 from headrace.mount.details import Details
 from headrace.mount.directories import Directories
@@ -173,9 +174,10 @@ class Mounted:
         try:
             agreed = session.greet()
             table = Table(self.path)
+            away = Away() if options.metadata == "full" else None
             self.folders = Folders(
                 table, self._namespace, options, session.waiters, self.metrics,
-                head=self._head, deadline=self._settings.fetch.deadline,
+                head=self._head, deadline=self._settings.fetch.deadline, away=away,
             )  # fmt: skip
             backings = Backings(fd if agreed.passthrough else -1)
             prefetcher = Prefetcher(fetcher, cache, self.folders) if cache is not None and options.prefetch else None
@@ -185,7 +187,7 @@ class Mounted:
             directories = Directories(self.folders, attributes, plus=options.metadata == "listing")
             self.filesystem = FileSystem(
                 table, self.folders, attributes, directories, self.reading, fetcher, self._stats(table),
-                Details(table, options.ttl) if options.metadata == "full" else None,
+                Details(table, attributes, away, options.ttl, shared=options.allow_other) if away else None,
             )  # fmt: skip
             session.serve(self._handlers())
             self._check_answers()
@@ -257,7 +259,7 @@ class Mounted:
             "folders": lambda: len(table.folders),
             "passthrough": lambda: self.passthrough,
         }
-        return Stats(self.metrics, about, gauges, self._pending)
+        return Stats(self.metrics, about, gauges, self._pending, self._left)
 
     def _pending(self) -> list[dict[str, object]]:
         if self._staging is None:
@@ -266,6 +268,9 @@ class Mounted:
             {"path": each.path, "bytes": each.bytes, "age": each.age_s, "tries": each.tries, "error": each.error}
             for each in self._staging.backlog()
         ]
+
+    def _left(self) -> list[dict[str, object]]:
+        return [dataclasses.asdict(each) for each in self._staging.left()] if self._staging is not None else []
 
 
 def _check_folder(namespace: Namespace, path: str) -> None:

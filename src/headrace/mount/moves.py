@@ -8,6 +8,7 @@ rename that fails has changed nothing. Whatever else writes below the two names 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 import time
@@ -21,12 +22,13 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 import xxhash
 
-from headrace.base.errors import HeadraceError, InternalError, NotFoundError
+from headrace.base.errors import HeadraceError, InternalError, NameRefusedError, NotFoundError
 from headrace.mount.journal import Journal
 from headrace.mount.tree import Tree, overlap
 from headrace.namespace import Location, Namespace
 from headrace.store.protocol import ObjectInfo, Store
 
+_log = logging.getLogger("headrace.mount")
 _AT_ONCE: Final = 16
 Phase = Literal["copy", "delete", "undo"]
 Result = TypeVar("Result")
@@ -286,8 +288,7 @@ class Moves:
         try:
             old, new = self._ns.resolve(move.old), self._ns.resolve(move.new)
             if move.phase == "copy":
-                self._run_copy(move, old, new)
-                self._switch(move)
+                self._copy_on(move, old, new)
             if move.phase == "undo":
                 self._run_undo(move, old)
             else:
@@ -296,6 +297,16 @@ class Moves:
             self._failed(move, error if isinstance(error, HeadraceError) else InternalError(repr(error), path=move.old))
             raise
         self._end(move)
+
+    def _copy_on(self, move: Move, old: Location, new: Location) -> None:
+        """What a crash broke off is copied to its end; where that can never be, it is undone."""
+        try:
+            self._run_copy(move, old, new)
+        except NameRefusedError as error:
+            _log.warning("%s: not renamed to %s: %s", move.old, move.new, error)
+            move.phase = "undo"
+        else:
+            self._switch(move)
 
     def _copied(self, move: Move, store: Store, page: Sequence[ObjectInfo]) -> list[ObjectInfo]:
         """Those of `page` that are at the new name already. One request each."""
@@ -345,6 +356,9 @@ class Moves:
     # copying
 
     def _copy_page(self, store: Store, page: Sequence[ObjectInfo], old: str, new: str) -> None:
+        for info in page:  # before any of them is copied
+            store.check_key(new + info.key[len(old) :])
+
         def copy(info: ObjectInfo) -> None:
             self._copy_one(store, info, new + info.key[len(old) :])
 
@@ -378,8 +392,9 @@ def _digest(info: ObjectInfo) -> int:
 def _is_copy(store: Store, info: ObjectInfo, target: str) -> bool:
     """Whether `target` holds what `info` is: the same ETag, or as large and, to the second, not written before it."""
     try:
+        store.check_key(target)
         there = store.head(target)
-    except NotFoundError:
+    except (NotFoundError, NameRefusedError):
         return False
     if info.etag is not None and there.etag == info.etag:
         return True

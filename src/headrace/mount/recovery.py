@@ -17,7 +17,6 @@ from headrace.mount.staged import StagedFile, Trouble
 from headrace.mount.tree import Made
 
 _log = logging.getLogger("headrace.mount")
-_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,12 @@ def recover(custody: Custody) -> Recovered:
                     pending.append(record["path"])
             elif (kept := _set_aside(custody, number, dict(record))) is not None:
                 left.append(kept)
+        elif kind == "left":
+            custody.left.restore(number, record, custody.local(number))
     for number in custody.on_disk():
         if number not in known:
             os.unlink(custody.local(number))
-    if pending or renames:
+    if pending or renames or custody.left.busy:
         custody.workers.wake()
     return Recovered(tuple(pending), tuple(renames), tuple(left))
 
@@ -90,19 +91,14 @@ def _restore(custody: Custody, number: int, record: dict[str, Any]) -> bool:
 def _set_aside(custody: Custody, number: int, record: dict[str, Any]) -> str | None:
     """Where the content of a file that was open at the crash is kept; None where nothing of it was unpublished."""
     local = custody.local(number)
-    custody.journal.drop(number)
     try:
         status = os.stat(local)
     except FileNotFoundError:
+        custody.journal.drop(number)
         return None
-    if status.st_size == 0 or record.get("published") == [status.st_size, status.st_mtime_ns]:
-        with suppress(OSError):
-            os.unlink(local)
-        return None
-    folder = os.path.join(custody.folder, "left")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    name = os.path.basename(record["path"]).encode()[-_NAME:].decode(errors="ignore")
-    kept = os.path.join(folder, f"{time.strftime('%Y%m%dT%H%M%S')}-{number}-{name}")
-    os.rename(local, kept)
-    _log.warning("%s: was being written when the mount ended; what it held is in %s", record["path"], kept)
-    return kept
+    if status.st_size != 0 and record.get("published") != [status.st_size, status.st_mtime_ns]:
+        return custody.left.add(number, record, local)
+    custody.journal.drop(number)
+    with suppress(OSError):
+        os.unlink(local)
+    return None

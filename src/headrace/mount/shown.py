@@ -8,7 +8,7 @@ from headrace.mount import wire
 from headrace.mount.attributes import Attributes
 from headrace.mount.inodes import Folder, Known, Table
 from headrace.mount.options import MountOptions
-from headrace.mount.pages import FOLDER, LINK
+from headrace.mount.pages import FOLDER, LINK, Page
 from headrace.mount.wire import Attr
 
 _IMMUTABLE_S = 3600.0
@@ -45,6 +45,11 @@ class Shown:
             return self._with(plain, node.attrs)
         size, attrs = staged.shown()
         return self._with(plain._replace(size=size), attrs)
+
+    def listed(self, page: Page, index: int, number: int) -> Attr:
+        """Of a file or link that only a page tells of; as `of`, without making more of it."""
+        mode = self.link_mode if page.kinds[index] == LINK else self.file_mode
+        return Attr(number, page.sizes[index], page.mtimes[index] * 1000, mode, 1, self.uid, self.gid)
 
     def folder(self, folder: Folder) -> Attr:
         """Of a folder that something was looked up in."""

@@ -159,7 +159,7 @@ class StagedFile:
         with room(self.path):
             if self.absent is not None:
                 self.absent.cut(size)
-                self._finish_absent(self.absent)
+                self._finish_absent(self.absent, tell=True)  # what is no hole from now on, but zeros
             os.ftruncate(self.fd, size)
         self.touched(size)
 
@@ -351,10 +351,10 @@ class StagedFile:
         if 0 < left <= _TICK_S:
             time.sleep(left)
 
-    def _finish_absent(self, absent: Absent) -> None:
+    def _finish_absent(self, absent: Absent, *, tell: bool = False) -> None:
         if not absent.blocks:
             self.absent = None
-        if self.pending:
+        if self.pending or tell:
             self._keeper.journaled(self)
 
 

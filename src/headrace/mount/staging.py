@@ -11,12 +11,12 @@ staging.py      Staging: one method an operation
  │  └ staged.py   StagedFile                   └ absent.py   parts of it not fetched yet
  ├ moves.py     renames: journaled, one step to whoever looks, resumable
  ├ tree.py      what the mount shows beside the bucket
- ├ recovery.py  what a crashed mount left
+ ├ recovery.py  what a crashed mount left      ├ left.py      of that, what nobody was promised
  └ journal.py   attributes.py
 ```
 
 In the staging folder: ``lock`` (held by the live mount), ``journal``, ``files/<number>``, and ``left/``: what was open,
-and neither closed nor synced, when a mount crashed.
+and neither closed nor synced, when a mount crashed. See `left` for when that goes.
 
 Refusals that only the kernel has a word for are `OSError`: ENOTEMPTY, EXDEV, EINVAL, EISDIR, EBUSY.
 """
@@ -37,6 +37,7 @@ from headrace.base.errors import (
     DeniedError,
     HeadraceError,
     InputError,
+    NameTooLongError,
     NotFoundError,
     UnsupportedError,
 )
@@ -44,6 +45,7 @@ from headrace.cache.entry import write_all
 from headrace.mount.absent import Absent, bring_whole
 from headrace.mount.attributes import NAMES, Attributes, from_metadata, link_path
 from headrace.mount.custody import Custody, Pending, StagingOptions
+from headrace.mount.left import Leftover
 from headrace.mount.publish import folder_metadata
 from headrace.mount.recovery import Recovered, recover
 from headrace.mount.staged import StagedFile, room
@@ -53,7 +55,7 @@ from headrace.store.protocol import ObjectInfo
 if TYPE_CHECKING:
     from headrace.namespace import Entry, Location, Namespace
 
-__all__ = ["Attributes", "Made", "Pending", "Recovered", "StagedFile", "Staging", "StagingOptions"]
+__all__ = ["Attributes", "Leftover", "Made", "Pending", "Recovered", "StagedFile", "Staging", "StagingOptions"]
 
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LINK: Final = stat.S_IFLNK | 0o777
@@ -94,9 +96,9 @@ class Staging:
         """A new, empty file, to be published even if nothing is written. Where one is being written, that one.
 
         Raises:
-            OSError: EISDIR.
+            OSError: EISDIR. NameTooLongError, NameRefusedError: the store cannot hold such a key.
         """
-        self._custody.writable(path)
+        self._custody.nameable(path)
         with self._moves.steady(path):
             with self._tree.lock:
                 known = self._taken(path)
@@ -182,9 +184,9 @@ class Staging:
         """Make a folder: its marker in the bucket, or, where the store keeps none, one of this mount and the next.
 
         Raises:
-            AlreadyExistsError: this mount knows of something there.
+            AlreadyExistsError: this mount knows of something there. NameTooLongError, NameRefusedError.
         """
-        place = self._custody.writable(path)
+        place = self._custody.nameable(path)
         with self._moves.steady(path):
             if self._tree.get(path) is not None:
                 raise AlreadyExistsError("exists already", path=path)
@@ -215,9 +217,9 @@ class Staging:
             self._keep(split(path)[0])
 
     def symlink(self, path: str, target: str, attrs: Attributes | None = None) -> None:
-        """Make a symbolic link, shown at `path`. Raises AlreadyExistsError as `mkdir`."""
+        """Make a symbolic link, shown at `path`. Raises as `mkdir`."""
         where = link_path(path)
-        place = self._custody.writable(where)
+        place = self._custody.nameable(where)
         with self._moves.steady(path, where):
             if self._tree.get(path) is not None or self._tree.get(where) is not None:
                 raise AlreadyExistsError("exists already", path=path)
@@ -248,9 +250,10 @@ class Staging:
 
         Raises:
             OSError: EXDEV between two stores, ENOTEMPTY, EINVAL into itself, EBUSY where something is attached below.
-            AlreadyExistsError: `replace` is False. NotFoundError: there is nothing to move.
+            AlreadyExistsError: `replace` is False. NotFoundError: there is nothing to move. NameTooLongError,
+            NameRefusedError: the store cannot hold the new name, or, of a folder, that of something below it.
         """
-        here, there = self._custody.writable(old), self._custody.writable(new)
+        here, there = self._custody.writable(old), self._custody.nameable(new)
         if old == new:
             return
         if new.startswith(old + "/"):
@@ -307,6 +310,9 @@ class Staging:
     def _rename_folder(self, old: Location, new: Location) -> None:
         if self._tree.below(new.path) or old.path.startswith(new.path + "/"):
             raise _refusal(errno.ENOTEMPTY, new.path)
+        for path, node in self._tree.below(old.path):
+            if isinstance(node, StagedFile):
+                self._custody.nameable(new.path + path[len(old.path) :])
         root = old.store.local_root
         if root is None:
             self._moves.rename_folder(next(self._custody.numbers), old, new)
@@ -354,6 +360,10 @@ class Staging:
     def backlog(self) -> list[Pending]:
         """What failed and is tried again: files by their paths, renames by the old one. No request."""
         return self._custody.backlog()
+
+    def left(self) -> list[Leftover]:
+        """What was being written when an earlier mount crashed, and is kept; see `headrace.mount.left`. No request."""
+        return self._custody.left.listed()
 
     # the end
 
@@ -501,6 +511,8 @@ class Staging:
         metadata = attrs.metadata(stat.S_IFDIR) if store.capabilities.metadata is not False else None
         try:
             store.put(f"{place.key}/", b"", metadata=metadata)
+        except NameTooLongError:  # by the slash
+            raise
         except UnsupportedError:
             self._no_markers.add(store.identity)
             return False

@@ -12,7 +12,7 @@ from headrace.base.metrics import Metrics
 
 FOLDER: Final = b".headrace"
 FOLDER_NODE: Final = 2
-_FILES: Final = (b"stats", b"stats.json", b"metrics", b"pending.json")
+_FILES: Final = (b"stats", b"stats.json", b"metrics", b"pending.json", b"left.json")
 NODES: Final = {FOLDER_NODE + 1 + number: name for number, name in enumerate(_FILES)}
 """Node ids of the files; the ids of everything else are larger."""
 IDS: Final = {name: node for node, name in NODES.items()}
@@ -26,6 +26,7 @@ class Stats:
         about: what does not change: mount point, path, options.
         gauges: name to a function giving its present value.
         pending: what is not published yet, as rows for JSON.
+        left: what a crash has left and nobody was promised, likewise.
     """
 
     def __init__(
@@ -34,18 +35,19 @@ class Stats:
         about: Mapping[str, object],
         gauges: Mapping[str, Callable[[], float]],
         pending: Callable[[], list[dict[str, object]]],
+        left: Callable[[], list[dict[str, object]]],
     ) -> None:
         self._metrics = metrics
         self._about = dict(about)
         self._gauges = dict(gauges)
-        self._pending = pending
+        self._rows = {b"pending.json": pending, b"left.json": left}
         self._began = time.time()
 
     def content(self, node: int) -> bytes:
         """The file of a node id of `NODES`, made now."""
         name = NODES[node]
-        if name == b"pending.json":
-            return json.dumps(self._pending(), indent=1).encode() + b"\n"
+        if name in self._rows:
+            return json.dumps(self._rows[name](), indent=1).encode() + b"\n"
         if name == b"stats.json":
             return json.dumps({**self._about, **self.values()}, indent=1).encode() + b"\n"
         if name == b"metrics":

@@ -139,6 +139,8 @@ _BARE_ENTRY = struct.Struct("=QQQQII" + _ATTR.format[1:])
 _OPEN_OUT = struct.Struct("=IiQQIi")
 _CREATED = struct.Struct("=QIi")
 _DIRENT = struct.Struct("=QQII")
+_LISTED = struct.Struct(_BARE_ENTRY.format + _DIRENT.format[1:])
+_PADDING = tuple(bytes(-length % 8) for length in range(8))
 _STATFS = struct.Struct("=QQQQQIIII24x")
 _FORGETS = struct.Struct("=QQ")
 _INVAL_INODE = struct.Struct("=Qqq")
@@ -250,23 +252,38 @@ def _attr(attr: Attr) -> tuple[int, ...]:
     )  # fmt: skip
 
 
-def _split(seconds: float) -> tuple[int, int]:
+def lasting(seconds: float) -> tuple[int, int]:
+    """A duration as it travels: whole seconds, nanoseconds."""
     whole = int(seconds)
     return whole, int((seconds - whole) * 1_000_000_000)
 
 
 def entry(unique: int, attr: Attr, valid_s: float, attr_s: float) -> bytes:
     """LOOKUP, MKDIR, SYMLINK: a node, its name trusted for `valid_s` seconds, its attributes for `attr_s`."""
-    whole, nanos = _split(valid_s)
-    attr_whole, attr_nanos = _split(attr_s)
+    whole, nanos = lasting(valid_s)
+    attr_whole, attr_nanos = lasting(attr_s)
     return _ENTRY.pack(144, 0, unique, attr.ino, 0, whole, attr_whole, nanos, attr_nanos, *_attr(attr))
 
 
 def bare_entry(attr: Attr, valid_s: float, attr_s: float) -> bytes:
-    """The same without a header: part of CREATE's and READDIRPLUS's answers."""
-    whole, nanos = _split(valid_s)
-    attr_whole, attr_nanos = _split(attr_s)
+    """The same without a header: part of CREATE's answer."""
+    whole, nanos = lasting(valid_s)
+    attr_whole, attr_nanos = lasting(attr_s)
     return _BARE_ENTRY.pack(attr.ino, 0, whole, attr_whole, nanos, attr_nanos, *_attr(attr))
+
+
+def listed(
+    attr: Attr, valid: tuple[int, int], attr_valid: tuple[int, int], offset: int, kind: int, name: bytes
+) -> bytes:
+    """One name of READDIRPLUS with its attributes: `bare_entry` and `dirent` in one piece, as there are thousands.
+
+    `valid`, `attr_valid`: as `lasting` gives them; the caller has them from the name before.
+    """
+    whole, nanos = valid
+    attr_whole, attr_nanos = attr_valid
+    ino, length = attr.ino, len(name)
+    head = _LISTED.pack(ino, 0, whole, attr_whole, nanos, attr_nanos, *_attr(attr), ino, offset, length, kind)
+    return head + name + _PADDING[length & 7]
 
 
 def no_entry() -> bytes:
@@ -276,13 +293,13 @@ def no_entry() -> bytes:
 
 def absent(unique: int, valid_s: float) -> bytes:
     """LOOKUP: there is no such name, and will be none for `valid_s` seconds."""
-    whole, nanos = _split(valid_s)
+    whole, nanos = lasting(valid_s)
     return _ENTRY.pack(144, 0, unique, 0, 0, whole, 0, nanos, *(0,) * 17)
 
 
 def attributes(unique: int, attr: Attr, valid_s: float) -> bytes:
     """GETATTR, SETATTR."""
-    whole, nanos = _split(valid_s)
+    whole, nanos = lasting(valid_s)
     return _ATTR_OUT.pack(120, 0, unique, whole, nanos, 0, *_attr(attr))
 
 
@@ -313,7 +330,7 @@ def statfs(unique: int, *, blocks: int, free: int, files: int) -> bytes:
 
 def dirent(ino: int, offset: int, kind: int, name: bytes) -> bytes:
     """One name of READDIR. `offset`: where the next READDIR goes on; `kind`: the file type bits, shifted by 12."""
-    return _DIRENT.pack(ino, offset, len(name), kind) + name + bytes(-len(name) % 8)
+    return _DIRENT.pack(ino, offset, len(name), kind) + name + _PADDING[len(name) & 7]
 
 
 def setattr_of(body: memoryview) -> Change:

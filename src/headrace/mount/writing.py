@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _FIRST_HANDLE = 1 << 61
 _LONGEST_NAME = 255
-_LONGEST_KEY = 1024
-"""Bytes of a key that every object store takes."""
 
 
 class _Handle:
@@ -198,7 +196,7 @@ class Writing:
     def symlink(self, request: Request) -> Answer:
         """SYMLINK."""
         given, target = wire.names_of(request.body)
-        name = _checked(given)
+        name = _checked(given, LINK)
         request.must_wait()
         folder, path = self._target(request.node, name)
         attrs = Attributes(stat.S_IFLNK | 0o777, request.uid, request.gid, time.time_ns())
@@ -260,6 +258,7 @@ class Writing:
         there, _ = self._folders.lookup(new_folder, new_name, request)
         if self._folders.is_attached(old_folder, old_name):
             raise OSError(errno.EBUSY, "something is attached there")
+        _checked(new_name, found.kind)
         check_rename(found, there, replace=not flags)
         displaced = None
         if there is not None and there.kind != FOLDER and there.kind != found.kind:
@@ -430,9 +429,7 @@ class Writing:
         folder = self._table.folder(number)
         if number == wire.ROOT and name == stats.FOLDER:
             raise OSError(errno.EACCES, "the mount's own")
-        place = self._folders.place(folder)
-        if place is not None and place.store.local_root is None and _key_size(place.prefix, name) > _LONGEST_KEY:
-            raise OSError(errno.ENAMETOOLONG, "key too long")
+        self._folders.place(folder)
         return folder, folder.child(name)
 
     def _existing(self, request: Request, name: bytes) -> tuple[Folder, Known]:
@@ -505,13 +502,13 @@ class Writing:
             self._learn(node)
 
 
-def _checked(name: bytes) -> bytes:
-    """A name that can be stored, and shown again.
+def _checked(name: bytes, kind: int = FILE) -> bytes:
+    """A name that can be stored, and shown again; whether its store can hold it, `Staging` asks.
 
     Raises:
         OSError: ENAMETOOLONG; EILSEQ, it is not UTF-8; EINVAL, it would be taken for a symbolic link.
     """
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _LONGEST_NAME - (len(link_path("")) if kind == LINK else 0):
         raise OSError(errno.ENAMETOOLONG, "name too long")
     try:
         text = name.decode("utf-8")
@@ -520,10 +517,6 @@ def _checked(name: bytes) -> bytes:
     if text != link_path("") and text.endswith(link_path("")):
         raise OSError(errno.EINVAL, "the ending of symbolic links")
     return name
-
-
-def _key_size(prefix: str, name: bytes) -> int:
-    return len(prefix.encode("utf-8", "surrogateescape")) + len(name)
 
 
 def _attributes(change: wire.Change) -> Attributes:

@@ -204,6 +204,16 @@ class Store(ABC):
         """
         return {}
 
+    def check_key(self, key: str) -> None:  # noqa: B027
+        """Refuse a key that nothing can be written under, as `put` would, before anything is.
+
+        Costs nothing, but for an odd key on a server that was never seen to keep such ones: it is asked, once. A key
+        that ends in ``/`` is taken for that of an empty object, a folder's marker.
+
+        Raises:
+            NameTooLongError, NameRefusedError. TryAgainError, DeniedError: the server could not be asked.
+        """
+
     @abstractmethod
     def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
         """Bytes [start, stop) of an object; stop None or past the end: to the end.

@@ -53,6 +53,9 @@ class ForwardingStore(Store):
     def variables(self) -> Mapping[str, str]:
         return self.inner.variables()
 
+    def check_key(self, key: str) -> None:
+        self.inner.check_key(key)
+
     def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
         return self.inner.get(key, start, stop, if_match=if_match)
 

@@ -56,6 +56,10 @@ class FaultStore(Store):
     def identity(self) -> str:
         return self.inner.identity
 
+    def check_key(self, key: str) -> None:
+        """Never struck: in most stores it is no request."""
+        self.inner.check_key(key)
+
     def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
         """See `Store.get`; the range is asked of `inner`, then spoilt."""
         fault = self._meet("get", key)

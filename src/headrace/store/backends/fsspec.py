@@ -19,6 +19,7 @@ from headrace.base.errors import (
     ChangedError,
     HeadraceError,
     InputError,
+    NameRefusedError,
     NotFoundError,
     UnsupportedError,
 )
@@ -103,12 +104,15 @@ class FsspecStore(Store):
 
     def _file(self, key: str) -> str:
         if _ODD.search(key):
-            raise UnsupportedError(
+            raise NameRefusedError(
                 f"this kind of store cannot express the key {key!r}",
                 path=self.url,
                 hint="such keys live in object stores only",
             )
         return f"{self._open()[1]}/{key}"
+
+    def check_key(self, key: str) -> None:
+        self._file(key)
 
     def _path(self, key: str) -> str:
         return f"{self.url}/{key}"

@@ -163,6 +163,9 @@ class HttpStore(Store):
         except HeadraceError as error:
             raise self._no_dav(error) from error
 
+    def check_key(self, key: str) -> None:
+        self._webdav.check_key(key)
+
     def put(
         self,
         key: str,

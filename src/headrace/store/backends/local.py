@@ -23,6 +23,8 @@ from headrace.base.errors import (
     DeadlineError,
     HeadraceError,
     InputError,
+    NameRefusedError,
+    NameTooLongError,
     NotFoundError,
     UnsupportedError,
 )
@@ -43,6 +45,8 @@ from headrace.store.protocol import (
 from headrace.store.url import StoreUrl
 
 _HIDDEN = ".headrace-tmp-"
+_LONGEST_PART, _LONGEST_PATH = 255, 4095
+_ELSEWHERE = "such keys live in object stores only"
 _PAGE = 1000
 _CHUNK = 1 << 20
 _FOLDER_RACES = 5
@@ -355,20 +359,23 @@ class LocalStore(Store):
             return "a part '.' or '..'"
         if any(part.startswith(_HIDDEN) for part in parts):
             return f"a part that starts with {_HIDDEN}"
-        if any(len(os.fsencode(part)) > 255 for part in parts):
-            return "a part longer than 255 bytes"
         return None
 
     def _file(self, key: str) -> str:
         try:
-            reason = self._inexpressible(key)
+            reason, raw = self._inexpressible(key), os.fsencode(key)
         except UnicodeEncodeError:
-            reason = "characters that are not UTF-8"
+            reason, raw = "characters that are not UTF-8", b""
         if reason is not None:
-            raise UnsupportedError(
-                f"a file cannot be named {key!r}: {reason}", path=self.url, hint="such keys live in object stores only"
-            )
+            raise NameRefusedError(f"a file cannot be named {key!r}: {reason}", path=self.url, hint=_ELSEWHERE)
+        if len(raw) > _LONGEST_PART and any(len(part) > _LONGEST_PART for part in raw.split(b"/")):
+            reason = f"a part longer than {_LONGEST_PART} bytes"
+            raise NameTooLongError(f"a file cannot be named {key!r}: {reason}", path=self.url, hint=_ELSEWHERE)
         return f"{self._folder}/{key}" if self._folder != "/" else f"/{key}"
+
+    def check_key(self, key: str) -> None:
+        if len(os.fsencode(self._file(key))) > _LONGEST_PATH:
+            raise NameTooLongError("a path longer than Linux takes", path=self._path(key), hint=_ELSEWHERE)
 
 
 class FileAssembly(Assembly):

@@ -26,6 +26,8 @@ from headrace.base.errors import (
     ChangedError,
     HeadraceError,
     InputError,
+    NameRefusedError,
+    NameTooLongError,
     NotFoundError,
     SettingError,
     UnsupportedError,
@@ -104,6 +106,9 @@ _ALL: Final = Capabilities(
     copied_parts=False,
     conditional_parts=True,
 )
+_LONGEST: Final = 1024
+_LONGEST_IN: Final = {"gs": "bytes", "az": "characters"}
+"""In what the providers count the length of a key; others have no limit that is known here."""
 _SEEN: Final = {"gs": _ALL, "az": dataclasses.replace(_ALL, start_after=False), "memory": _ALL}
 
 
@@ -161,10 +166,22 @@ class ObjectStore(Store):
     def _full(self, key: str) -> str:
         self._refuse_fork()
         if self._odd.search(key):
-            raise UnsupportedError(
+            raise NameRefusedError(
                 f"this kind of store cannot express the key {key!r}", path=self.url, hint="see docs/semantics.md"
             )
         return self._root + key
+
+    def _full_to_write(self, key: str) -> str:
+        full = self._full(key)
+        unit = _LONGEST_IN.get(self.url.partition(":")[0])
+        length = 0 if unit is None else len(full) if unit == "characters" else len(full.encode())
+        if length > _LONGEST:
+            hint = f"this kind of store takes {_LONGEST:,}, its prefix included"
+            raise NameTooLongError(f"a key of {length:,} {unit}", path=self._path(key), hint=hint)
+        return full
+
+    def check_key(self, key: str) -> None:
+        self._full_to_write(key)
 
     def _info(self, meta: Mapping[str, Any]) -> ObjectInfo:
         when = round(meta["last_modified"].timestamp() * 1_000_000)
@@ -233,7 +250,7 @@ class ObjectStore(Store):
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        full = self._full(key)
+        full = self._full_to_write(key)
         mode: Any = "create" if create else "overwrite" if if_match is None else self._update(key, if_match)
         view = memoryview(data).cast("B")
         attributes = cast("Any", checked(metadata, self._path(key)) or None)
@@ -267,7 +284,7 @@ class ObjectStore(Store):
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> Assembly:
-        full = self._full(key)
+        full = self._full_to_write(key)
         attributes = checked(metadata, self._path(key))
 
         def publish(file: BinaryIO, size: int) -> ObjectInfo:
@@ -302,7 +319,7 @@ class ObjectStore(Store):
             self._copy_replacing(source, target, metadata)
             return
         try:
-            obstore.copy(self._backend, self._full(source), self._full(target))
+            obstore.copy(self._backend, self._full(source), self._full_to_write(target))
         except HeadraceError:
             raise
         except Exception as error:
@@ -310,7 +327,7 @@ class ObjectStore(Store):
 
     def _copy_replacing(self, source: str, target: str, metadata: Mapping[str, str]) -> None:
         """The bytes come here and go back: obstore has no other way to change metadata. Of one version: one GET."""
-        full, given = self._full(target), checked(metadata, self._path(source))
+        full, given = self._full_to_write(target), checked(metadata, self._path(source))
         try:
             answer = obstore.get(self._backend, self._full(source))
             size = int(answer.meta["size"])

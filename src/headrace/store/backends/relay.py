@@ -119,6 +119,9 @@ class _Relay(Store):
                 if pipe is not None:
                     pipe.close()
 
+    def check_key(self, key: str) -> None:
+        self._call("check_key", key)
+
     def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
         data, info = self._call("get", key, start, stop, if_match=if_match)
         return Blob(memoryview(data), info)

@@ -20,6 +20,8 @@ from headrace.base.errors import (
     DeniedError,
     HeadraceError,
     InputError,
+    NameRefusedError,
+    NameTooLongError,
     NotFoundError,
     UnsupportedError,
 )
@@ -48,6 +50,8 @@ from headrace.store.url import StoreUrl
 _DELETE_AT_ONCE = 1000
 _ODD = re.compile(r"//|\A/|/\Z|(?:\A|/)\.{1,2}(?:/|\Z)|\\")
 _ODD_HINT = "use keys without '//', '.' or '..' parts, backslash, or '/' at an end"
+_LONGEST = 1024
+"""Bytes of a key in its bucket, in UTF-8."""
 _SINGLE_PUT = 5 << 30
 _AWS = Capabilities(
     has_etag=True,
@@ -154,7 +158,15 @@ class S3Store(Store):
         return self._root + key
 
     def _full_to_write(self, key: str, *, marker: bool = False) -> str:
-        """The key in the bucket, for writing. An odd one only where the server was seen to keep it exactly.
+        """The key in the bucket, for writing, where it is not too long. Else as `_full_to_delete`."""
+        full = self._full_to_delete(key, marker=marker)
+        if len(full) > _LONGEST // 4 and (length := len(full.encode())) > _LONGEST:
+            hint = f"S3 keys hold at most {_LONGEST:,} bytes, the prefix included"
+            raise NameTooLongError(f"a key of {length:,} bytes", path=self._path(key), hint=hint)
+        return full
+
+    def _full_to_delete(self, key: str, *, marker: bool = True) -> str:
+        """The key in the bucket. An odd one only where the server was seen to keep it exactly.
 
         `marker`: an empty object, or a deletion; then a slash at the end is safe everywhere.
         """
@@ -165,9 +177,12 @@ class S3Store(Store):
                 raise self._mixed_up(key)
         return self._root + key
 
-    def _mixed_up(self, key: str) -> UnsupportedError:
+    def check_key(self, key: str) -> None:
+        self._full_to_write(key, marker=key.endswith("/"))
+
+    def _mixed_up(self, key: str) -> NameRefusedError:
         reason = f"this server does not keep the key {key!r} apart from others"
-        return UnsupportedError(reason, path=self.url, hint=_ODD_HINT)
+        return NameRefusedError(reason, path=self.url, hint=_ODD_HINT)
 
     def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
         full = self._full(key)
@@ -362,7 +377,7 @@ class S3Store(Store):
         return {name: value for name, value in kept if value} | usermeta.s3_headers(metadata, self._path(source))
 
     def delete(self, keys: Sequence[str]) -> None:
-        full = [self._full_to_write(key, marker=True) for key in keys]
+        full = [self._full_to_delete(key) for key in keys]
         many = [key for key in full if s3xml.sendable(key)] if len(full) > 1 else []
         for key in full if not many else [key for key in full if not s3xml.sendable(key)]:
             try:

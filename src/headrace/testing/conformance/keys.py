@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.base.errors import NotFoundError, UnsupportedError
+from headrace.base.errors import NameRefusedError, NotFoundError, UnsupportedError
 from headrace.store.protocol import Store
 from headrace.testing.conformance.base import Reader, Suite, listed_keys
 
@@ -39,6 +39,7 @@ class OddKeys(Suite):
         if kind in self.unsupported:
             self._refused(store, key, folder)
             return
+        store.check_key(key)
         assert store.put(key, data).key == key
         assert bytes(read(store, key).data) == data
         assert bytes(read(store, key, 1, 3).data) == data[1:3]
@@ -54,9 +55,12 @@ class OddKeys(Suite):
             read(store, key)
 
     def _refused(self, store: Store, key: str, folder: str) -> None:
-        with pytest.raises(UnsupportedError) as caught:
+        with pytest.raises(NameRefusedError) as caught:
             store.put(key, b"x")
         assert caught.value.hint or caught.value.path
+        if not key.endswith("/"):  # which may be a folder's marker
+            with pytest.raises(NameRefusedError):
+                store.check_key(key)
         for look in (store.get, store.head):
             with pytest.raises((UnsupportedError, NotFoundError)):
                 look(key)

@@ -1,0 +1,78 @@
+"""``metadata=full`` while the store is silent: one name waits for it, of the others what was listed is shown."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.store.embedded import EmbeddedS3
+from headrace.testing.http import FaultServer
+from headrace.testing.origins import Upstream
+from headrace.testing.plan import Fault, Kind, Plan
+from tests.mount_rig import Rig, only_a_mount, rigged, wait_for
+
+pytestmark = pytest.mark.server
+
+COUNT = 40
+SILENT = Plan([Fault(Kind.LATENCY, operations=frozenset({"head", "list", "get"}), delay_s=3600)])
+STORED = {"mode": str(0o100640), "uid": "1234", "gid": "56", "mtime": "1500000000.000000000"}
+
+
+@pytest.fixture
+def way(seaweedfs: EmbeddedS3) -> Iterator[FaultServer]:
+    """Between the mount and its server."""
+    only_a_mount()
+    with FaultServer(Upstream("127.0.0.1", int(seaweedfs.endpoint.rpartition(":")[2]))) as server:
+        yield server
+
+
+def _fill(rig: Rig) -> None:
+    (rig.scratch / "headrace.toml").write_text(f'[stores."s3://{rig.bucket}"]\ntimeout_s = "2s"\n')
+    store = rig.store()
+    for number in range(COUNT):
+        store.put(f"{number:02d}", b"x" * (number + 1), metadata=STORED)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("ttl", ["1s", "60s"])
+def test_all_is_shown_and_the_store_is_hardly_asked(seaweedfs: EmbeddedS3, way: FaultServer, ttl: str) -> None:
+    variables = {"AWS_ENDPOINT_URL_S3": way.endpoint, "HEADRACE_FETCH_DEADLINE": "2s"}
+    options = f"metadata=full,ttl={ttl}"
+    with rigged(seaweedfs, before=_fill, options=options, HEADRACE_MOUNT_PREFETCH="false", **variables) as rig:
+        files = sorted(Path(rig.folder).iterdir())
+        assert len(files) == COUNT
+        assert [(_mode(path), path.stat().st_uid) for path in files[:2]] == [(0o640, 1234)] * 2
+        if ttl == "1s":
+            time.sleep(1.5)  # what was listed is no longer trusted
+        way.plan, before = SILENT, len(way.seen)
+        found = [path.stat() for path in files]
+        asked = {seen.path for seen in way.seen[before:] if seen.operation == "head"}
+        assert len(asked) <= 3, f"{len(asked)} of {COUNT} names waited for the store"
+        assert [each.st_size for each in found] == [number + 1 for number in range(COUNT)]
+        assert {(stat.S_IMODE(each.st_mode), each.st_uid) for each in found[2:]} == {(0o644, os.getuid())}
+        assert [(stat.S_IMODE(each.st_mode), each.st_uid) for each in found[:2]] == [(0o640, 1234)] * 2
+        assert len(os.listdir(rig.folder)) == COUNT
+        assert "shown as it was listed" in rig.log()
+        way.plan = Plan()
+        assert wait_for(lambda: {_mode(path) for path in files} == {0o640}, 60), rig.log()
+        assert {path.stat().st_uid for path in files} == {1234}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="allow_other is root's to give")
+def test_where_others_may_come_a_mode_that_is_not_known_allows_nothing(seaweedfs: EmbeddedS3, way: FaultServer) -> None:
+    variables = {"AWS_ENDPOINT_URL_S3": way.endpoint, "HEADRACE_FETCH_DEADLINE": "2s"}
+    with rigged(seaweedfs, before=_fill, options="metadata=full,allow_other", **variables) as rig:
+        files = sorted(Path(rig.folder).iterdir())
+        assert _mode(files[0]) == 0o640
+        way.plan = SILENT
+        assert [_mode(path) for path in files[:3]] == [0o640, 0, 0]
+        way.plan = Plan()
+        assert wait_for(lambda: [_mode(path) for path in files[:3]] == [0o640] * 3, 60), rig.log()
