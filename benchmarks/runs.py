@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0)
     options = parser.parse_args()
     DATA.mkdir(parents=True, exist_ok=True)
-    with EmbeddedS3(str(DATA / "runs-s3")) as server, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="runs-", dir=DATA) as folder, EmbeddedS3(f"{folder}/s3") as server:
         server.create_bucket(BUCKET)
         place = Place(server, Path(folder))
         found = {
