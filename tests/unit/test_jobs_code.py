@@ -266,8 +266,25 @@ def test_a_folder_that_ignores_itself_is_no_code(repo: Repo, tmp_path: Path, scr
         for name in ("train.py", "headrace-s3/s3.json", "other/.gitignore", "other/x"):
             folder.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
             folder.joinpath(name).write_text("*.log")
-        folder.joinpath("headrace-s3/.gitignore").write_text("*\n")
+        folder.joinpath("headrace-s3/.gitignore").write_text("# made by a tool\n*\n")
         assert capture(folder, str(scratch)).files == 3
+
+
+def test_what_a_folder_ignores_only_in_part_is_code(tmp_path: Path, scratch: Path):
+    """Nothing that a git would take may be missing where there is none."""
+    plain = tmp_path / "plain"
+    partly = {"allows": "*\n!*.py\n", "some": "*.log\n", "nothing": "#*\n", "long": "*\n" + "#\n" * 99_999}
+    for name, ignores in partly.items():
+        plain.joinpath(name).mkdir(parents=True)
+        plain.joinpath(name, ".gitignore").write_text(ignores)
+        plain.joinpath(name, "model.py").write_text(name)
+    plain.joinpath("pipe").mkdir()
+    os.mkfifo(plain / "pipe" / ".gitignore")
+    plain.joinpath("pipe", "model.py").write_text("pipe")
+    _, found = again(plain, scratch)
+    assert {name for name in found if name.endswith(".py")} == {
+        f"{name}/model.py" for name in (*partly, "pipe")
+    }
 
 
 # Repositories of many kinds

@@ -17,7 +17,8 @@ JUNK: Final = (".git", ".hg", ".svn", ".env", ".venv", "__pycache__", "node_modu
 """Left out of a folder where no git says what is ignored."""
 SETTING: Final = "code.limit"
 _NAMED = 5
-_IGNORES: Final = 4096
+_IGNORES: Final = 65536
+"""Bytes of a ``.gitignore`` that are looked at; one with more does not say one thing."""
 
 
 class Stamp(NamedTuple):
@@ -137,12 +138,17 @@ class Tree:
         return f"{shown(folder)}/ alone {format_bytes(size)}; " if folder and 2 * size > total else ""
 
     def _ignores_itself(self, folder: str) -> bool:
-        """Whether its own ``.gitignore`` ignores all of it: so tools mark what they made, and what holds data."""
+        """Whether its own ``.gitignore`` says ``*`` and nothing else: so tools mark what they made, or keep.
+
+        With more in it some of the folder may be wanted (``!*.py``).
+        """
         try:
-            with open(f"{self.path(folder)}/.gitignore", "rb") as file:
-                return b"*" in file.read(_IGNORES).split(b"\n")
+            with open(f"{self.path(folder)}/.gitignore", "rb", opener=_at_once) as file:
+                told = file.read(_IGNORES)
         except OSError:
             return False
+        lines = [line.strip() for line in told.split(b"\n")]
+        return len(told) < _IGNORES and [line for line in lines if line and not line.startswith(b"#")] == [b"*"]
 
     def _listed(self, folder: str) -> list[str]:
         try:
@@ -151,6 +157,10 @@ class Tree:
             return []
         except OSError as error:
             raise unreadable(self.path(folder), error) from error
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # it may be a pipe
 
 
 def unreadable(path: str, error: OSError) -> HeadraceError:
