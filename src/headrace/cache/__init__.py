@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from headrace.cache.blocks import BlockEntry
 from headrace.cache.cache import Cache, Evicted
-from headrace.cache.claims import Busy, Claim
+from headrace.cache.claims import BlockClaim, Busy, Claim
 from headrace.cache.entry import EntryLabel
 from headrace.cache.status import CacheStatus
 from headrace.cache.verify import BadEntry, VerifyReport
 
-__all__ = ["BadEntry", "BlockEntry", "Busy", "Cache", "CacheStatus", "Claim", "EntryLabel", "Evicted", "VerifyReport"]
+__all__ = [
+    "BadEntry",
+    "BlockClaim",
+    "BlockEntry",
+    "Busy",
+    "Cache",
+    "CacheStatus",
+    "Claim",
+    "EntryLabel",
+    "Evicted",
+    "VerifyReport",
+]

@@ -15,7 +15,7 @@ from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import CacheSettings
 from headrace.cache.blocks import BlockEntry
 from headrace.cache.boot import boot_id
-from headrace.cache.claims import Busy, Claim
+from headrace.cache.claims import BlockClaim, Busy, Claim
 from headrace.cache.entry import EntryLabel, Seals
 from headrace.cache.health import Health
 from headrace.cache.inventory import all_names, count_entries
@@ -162,6 +162,12 @@ class Cache:
         if self._writing is None or not self._health.filling:
             return None
         return self._writing.claims.make(name)
+
+    def claim_block(self, name: str, index: int) -> BlockClaim | Busy | None:
+        """The same for one block of a block entry. Look for it again after claiming: it may just have been written."""
+        if self._writing is None or not self._health.filling:
+            return None
+        return self._writing.claims.block(name, index)
 
     def fill(self, name: str, data: Buffer, label: EntryLabel, *, more: bool = False) -> bool:
         """Keep a whole object. True when it is in the cache now; False when it is not (busy, full, failing disk).

@@ -16,6 +16,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+import xxhash
+
 from headrace.base.errors import InternalError
 from headrace.base.metrics import Metrics
 from headrace.cache.entry import EntryLabel, Seal, Seals, checksum, checksum_of_file, write_all
@@ -73,6 +75,21 @@ class Claim:
 
     def __del__(self) -> None:
         self.abandon()
+
+
+class BlockClaim:
+    """The right to fetch one block of an object version; let go of by `release`, or when the process ends."""
+
+    __slots__ = ("_name", "_owners", "_token")
+
+    def __init__(self, owners: Owners, name: str, token: object) -> None:
+        self._owners = owners
+        self._name = name
+        self._token = token
+
+    def release(self) -> None:
+        """Idempotent. Any thread."""
+        self._owners.give(self._name, self._token)
 
 
 class Busy:
@@ -137,6 +154,16 @@ class Claims:
             self.owners.give(name, token)
             return Busy(None, name)
         return Claim(self, name, token)
+
+    def block(self, name: str, index: int) -> BlockClaim | Busy | None:
+        """As `make`, for one block of an object. Whether it is there already, the caller finds out."""
+        block = xxhash.xxh3_128_hexdigest(f"{name}/{index}".encode())
+        try:
+            token = self.owners.take(block)
+        except OSError as error:
+            self._failed(error)
+            return None
+        return Busy(self.owners, block) if token is None else BlockClaim(self.owners, block, token)
 
     def publish(self, name: str, token: object, data: memoryview, label: EntryLabel, *, more: bool) -> bool:
         """Write, seal, rename, let go. For `Claim` only."""

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from headrace.dataset.order import Ints, Rows, key_of, permutation
+from headrace.dataset.order import Ints, Rows, distinct, key_of, permutation
 
 _MIXED = 16
 _LEAST = 4
@@ -61,7 +61,7 @@ class Blocked:
         size, key = self.child.size, key_of(self.seed, epoch)
         stretches, inside = np.divmod(positions, np.int64(self.mixed))
         place = np.empty_like(positions)
-        for stretch in np.unique(stretches).tolist():
+        for stretch in distinct(stretches).tolist():
             here = stretches == stretch
             first = stretch * self.mixed
             shuffled = permutation(min(self.mixed, size - first), key_of(key, "stretch", stretch))

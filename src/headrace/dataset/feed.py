@@ -12,7 +12,7 @@ import numpy as np
 from headrace.base.errors import ChangedError, HeadraceError
 from headrace.dataset.joining import Cuts, arrived, count_down, join_reads, settle_cuts
 from headrace.dataset.ledger import Changed, Changes
-from headrace.dataset.order import Ints, Stream
+from headrace.dataset.order import Ints, Stream, distinct
 from headrace.dataset.ranged import Grouping, Lot, is_ranged, lots
 from headrace.dataset.slots import Frame, Group, Slot
 from headrace.dataset.source import SampleIndex, SampleSpec
@@ -98,7 +98,7 @@ class Maker:
         if (leaf == leaf[0]).all():
             yield from self._of_leaf(int(leaf[0]), local.tolist(), row)
             return
-        numbers = [int(one) for one in np.unique(leaf)]
+        numbers = distinct(leaf).tolist()
         by_leaf = {one: self._of_leaf(one, local[leaf == one].tolist(), row[leaf == one]) for one in numbers}
         tied = dict.fromkeys(numbers, False)
         for one in leaf.tolist():
@@ -256,7 +256,7 @@ def mean_size(leaves: tuple[Leaf, ...]) -> int:
     """Bytes of a typical sample, from a few of them."""
     total = count = 0
     for leaf in leaves:
-        rows = np.unique(np.linspace(0, len(leaf.index) - 1, 32).astype(np.int64))
+        rows = distinct(np.linspace(0, len(leaf.index) - 1, 32).astype(np.int64))
         sizes = leaf.index.sizes(rows)
         total += int(sizes.sum())
         count += len(rows)

@@ -20,6 +20,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.dataset.joining import GAP, MOST
+from headrace.dataset.order import distinct
 from headrace.dataset.source import Rows, SampleIndex, SampleSpec
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob, Store
@@ -94,7 +95,7 @@ def measure(index: Blocks, settings: Settings, *, seconds: float = SECONDS, most
     held = size = 0
     for number in rng.sample(range(len(starts) - 1), min(_BLOCKS, len(starts) - 1)):
         first, stop = int(starts[number]), int(starts[number + 1])
-        some = np.unique(np.linspace(first, stop - 1, min(stop - first, _ROWS_OF_BLOCK)).astype(np.int64))
+        some = distinct(np.linspace(first, stop - 1, min(stop - first, _ROWS_OF_BLOCK)).astype(np.int64))
         blocks.append(reads_of(index.store, index.specs(some)))
         held, size = held + stop - first, size + sum(read.length() for read in blocks[-1])
     by_block = rate_of(settings, _flat(blocks), BLOCKS_AT_ONCE, seconds=seconds, most=most)

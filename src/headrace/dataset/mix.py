@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from headrace.base.errors import InputError
-from headrace.dataset.order import Ints, Stream, key_of, mix64, permutation
+from headrace.dataset.order import Ints, Stream, distinct, key_of, mix64, permutation
 
 _BLOCK = 256
 _BLOCK_MAX = 4096
@@ -97,10 +97,10 @@ class Mix:
         whole = None if ending is None else ending[0]
         numbers, places = np.divmod(positions, np.int64(block))
         child_of, inner = np.empty_like(positions), np.empty_like(positions)
-        for number in np.unique(numbers):
+        for number in distinct(numbers).tolist():
             here = numbers == number
-            counts = self.counts if ending is None or int(number) != whole else ending[1]
-            which, rank = _schedule(counts, key_of(self.seed, epoch, int(number)))
+            counts = self.counts if ending is None or number != whole else ending[1]
+            which, rank = _schedule(counts, key_of(self.seed, epoch, number))
             child_of[here] = which[places[here]]
             inner[here] = rank[places[here]] + number * np.asarray(self.counts, dtype=np.int64)[child_of[here]]
         return self._descend(epoch, child_of, inner)

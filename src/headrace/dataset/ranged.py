@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError
 from headrace.dataset.joining import GAP, MOST, range_error, short_answer
-from headrace.dataset.order import Ints
+from headrace.dataset.order import Ints, distinct
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.source import Rows, SampleIndex
 from headrace.dataset.stages import TakesColumns
@@ -233,7 +233,7 @@ def _planned(found: Ranges, limit: int) -> _Plan:
     read[order], within[order], until[order] = run, start - low[run], stop - low[run]
     counts = np.add.reduceat(found.parts, np.arange(0, len(found.parts), limit))
     group = np.repeat(np.arange(len(counts)), counts)
-    pairs = np.unique(read * len(counts) + group)
+    pairs = distinct(read * len(counts) + group)
     return _Plan(
         number[begins], low, high, read, within, until, np.cumsum(counts), pairs // len(counts), pairs % len(counts)
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.dataset.blocked import Blocked, Mixing
-from headrace.dataset.order import Ints, Rows, key_of, permutation
+from headrace.dataset.order import Ints, Rows, distinct, key_of, permutation
 
 _DEALT = 32
 """Ranks are dealt runs of this share of an epoch, or shorter: else a few shards would not go round."""
@@ -36,7 +36,7 @@ class Wholes(Blocked):
         edges = np.concatenate([np.zeros(1, np.int64), ends[last]])
         stretches = np.searchsorted(edges, positions, side="right") - 1
         place = np.empty_like(positions)
-        for stretch in np.unique(stretches).tolist():
+        for stretch in distinct(stretches).tolist():
             here = stretches == stretch
             first, stop = int(edges[stretch]), int(edges[stretch + 1])
             shuffled = permutation(stop - first, key_of(key, "stretch", stretch))

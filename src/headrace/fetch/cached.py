@@ -6,23 +6,20 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings
-from headrace.cache import Busy, Cache, Claim, EntryLabel
+from headrace.cache import Busy, Cache, Claim
+from headrace.fetch.blocks import BlockReads
 from headrace.fetch.direct import PART, Direct
 from headrace.fetch.filling import Filling
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read, Sink
 from headrace.fetch.threads import Workers
+from headrace.fetch.wanted import Wanted
 from headrace.store.protocol import Blob, ObjectInfo
-
-if TYPE_CHECKING:
-    from headrace.cache import BlockEntry
 
 _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
@@ -33,28 +30,6 @@ _CALLS_S, _COPY_RATE, _LONG_COPY = 200e-6, 2e9, 512 * 1024
 """What a hit in the page cache may take: seconds for its calls, bytes a second; and from where on two copy better."""
 _PARKED_FOR = 30.0
 _PARK_POLL = 0.003
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """One operation with the name of its cache entry."""
-
-    operation: Operation
-    name: str
-
-    @property
-    def read(self) -> Read:
-        return self.operation.read
-
-    def label(self) -> EntryLabel:
-        read = self.read
-        assert read.size is not None
-        assert read.version is not None
-        return EntryLabel(read.store.identity, read.key, read.version, read.size)
-
-    def hit(self, data: memoryview) -> None:
-        read = self.read
-        self.operation.done(Blob(data, ObjectInfo(read.key, read.size or 0, read.version)))
 
 
 class Cached:
@@ -83,6 +58,7 @@ class Cached:
         self._fetched = 0  # bytes; written by fetch threads without a lock: a gauge of progress
         self.filling = Filling(cache, max(backlog, PART), lambda: self._fetched, lambda: bool(hurries))
         self._parking = Workers("cache-wait", 1)
+        self._blocks = BlockReads(cache, direct, self.filling, metrics, self._park, self._came)
 
     def takes(self, read: Read) -> bool:
         """Whether this read goes through the cache: a known version of a known size in a store that is not local."""
@@ -166,7 +142,7 @@ class Cached:
         return self._cache.read_range(name, start, size if stop is None else min(stop, size))
 
     def _look(self, operations: Sequence[Operation]) -> None:
-        missing: list[_Wanted] = []
+        missing: list[Wanted] = []
         began, size = time.perf_counter(), 0
         cold = self._hits < _RARELY
         for operation in operations:
@@ -176,11 +152,11 @@ class Cached:
             name = self._name(read)
             if cold and read.whole and self._cache.absent(name):
                 self._metrics.add("cache.miss")
-                missing.append(_Wanted(operation, name))
+                missing.append(Wanted(operation, name))
                 continue
-            data = self._cached(read, name)
+            data = self._blocks.peek(name, read) if self._blocks.under_way(name) else self._cached(read, name)
             if data is None:
-                missing.append(_Wanted(operation, name))
+                missing.append(Wanted(operation, name))
             else:
                 size += len(data)
                 operation.done(_tuple(Blob, (data, _tuple(ObjectInfo, (read.key, read.size, read.version, 0, None)))))
@@ -195,16 +171,16 @@ class Cached:
         if hits + misses:
             self._hits += 0.1 * (hits / (hits + misses) - self._hits)
 
-    def _fetch(self, missing: Sequence[_Wanted]) -> None:
+    def _fetch(self, missing: Sequence[Wanted]) -> None:
         keep = self.filling.wait()
         ready: list[Operation] = []
         for wanted in missing:
             read = wanted.read
             assert read.size is not None
-            if not keep:
+            if read.size > self._whole or (not read.whole and read.size > self._block):
+                self._blocks.send(wanted)
+            elif not keep:
                 ready.append(self._unclaimed(wanted))
-            elif read.size > self._whole or (not read.whole and read.size > self._block):
-                self._fetch_blocks(wanted)
             else:
                 claim = self._cache.claim(wanted.name)
                 if isinstance(claim, Busy):
@@ -224,7 +200,7 @@ class Cached:
         for key, store in stores.items():
             self._direct.send(store, [o for o in ready if id(o.read.store) == key])
 
-    def _claimed(self, wanted: _Wanted, claim: Claim) -> Operation:
+    def _claimed(self, wanted: Wanted, claim: Claim) -> Operation:
         read = wanted.read
         whole = Read(read.store, read.key, read.size, read.version)
 
@@ -233,7 +209,7 @@ class Cached:
                 wanted.operation.done(result)
                 self.filling.end(0, claim.abandon)
                 return
-            self._fetched += len(result.data)
+            self._came(len(result.data))
             data = result.data if read.whole else result.data[read.start : read.stop]
             wanted.operation.done(Blob(data, result.info))
             self.filling.end(len(data), lambda: claim.publish(result.data, wanted.label(), more=True))
@@ -241,7 +217,7 @@ class Cached:
         self.filling.begin()
         return Operation(whole, done, wanted.operation.ticket, wanted.operation.demand)
 
-    def _unclaimed(self, wanted: _Wanted) -> Operation:
+    def _unclaimed(self, wanted: Wanted) -> Operation:
         """Read on without agreeing with others on who keeps it; what the writer has time for is kept all the same."""
         operation = wanted.operation
         read = operation.read
@@ -250,7 +226,7 @@ class Cached:
             operation.done(result)
             if isinstance(result, HeadraceError) or len(result.data) != read.size:
                 return
-            self._fetched += len(result.data)
+            self._came(len(result.data))
             data, label = result.data, wanted.label()
             if not self.filling.offer(len(data), lambda: self._cache.fill(wanted.name, data, label, more=True)):
                 self._metrics.add("cache.fill_shed")
@@ -260,7 +236,10 @@ class Cached:
             return operation
         return Operation(read, done, operation.ticket, operation.demand)
 
-    def _park(self, wanted: _Wanted, busy: Busy) -> None:
+    def _came(self, size: int) -> None:
+        self._fetched += size
+
+    def _park(self, wanted: Wanted, busy: Busy) -> None:
         # Another thread or process fetches it: wait for that, but never for ever.
         self._metrics.add("cache.waited")
         until = time.monotonic() + _PARKED_FOR
@@ -276,91 +255,3 @@ class Cached:
                 self._parking.add(poll)
 
         self._parking.add(poll)
-
-    def _fetch_blocks(self, wanted: _Wanted) -> None:
-        read = wanted.read
-        assert read.size is not None
-        entry = self._cache.blocks(wanted.name, read.size, wanted.label())
-        if entry is None:
-            self._direct.send(read.store, [wanted.operation])
-            return
-        start, stop = read.start, min(read.stop or read.size, read.size)
-        ranges = _parts(entry.missing(start, stop))
-        if not ranges:
-            self.filling.add(lambda: self._finish_blocks(wanted, entry, start, stop))
-            return
-
-        def finish() -> None:
-            self._finish_blocks(wanted, entry, start, stop)
-
-        gather = _Blocks(wanted, entry, finish, len(ranges), self.filling)
-        operations = [
-            Operation(
-                Read(read.store, read.key, read.size, read.version, a, b),
-                lambda result, a=a: gather.part(a, result),
-                wanted.operation.ticket,
-                wanted.operation.demand,
-            )
-            for a, b in ranges
-        ]
-        self._direct.send(read.store, operations)
-
-
-    def _finish_blocks(self, wanted: _Wanted, entry: BlockEntry, start: int, stop: int) -> None:
-        with entry:
-            data = entry.read(start, stop)
-        if data is not None:
-            wanted.hit(data)
-        else:  # a full disk, or an object larger than the cache: not all blocks could be kept
-            self._direct.send(wanted.read.store, [wanted.operation])
-
-
-def _parts(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same ranges, neighbours joined, none longer than a part."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in ranges:
-        if joined and joined[-1][1] == start and stop - joined[-1][0] <= PART:
-            joined[-1] = (joined[-1][0], stop)
-        else:
-            joined.append((start, stop))
-    return joined
-
-
-class _Blocks:
-    """Collects the missing blocks of one read, then answers it from the entry."""
-
-    def __init__(
-        self, wanted: _Wanted, entry: BlockEntry, finish: Callable[[], None], count: int, writers: Filling
-    ) -> None:
-        self._wanted = wanted
-        self._entry = entry
-        self._finish = finish
-        self._left = count
-        self._writers = writers
-        self._lock = threading.Lock()
-        self._error: HeadraceError | None = None
-
-    def part(self, start: int, result: Blob | HeadraceError) -> None:
-        """One range has come, on a fetch thread: write it elsewhere."""
-        if isinstance(result, HeadraceError):
-            self._arrived(result)
-        else:
-            data = result.data
-            self._writers.add(lambda: self._write(start, data))
-
-    def _write(self, start: int, data: memoryview) -> None:
-        self._entry.write(start, data)
-        self._arrived(None)
-
-    def _arrived(self, error: HeadraceError | None) -> None:
-        with self._lock:
-            self._error = self._error or error
-            self._left -= 1
-            last = self._left == 0
-        if not last:
-            return
-        if self._error is not None:
-            self._entry.__exit__(None, None, None)
-            self._wanted.operation.done(self._error)
-        else:
-            self._writers.add(self._finish)

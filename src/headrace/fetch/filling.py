@@ -58,16 +58,21 @@ class Filling:
         return not self.crowded or self._wait_for(lambda: self._claims < _MOST_CLAIMS * 3 // 4, _CLAIM_WAIT_S)
 
     @property
+    def behind(self) -> bool:
+        """Whether as many bytes wait to be written as may."""
+        return self._backlog >= self._most
+
+    @property
     def _slow(self) -> bool:
-        return self._backlog >= self._most or self._arrived >= _MOST_CLAIMS_WAITING
+        return self.behind or self._arrived >= _MOST_CLAIMS_WAITING
 
     def begin(self) -> None:
         """An object was claimed."""
         with self._changed:
             self._claims += 1
 
-    def end(self, size: int, end_claim: Callable[[], object]) -> None:
-        """It is here, `size` bytes, or failed: end its claim, on the writer's thread."""
+    def end(self, size: int, end_claim: Callable[[], object], *, paced: bool = True) -> None:
+        """It is here, `size` bytes, or failed: end its claim, on the writer's thread. `paced`: reading comes first."""
         with self._changed:
             self._backlog += size
             self._arrived += 1
@@ -85,7 +90,7 @@ class Filling:
                         self._changed.notify_all()
                 if idle:
                     self._cache.settle()
-                elif not self.insist:
+                elif paced and not self.insist:
                     self._pace.wrote()
 
         self._writers.add(write)

@@ -48,11 +48,16 @@ Sink: TypeAlias = Callable[[Read, "Blob | HeadraceError"], None]
 class Ticket:
     """A handle on submitted reads. Any thread may cancel."""
 
-    __slots__ = ("cancelled",)
+    __slots__ = ("_cancelled",)
 
     def __init__(self) -> None:
-        self.cancelled = False
+        self._cancelled = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody wants them any more. Once true, always true."""
+        return self._cancelled
 
     def cancel(self) -> None:
         """Drop what has not finished. Sinks of cancelled reads may still be called if they are finishing right now."""
-        self.cancelled = True
+        self._cancelled = True

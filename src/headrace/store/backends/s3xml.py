@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from html import unescape
+from html import escape, unescape
 from urllib.parse import unquote
-from xml.sax.saxutils import escape
 
 from headrace.base.errors import CorruptError
 from headrace.store.protocol import ObjectInfo, Unfinished
@@ -159,7 +158,7 @@ def sendable(key: str) -> bool:
 
 def delete_body(keys: Sequence[str]) -> bytes:
     """The body of DeleteObjects."""
-    entries = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
+    entries = "".join(f"<Object><Key>{escape(key, quote=False)}</Key></Object>" for key in keys)
     return f'<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Quiet>true</Quiet>{entries}</Delete>'.encode()
 
 
@@ -223,7 +222,8 @@ def answered_etag(body: bytes) -> str | None:
 def complete_body(parts: Iterable[tuple[int, str]]) -> bytes:
     """The body of CompleteMultipartUpload, from numbers and ETags in order."""
     entries = "".join(
-        f'<Part><PartNumber>{number}</PartNumber><ETag>"{escape(etag)}"</ETag></Part>' for number, etag in parts
+        f'<Part><PartNumber>{number}</PartNumber><ETag>"{escape(etag, quote=False)}"</ETag></Part>'
+        for number, etag in parts
     )
     head = '<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
     body = f"{head}{entries}</CompleteMultipartUpload>"
