@@ -52,6 +52,8 @@ class MemoryIndex:
 class StandInFetcher:
     """Answers each read with its key's number as bytes; optional jitter, failures, and a count of reads by key."""
 
+    warm = False
+
     def __init__(self, *, threads: int = 3, jitter_s: float = 0.0, missing: tuple[str, ...] = ()) -> None:
         self.pool = ThreadPoolExecutor(threads)
         self.jitter_s, self.missing = jitter_s, missing

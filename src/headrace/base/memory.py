@@ -25,7 +25,7 @@ _Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 _PAGE = 4096
 _SMALL = 16 * 1024
 _KEEP = 32 * 1024 * 1024
-_FORGET = 10  # of the most that was lent at once, a 1024th is forgotten with each buffer taken
+_FORGET = 7  # with each buffer taken, a 128th of its bytes is forgotten of the most that was lent at once
 
 
 class Buffers:
@@ -62,7 +62,7 @@ class Buffers:
         else:
             self._unused -= room
         self._in_use += room
-        self._peak = max(self._in_use, self._peak - (self._peak >> _FORGET))
+        self._peak = max(self._in_use, self._peak - (room >> _FORGET))
         lease = block[:size]
         token = id(lease)
         self._lent[token] = weakref.ref(lease, partial(self._back, token, block))

@@ -7,8 +7,9 @@
     consumer `take`
 
 A sample's bytes count against the window from the moment its reads are submitted until the consumer takes its batch;
-decoded samples count with what they became. Nothing here waits for one particular sample longer than the fetch room's
-deadline, and `close` ends everything.
+decoded samples count with what they became. While reads are served by the node's cache the window is smaller: there is
+no latency to hide, and memory that comes back soon is still in the processor's caches. Nothing here waits for one
+particular sample longer than the fetch room's deadline, and `close` ends everything.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ _BUNDLE = 32
 _WAKE = 16
 _TIED = 4
 """Samples that share reads are submitted together, in portions of this part of the byte window."""
+_WARM, _WARM_BATCHES = 64 << 20, 4
+"""The window while the cache serves: at least so many bytes, and so many batches."""
 _JOIN_S = 1.8
 _LOOK_S = 0.25
 
@@ -109,7 +112,7 @@ class Pipeline:
         self._built = self._taken = 0
         self._groups = Gate()
         self._space = Gate()
-        self._held = 0
+        self._held = self._batch_held = 0
         self._held_lock = threading.Lock()
         self._fed = self._settled = 0
         self._fed_all = False
@@ -145,6 +148,7 @@ class Pipeline:
         delivery = self._at_hand.popleft()
         self._taken += 1
         meter.account(began, time.perf_counter(), delivery)
+        self._batch_held = delivery.held
         self._hold(-delivery.held)
         return delivery
 
@@ -275,10 +279,16 @@ class Pipeline:
         return True
 
     def _fits(self, size: int) -> bool:
-        if self._held + size <= self._plan.prefetch or self._held == 0:
+        if self._held + size <= self._most() or self._held == 0:
             return True
         # Never stuck: the batch under construction may be completed even when it is larger than the window.
         return (self._nothing_ready() and self._fed - self._settled < (self._plan.batch or 1)) or self._idle()
+
+    def _most(self) -> int:
+        """Bytes of the window now."""
+        if not self._fetcher.warm:
+            return self._plan.prefetch
+        return min(self._plan.prefetch, max(_WARM, _WARM_BATCHES * self._batch_held))
 
     def _idle(self) -> bool:
         return not len(self._collector) and self._nothing_ready()

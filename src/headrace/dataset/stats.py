@@ -11,6 +11,7 @@ import numpy as np
 
 from headrace.base import verdict
 from headrace.base.figures import Figures
+from headrace.base.quantiles import quantiles
 from headrace.base.units import format_bytes, format_seconds
 from headrace.dataset.build import Delivery
 from headrace.dataset.clock import Steps
@@ -167,7 +168,7 @@ def summarise(
 ) -> Stats:
     """The figures now."""
     waits = meter.waits()
-    p50, p99 = np.percentile(waits, [50, 99]).tolist() if waits else (0.0, 0.0)
+    p50, p99 = quantiles(waits, (0.5, 0.99)) if waits else (0.0, 0.0)
     asked = max(meter.asked, 1)
     return Stats(
         elapsed_s=(meter.ended or time.perf_counter()) - meter.started,

@@ -54,6 +54,7 @@ class Cached:
         self._looking = 0
         self._per_read = self._size = 0.0  # running means: seconds and bytes of a hit
         self._hits = 0.0  # running mean: their share
+        self._lately = 1.0  # the same of the last few reads; nothing is known at first, and will be soon
         self._lock = threading.Lock()
         self._fetched = 0  # bytes; written by fetch threads without a lock: a gauge of progress
         self.filling = Filling(cache, max(backlog, PART), lambda: self._fetched, lambda: bool(hurries))
@@ -75,6 +76,15 @@ class Cached:
     def quick(self) -> bool:
         """Whether nearly all reads are hits, and short copies: then whoever asks may as well make them."""
         return self._hits > _MOSTLY and self._size < _LONG_COPY and self._wanted() == 1 and not self._lookups
+
+    @property
+    def warm(self) -> bool:
+        """Whether the last reads were nearly all hits."""
+        return self._lately > _MOSTLY
+
+    def passed_by(self) -> None:
+        """Reads went to a store that is not cached."""
+        self._lately = 0.0
 
     def serve(self, reads: Sequence[Read], sink: Sink) -> list[Read]:
         """Answer the hits on the calling thread. Returns the others."""
@@ -98,7 +108,13 @@ class Cached:
 
     def send(self, operations: Sequence[Operation]) -> None:
         """Look up, fetch what is missing, keep it."""
+        if not self._size:  # nothing is known of hits yet: a guess
+            self._size = float(operations[0].read.length())
         self._lookups.extend(operations[start : start + _GROUP] for start in range(0, len(operations), _GROUP))
+        self._look_more()
+
+    def _look_more(self) -> None:
+        """As many readers as are wanted now."""
         with self._lock:
             more = min(self._wanted() - self._looking, len(self._lookups))
             self._looking += max(more, 0)
@@ -122,6 +138,8 @@ class Cached:
                 group = self._lookups.popleft()
             try:
                 self._look(group)
+                if self._looking < self._wanted():  # each has learnt what the next should know
+                    self._look_more()
             except Exception:
                 _log.exception("a look into the cache failed; this is a defect in headrace")
 
@@ -169,6 +187,7 @@ class Cached:
             self._per_read += 0.1 * (seconds / hits - self._per_read)
             self._size += 0.1 * (size / hits - self._size)
         if hits + misses:
+            self._lately += 0.5 * (hits / (hits + misses) - self._lately)
             self._hits += 0.1 * (hits / (hits + misses) - self._hits)
 
     def _fetch(self, missing: Sequence[Wanted]) -> None:

@@ -75,7 +75,14 @@ class Fetcher:
             self._cached.send(cached)
         for store, operations in direct.values():
             self._direct.send(store, operations)
+        if here and direct and self._cached is not None:
+            self._cached.passed_by()
         return ticket
+
+    @property
+    def warm(self) -> bool:
+        """Whether the last reads were nearly all served by the cache, as far as is known. Any thread."""
+        return self._cached is not None and self._cached.warm
 
     def get(self, read: Read) -> Blob:
         """Read and wait.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-import numpy as np
-
 from headrace.base.figures import LATENCIES, latency_class
 from headrace.base.metrics import Metrics
+from headrace.base.quantiles import quantiles
 
 ROUND_TRIP = 65536
 """What an answer counts for besides its bytes: small objects are work too."""
@@ -93,7 +92,7 @@ class Latency:
     def settle(self) -> None:
         """Recompute the percentiles from the last 512 answers. Call now and then."""
         if self._recent:
-            self.p50, self.p95, self.p99 = np.percentile(self._recent, (50, 95, 99)).tolist()
+            self.p50, self.p95, self.p99 = quantiles(list(self._recent), (0.5, 0.95, 0.99))
 
     @property
     def straggling_after(self) -> float | None:
