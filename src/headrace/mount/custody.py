@@ -5,10 +5,12 @@ What fails is journaled and tried again; what is done is handed to the cache.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import logging
 import os
 import random
+import struct
 import time
 from collections import deque
 from contextlib import suppress
@@ -34,6 +36,11 @@ _log = logging.getLogger("headrace.mount")
 _INLINE = 64 << 20
 """Bytes up to which a file is handed to the cache at once; a larger one takes a checksum of that many bytes."""
 _HURRY_S = 0.3
+_FLAGS = struct.Struct("=ixxxx")
+_GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
+"""FS_IOC_GETFLAGS, FS_IOC_SETFLAGS (linux/fs.h): a long by their numbers, an int by what they read and write."""
+_TOP_OF_TREE = 0x00020000
+"""FS_TOPDIR_FL, `chattr +T`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class Custody:
 
         self.folder = folder
         self.files = os.path.join(folder, "files")
+        spread(self.files)
         self.ns = ns
         self.options = options
         self.tree = Tree()
@@ -90,8 +98,8 @@ class Custody:
     def local(self, number: int) -> str:
         """The local file of that number.
 
-        In one of 256 folders: a file system that looks for room near a file's folder (ext4) takes ten times as long
-        for a new file once the neighbourhood of a single one is full.
+        In one of 256 folders, far from each other (`spread`): ext4 looks for room near a file's folder, and takes ten
+        times as long for a new file once the neighbourhood is full, or many were deleted there in the last minutes.
         """
         return f"{self.files}/{number % 256:02x}/{number}"
 
@@ -203,19 +211,21 @@ class Custody:
 
     def retire(self, file: StagedFile) -> None:
         """Let a file that nobody has open go, once all of it is published."""
+        tried = False
         while True:
-            if file.dirty:
-                with suppress(HeadraceError):
-                    self.publish(file, sync=False)
             with file.lock, self.tree.lock:
-                if file.handles > 0 or file.fd < 0 or (not file.gone and file.trouble is not None):
+                if file.handles > 0 or file.fd < 0:
                     return
-                if not file.gone and file.dirty:  # attributes were set since
-                    continue
-                info = None if file.gone else file.base
-                self.forget(file)
-            self.dispose(file, info)
-            return
+                if file.gone or (file.trouble is None and not file.dirty):
+                    info = None if file.gone else file.base
+                    self.forget(file)
+                    break
+                if tried and file.trouble is not None:
+                    return
+            tried = True
+            with suppress(HeadraceError):
+                self.publish(file, sync=False)
+        self.dispose(file, info)
 
     def forget(self, file: StagedFile) -> None:
         """It is no longer shown nor published: unlinked, replaced, or done. Its lock and the tree's are held."""
@@ -401,6 +411,20 @@ class Custody:
             self._dispose(*self._ended.popleft())
         self.uploader.close()
         self.journal.close()
+
+
+def spread(folder: str) -> None:
+    """Let ext4 put the folders made in `folder` all over the disk instead of beside it. Elsewhere nothing happens."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            flags = bytearray(8)
+            fcntl.ioctl(fd, _GET_FLAGS, flags, True)
+            (known,) = _FLAGS.unpack_from(flags)
+            if not known & _TOP_OF_TREE:
+                fcntl.ioctl(fd, _SET_FLAGS, _FLAGS.pack(known | _TOP_OF_TREE))
+        finally:
+            os.close(fd)
 
 
 def _close(fd: int) -> None:

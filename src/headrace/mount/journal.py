@@ -166,7 +166,7 @@ def sync_folder(path: str) -> None:
 
 
 def _pack(number: int, record: Record | None) -> bytes:
-    payload = _ENCODE([number, record]).encode()
+    payload = b"[%d,null]" % number if record is None else _ENCODE([number, record]).encode()
     return _RECORD.pack(len(payload), zlib.crc32(payload)) + payload
 
 

@@ -84,14 +84,14 @@ class Moves:
         self._writing: dict[object, Sequence[str]] = {}
 
     @contextmanager
-    def steady(self, *paths: str) -> Generator[None]:
+    def steady(self, *paths: str, wait: bool = True) -> Generator[None]:
         """No rename touches `paths` inside; one that does is waited for first, or finished, if it had failed.
 
         Raises:
-            HeadraceError: it fails again.
+            HeadraceError: it fails again. BlockingIOError: not `wait`, and there is one.
         """
         token = object()
-        while not self._enter(token, paths):
+        while not self._enter(token, paths, wait=wait):
             pass
         try:
             yield
@@ -101,12 +101,14 @@ class Moves:
                 if self._active:
                     self._changed.notify_all()
 
-    def _enter(self, token: object, paths: Sequence[str]) -> bool:
+    def _enter(self, token: object, paths: Sequence[str], *, wait: bool) -> bool:
         with self._changed:
             move = self._blocking(paths)
             if move is None:
                 self._writing[token] = paths
                 return True
+            if not wait:
+                raise BlockingIOError(f"{move.old} is being renamed")
             if move.running:
                 self._changed.wait(1.0)
                 return False

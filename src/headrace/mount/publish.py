@@ -31,7 +31,7 @@ def send(file: StagedFile, snapshot: Snapshot, place: Location, uploader: Upload
         HeadraceError: nothing was published, or, where the answer was lost, perhaps all of it. OSError: the disk fails.
     """
     store, key = place.store, place.key
-    metadata = _metadata(file, place)
+    metadata = _metadata(file, place, snapshot.mtime_ns)
     if not snapshot.data and snapshot.base is not None:
         if metadata is None:
             return snapshot.base
@@ -93,7 +93,7 @@ def read_at(fd: int, start: int, stop: int) -> bytes:
     return b"".join(pieces)
 
 
-def _metadata(file: StagedFile, place: Location) -> dict[str, str] | None:
+def _metadata(file: StagedFile, place: Location, mtime_ns: int) -> dict[str, str] | None:
     """None where the store keeps none. An object that was there before keeps what others have put on it."""
     if place.store.capabilities.metadata is False:
         return None
@@ -102,7 +102,7 @@ def _metadata(file: StagedFile, place: Location) -> dict[str, str] | None:
             file.kept = place.store.describe(place.key).metadata
         except NotFoundError:
             file.kept = {}
-    return file.metadata()
+    return file.metadata(mtime_ns)
 
 
 def _stamped(info: ObjectInfo) -> ObjectInfo:

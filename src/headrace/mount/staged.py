@@ -39,11 +39,12 @@ class Keeper(Protocol):
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What a publish sends. `same`: bytes at the start that are those of the object `base`. `data` False: only
-    attributes have changed.
+    attributes have changed. `mtime_ns`: of the last write.
     """
 
     generation: int
     size: int
+    mtime_ns: int
     low: int
     same: int
     base: ObjectInfo | None
@@ -99,6 +100,8 @@ class StagedFile:
         self._low = _NOWHERE
         self._new_attributes = False
         self._stamp: tuple[int, int] | None = None
+        self._as_published: tuple[int, int] | None = None
+        """Size and time of the local file in the state that `base` is of."""
         self._last = (0, 0)
 
     # what it is
@@ -127,7 +130,8 @@ class StagedFile:
     def dirty(self) -> bool:
         """It differs from what is published."""
         with self._state:
-            self._look()
+            if self.passthrough and self.fd >= 0:
+                self._look(os.fstat(self.fd))
             return self._generation != self._clean or self._new_attributes
 
     # reading and writing
@@ -192,10 +196,11 @@ class StagedFile:
     def set_attributes(self, attrs: Attributes) -> None:
         """Change those that are not None; published with the next publish, which this makes needed. Raises OSError."""
         with self._state:
-            self._look()
+            if self.passthrough and self.fd >= 0:
+                self._look(os.fstat(self.fd))
             if attrs.mtime_ns is not None:
                 os.utime(self.fd, ns=(attrs.mtime_ns, attrs.mtime_ns))
-                self._stamp = self._stamped()
+                self._stamp = _stamp(os.fstat(self.fd))
             self._changed = Attributes(attrs.mode, attrs.uid, attrs.gid).over(self._changed)
             self._new_attributes = True
             if self.dirty_since is None:
@@ -228,14 +233,18 @@ class StagedFile:
         with self._state:
             if self.passthrough and not _FINE:
                 self._settle_clock()
-            size = self._look()
+            if self.fd < 0 and self._generation == self._clean and not self._new_attributes:
+                return None
+            status = os.fstat(self.fd)
+            self._look(status)
             data = self._generation != self._clean
             if not data and not self._new_attributes:
                 return None
-            if size < 0:
-                size = os.fstat(self.fd).st_size
+            size = status.st_size
             same = min(self._low, size, self.base.size) if self.base is not None else 0
-            found = Snapshot(self._generation, size, self._low, same, self.base, data, self._new_attributes)
+            found = Snapshot(
+                self._generation, size, status.st_mtime_ns, self._low, same, self.base, data, self._new_attributes
+            )
             self._low = _NOWHERE
             self._new_attributes = False
             return found
@@ -245,6 +254,7 @@ class StagedFile:
         with self._state:
             self.base, self.fresh = info, False
             self._clean = snapshot.generation
+            self._as_published = (snapshot.size, snapshot.mtime_ns)
             if self.absent is not None:
                 self.absent.follow(info)
             later = self._generation != self._clean or self._new_attributes
@@ -265,19 +275,21 @@ class StagedFile:
                 self._generation += 1
                 self.dirty_since = self.dirty_since or time.monotonic()
 
-    def metadata(self) -> dict[str, str]:
+    def metadata(self, mtime_ns: int) -> dict[str, str]:
         """What goes with the object: what it had, what was changed, and the time of the last write."""
         kept = self.kept or {}
         others = {name: value for name, value in kept.items() if name not in NAMES}
         stored = from_metadata(kept)
         own = Attributes(stored.mode, stored.uid, stored.gid)
-        written = Attributes(mtime_ns=self._status()[1])
+        written = Attributes(mtime_ns=mtime_ns)
         return others | self._changed.over(own).over(self._given).over(written).metadata()
 
     def clean_stamp(self) -> None:
         """What is in the file now counts as unchanged."""
         with self._state:
-            self._stamp = self._stamped()
+            status = os.fstat(self.fd)
+            self._stamp = _stamp(status)
+            self._as_published = (status.st_size, status.st_mtime_ns)
 
     def record(self, error: str = "") -> dict[str, Any]:
         """As the journal keeps it."""
@@ -295,9 +307,9 @@ class StagedFile:
         if self.absent is not None:
             record["absent"] = self.absent.record()
         with self._state:
-            if self.base is not None and self._generation == self._clean and self.fd >= 0:
-                status = os.fstat(self.fd)
-                record["published"] = [status.st_size, status.st_mtime_ns]
+            # Not as the file is now: the kernel may have written to it since, and that is not published.
+            if self.base is not None and self._as_published is not None and self._generation == self._clean:
+                record["published"] = list(self._as_published)
         return record
 
     def restore(self, record: Mapping[str, Any]) -> None:
@@ -328,22 +340,17 @@ class StagedFile:
             status = os.fstat(self.fd)
             return status.st_size, status.st_mtime_ns
 
-    def _stamped(self) -> tuple[int, int]:
-        status = os.fstat(self.fd)
-        return status.st_ctime_ns, status.st_size
-
-    def _look(self) -> int:
-        """With passthrough the kernel writes without a word: the file's times tell. Its size if looked at, else -1."""
-        if not self.passthrough or self.fd < 0:
-            return -1
-        stamp = self._stamped()
+    def _look(self, status: os.stat_result) -> None:
+        """With passthrough the kernel writes without a word: the file's times tell."""
+        if not self.passthrough:
+            return
+        stamp = _stamp(status)
         if stamp != self._stamp:
             self._stamp = stamp
             self._generation += 1
             self._low = 0
             if self.dirty_since is None:
                 self.dirty_since = time.monotonic()
-        return stamp[1]
 
     def _settle_clock(self) -> None:
         """Before Linux 6.13 two writes within a tick have one time: look only once the last one's tick is over."""
@@ -356,6 +363,10 @@ class StagedFile:
             self.absent = None
         if self.pending or tell:
             self._keeper.journaled(self)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_ctime_ns, status.st_size
 
 
 @contextmanager

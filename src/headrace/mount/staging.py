@@ -26,6 +26,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import stat
 import time
 from contextlib import ExitStack, suppress
@@ -59,6 +60,8 @@ __all__ = ["Attributes", "Leftover", "Made", "Pending", "Recovered", "StagedFile
 
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LINK: Final = stat.S_IFLNK | 0o777
+_ODD: Final = re.compile(r"//|\\|(?:\A|/)\.{1,2}(?:/|\Z)|/\Z")
+"""Paths whose keys `Store.check_key` may have to ask the store about."""
 
 
 class Staging:
@@ -92,14 +95,22 @@ class Staging:
 
     # files
 
-    def create(self, path: str, attrs: Attributes) -> StagedFile:
+    def create(self, path: str, attrs: Attributes, *, wait: bool = True) -> StagedFile:
         """A new, empty file, to be published even if nothing is written. Where one is being written, that one.
 
+        Args:
+            path: where.
+            attrs: what it shows.
+            wait: False: only if neither a store nor a rename under way has to be waited for.
+
         Raises:
-            OSError: EISDIR. NameTooLongError, NameRefusedError: the store cannot hold such a key.
+            OSError: EISDIR. BlockingIOError: not `wait`, and there is something to be waited for.
+            NameTooLongError, NameRefusedError: the store cannot hold such a key.
         """
+        if not wait and _ODD.search(path.partition("://")[2] or path):
+            raise BlockingIOError("the store may have to be asked whether it keeps such a key")
         self._custody.nameable(path)
-        with self._moves.steady(path):
+        with self._moves.steady(path, wait=wait):
             with self._tree.lock:
                 known = self._taken(path)
                 if known is not None:

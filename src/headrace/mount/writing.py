@@ -21,7 +21,7 @@ from headrace.mount.filesystem import FileSystem, wants_to_write
 from headrace.mount.inodes import Folder, Known, Node, known
 from headrace.mount.pages import FILE, FOLDER, LINK
 from headrace.mount.renaming import check_rename, move
-from headrace.mount.requests import Answer
+from headrace.mount.requests import Answer, Waiters
 from headrace.mount.session import Handler
 from headrace.mount.wire import Fattr, Fopen, Op
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _FIRST_HANDLE = 1 << 61
 _LONGEST_NAME = 255
+_ENDERS = 2
+"""Threads that hand closed files on: no faster with more, which would only take turns."""
 
 
 class _Handle:
@@ -57,6 +59,7 @@ class Writing:
         self._ttl = ttl
         self._invalidate = invalidate
         self._handles: dict[int, _Handle] = {}
+        self._ends = Waiters(_ENDERS)
         self._numbers = itertools.count(_FIRST_HANDLE)
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -114,10 +117,13 @@ class Writing:
         """CREATE: a new file, opened."""
         flags, mode, _, _ = wire.CREATE_IN.unpack_from(request.body)
         name = _checked(wire.name_of(request.body, wire.CREATE_IN.size))
-        request.must_wait()
         folder, path = self._target(request.node, name)
         attrs = Attributes(stat.S_IFREG | mode & 0o7777, request.uid, request.gid)
-        file = self._staging.create(path, attrs)
+        try:  # at once: the kernel lets nobody else into the folder meanwhile, and another thread costs more than this
+            file = self._staging.create(path, attrs, wait=request.may_wait)
+        except BlockingIOError:
+            request.must_wait()
+            raise
         with self._table.lock:
             node = folder.own.get(name)
             if node is None or node.staged is not file:
@@ -152,7 +158,7 @@ class Writing:
     def flush(self, request: Request) -> Answer:
         """FLUSH, at every close, and FSYNC: all that was written is in the store when this is answered."""
         handle = self._handles.get(wire.HANDLE_IN.unpack_from(request.body)[0])
-        if handle is not None and handle.writes and handle.file.dirty:
+        if handle is not None and handle.writes and (request.may_wait or handle.file.dirty):
             request.must_wait()
             handle.file.publish(sync=True)
         return wire.reply(request.unique)
@@ -162,12 +168,15 @@ class Writing:
         number = wire.RELEASE_IN.unpack_from(request.body)[0]
         if number not in self._handles:
             return self._files.release(request)
-        request.must_wait()
+        if self._handles[number].file.dirty:
+            request.must_wait()
         handle = self._handles.pop(number)
         if handle.by_kernel:
             self._reading.backings.release(handle.node.id)
-        handle.file.release()
-        self.settle(handle.node)
+        if request.may_wait:
+            self._end(handle)
+        else:  # nobody waits for the answer; behind it the file becomes the cache's
+            self._ends.add(lambda: self._end(handle))
         return wire.reply(request.unique)
 
     def fallocate(self, request: Request) -> Answer:
@@ -344,6 +353,11 @@ class Writing:
             self._invalidate(node.id)
 
     # inside
+
+    def _end(self, handle: _Handle) -> None:
+        """A handle is closed: with the last one, its file goes to the cache."""
+        handle.file.release()
+        self.settle(handle.node)
 
     def _to_write(self, found: Known, *, truncate: bool) -> tuple[StagedFile, Node]:
         """The staged file to write a node's content to, with a handle on it.

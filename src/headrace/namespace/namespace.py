@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher
 
 
+_REMEMBERED = 64
+"""Paths whose places are kept."""
+
+
 class Namespace:
     """The one door to bytes. Every method takes a path or a URL, and may be called from any thread.
 
@@ -49,6 +53,7 @@ class Namespace:
         self._settings = settings
         self._given = (fetcher, opener)
         self._table = self._loaded = table
+        self._found: tuple[MountTable, dict[str, Place]] = (table, {})
         self._stores = Stores(settings, opener)
         self._objects = Objects(self._stores, self._fetcher)
 
@@ -302,7 +307,19 @@ class Namespace:
         return default_fetcher(self._settings)
 
     def _place(self, path: PathLike) -> Place:
-        return find(self._table, self._settings.stores, path)
+        """As `find`, which whoever writes a file asks several times for one path: the latest are remembered."""
+        if not isinstance(path, str):
+            return find(self._table, self._settings.stores, path)
+        table, places = self._found
+        if table is not self._table:
+            table, places = self._found = (self._table, {})
+        place = places.get(path)
+        if place is None:
+            place = find(table, self._settings.stores, path)
+            if len(places) >= _REMEMBERED:
+                places.clear()
+            places[path] = place
+        return place
 
     def _writable(self, path: PathLike) -> Place:
         place = self._place(path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import os
 import socket
+import ssl
 import time
 from collections import deque
 from contextlib import closing
@@ -82,10 +83,10 @@ class Transport:
             link, reused = self._take(path, deadline)
             started = False
             try:
-                link.settimeout(min(self._stall_s, _left(deadline)))
+                _allow(link, min(self._stall_s, _left(deadline)))
                 broken = self._send(link, head, body, deadline)
                 if slow:
-                    link.settimeout(_left(deadline))
+                    _allow(link, _left(deadline))
                 with closing(Reply(link, method)) as reply:
                     started = True
                     answer = Answer(reply.status, reply.headers, reply.body(lambda: _left(deadline)))
@@ -115,10 +116,9 @@ class Transport:
             if len(body) < _TOGETHER:
                 link.sendall(b"".join((head, body)) if body else head)
                 return None
-            link.sendall(head)
             view = memoryview(body)
-            for start in range(0, len(view), _CHUNK):
-                link.settimeout(min(self._stall_s, _left(deadline)))
+            for start in range(_begin(link, head, view[:_CHUNK]), len(view), _CHUNK):
+                _allow(link, min(self._stall_s, _left(deadline)))
                 link.sendall(view[start : start + _CHUNK])
         except (BrokenPipeError, ConnectionResetError) as error:
             return error
@@ -169,6 +169,23 @@ def http_time(text: str | None) -> int:
         return round(parsedate_to_datetime(text).timestamp() * 1_000_000) if text else 0
     except ValueError:
         return 0
+
+
+def _allow(link: socket.socket, seconds: float) -> None:
+    """Longest silence from now on. A system call only where it changes: on a busy interpreter each costs a turn."""
+    if link.gettimeout() != seconds:
+        link.settimeout(seconds)
+
+
+def _begin(link: socket.socket, head: bytes, first: memoryview) -> int:
+    """Send a head, in one piece with what goes of the body's `first` bytes. Returns how many of these have gone."""
+    if isinstance(link, ssl.SSLSocket):
+        link.sendall(head)
+        return 0
+    sent = link.sendmsg((head, first))
+    if sent < len(head):
+        link.sendall(head[sent:])
+    return max(sent - len(head), 0)
 
 
 def _left(deadline: float) -> float:
