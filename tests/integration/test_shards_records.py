@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.base.errors import BadSampleError, CorruptError
+from headrace.base.errors import BadSampleError, ChangedError, CorruptError
 from headrace.base.settings import Settings
 from headrace.dataset.shards.crc import crc32c, masked
 from headrace.dataset.snapshot import take_snapshot
@@ -233,3 +234,38 @@ def test_a_damaged_length_is_named_when_the_shards_are_opened(tmp_path: Path) ->
     path.write_bytes(data)
     with pytest.raises(CorruptError, match=r"1\.tfrecord.*byte 0"):
         hr.Dataset.open(tmp_path.as_uri())
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["in memory", "on disk"])
+def test_records_of_files_come_whether_or_not_the_page_cache_has_them(tmp_path: Path, cold: bool) -> None:
+    for number in range(SHARDS):
+        (tmp_path / f"{number}.tfrecord").write_bytes(
+            b"".join(_record(b"%d-" % n + bytes(9000)) for n in range(number * 600, (number + 1) * 600))
+        )
+    ds = hr.Dataset.open(tmp_path.as_uri()).batch(50)
+    for path in sorted(tmp_path.iterdir()) if cold else ():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with contextlib.closing(ds.loader(prefetch="20MB")) as loader:
+        found = [int(bytes(one[:8]).split(b"-")[0]) for batch in loader for one in batch["data"]]
+        stats = loader.stats()
+    assert found == list(range(SHARDS * 600))
+    assert stats.reads == stats.counters["fetch.requests"] > SHARDS
+    assert stats.counters["fetch.bytes"] > SHARDS * 600 * 9000
+
+
+def test_windows_of_raw_records_in_batches(tmp_path: Path) -> None:
+    for number in range(SHARDS):
+        _tfrecord(tmp_path / str(number), range(number * EACH, (number + 1) * EACH))
+    with contextlib.closing(hr.Dataset.open(tmp_path.as_uri()).windows(3).batch(4).loader()) as loader:
+        found = [[int(bytes(one)) for one in window] for batch in loader for window in batch["data"]]
+    assert found == [[n, n + 1, n + 2] for n in range(SHARDS * EACH - 2) if n % EACH < EACH - 2]
+
+
+def test_a_file_replaced_after_it_was_opened_is_named(tmp_path: Path) -> None:
+    _tfrecord(tmp_path / "0", range(EACH))
+    ds = hr.Dataset.open(tmp_path.as_uri()).batch(4)
+    _tfrecord(tmp_path / "0", range(EACH + 1))
+    with contextlib.closing(ds.loader()) as loader, pytest.raises(ChangedError, match=r"0\.tfrecord"):
+        list(loader)

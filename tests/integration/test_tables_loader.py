@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import InputError
+from headrace.dataset.tables import columnar
+from headrace.store import open_store
 
 FILES, EACH = 3, 110
 TOTAL = FILES * EACH
@@ -50,7 +53,9 @@ def rows(first: int, count: int) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """URLs of the same rows in both kinds of files, several row groups each; the last ones are short."""
+    """URLs of the same rows in both kinds of files, several row groups each; the last ones are short. As files, which
+    are read where they lie, and ``far-…`` in a store, which is read through `headrace.fetch`.
+    """
     root = tmp_path_factory.mktemp("tables")
     for kind in ("parquet", "arrow"):
         (root / kind).mkdir()
@@ -58,7 +63,11 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         table = rows(number * EACH, EACH)
         pq.write_table(table, root / "parquet" / f"part-{number}.parquet", row_group_size=40 + number)
         pyarrow.feather.write_feather(table, str(root / "arrow" / f"part-{number}.feather"), chunksize=40 + number)
-    return {kind: (root / kind).as_uri() for kind in ("parquet", "arrow")}
+    store = open_store(f"memory://{root.name}-{os.getpid()}")
+    for path in sorted(root.glob("*/*")):
+        store.put(str(path.relative_to(root)), path.read_bytes())
+    near = {kind: (root / kind).as_uri() for kind in ("parquet", "arrow")}
+    return near | {f"far-{kind}": f"{store.url}/{kind}" for kind in near}
 
 
 def plain(value: Any) -> Any:
@@ -97,6 +106,7 @@ def opened(url: str, case: dict[str, Any]) -> hr.Dataset:
 
 cases = st.fixed_dictionaries(
     {
+        "place": st.sampled_from(["", "far-"]),
         "format": st.sampled_from(["parquet", "arrow"]),
         "columns": st.sampled_from([None, ["n"], ["text", "list"], ["gaps", "struct", "when"]]),
         "where": st.sampled_from([None, [("n", ">=", 60), ("small", "<", 77)], [[("n", "<", 20)], [("n", ">", 310)]]]),
@@ -118,7 +128,7 @@ cases = st.fixed_dictionaries(
 def test_by_columns_and_row_by_row_batches_and_states_are_the_same(
     places: dict[str, str], case: dict[str, Any]
 ) -> None:
-    ds = opened(places[case["format"]], case)
+    ds = opened(places[case["place"] + case["format"]], case)
     by_column = ds.batch(case["batch"], drop_last=case["drop_last"])
     by_row = ds.map(same).batch(case["batch"], drop_last=case["drop_last"])
     found, states = everything(by_column.loader(prefetch=case["prefetch"]))
@@ -260,3 +270,33 @@ def test_rows_left_out_at_the_end_of_a_row_group_are_in_the_state(tmp_path: Path
     wanted, wanted_states = everything(ds.map(same).batch(3).loader())
     assert (found, states) == (wanted, wanted_states)
     assert [state["even"] for state in states] == [True, False, False]
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_files_that_the_disk_must_bring_first(tmp_path: Path, form: str) -> None:
+    for number in range(4):
+        path = tmp_path / f"{number}.{form}"
+        table = pa.table({"n": range(number * 10_000, (number + 1) * 10_000)})
+        if form == "parquet":
+            pq.write_table(table, path, row_group_size=1000)
+        else:
+            pyarrow.feather.write_feather(table, str(path), chunksize=1000)
+    ds = hr.Dataset.open(tmp_path.as_uri(), format=form).batch(700)
+    for number in range(4):
+        with (tmp_path / f"{number}.{form}").open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with contextlib.closing(ds.loader()) as loader:
+        assert [n for batch in loader for n in batch["n"].tolist()] == list(range(40_000))
+        stats = loader.stats()
+    assert stats.reads == stats.counters["fetch.requests"] == 40
+    assert stats.counters["fetch.bytes"] == stats.bytes > 40_000
+
+
+@pytest.mark.parametrize("place", ["", "far-"])
+def test_a_window_smaller_than_a_row_group_is_filled_as_soon_as_it_is_empty(
+    places: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columnar, "_LOOK_S", 600.0)  # nobody looks by himself: whoever waits must be told
+    with contextlib.closing(hr.Dataset.open(places[f"{place}parquet"]).batch(7).loader(prefetch=1)) as loader:
+        assert [n for batch in loader for n in batch["n"].tolist()] == list(range(TOTAL))

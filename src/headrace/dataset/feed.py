@@ -24,7 +24,7 @@ from headrace.store.protocol import Blob
 
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _FIRST_CHUNK = 64
-_CHUNK = 512
+CHUNK = 512
 _MOST_CHUNK = 8192
 
 
@@ -50,8 +50,8 @@ class Course:
     end: int | None
     """The stripe's last index + 1; None: no end."""
 
-    def chunks(self) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """(own indices, leaf, row) of what is left, a few hundred at a time, in order."""
+    def chunks(self, size: int = CHUNK) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """(own indices, leaf, row) of what is left, about `size` at a time, in order; at first fewer."""
         ahead = set(self.progress.ahead)
         first, count = self.progress.frontier, _FIRST_CHUNK
         grain = self.residual.grain if self.residual.grain <= _MOST_CHUNK else 1
@@ -64,7 +64,7 @@ class Course:
             position = self.residual.positions(self.residual.index(self.stripe, local))
             leaf, row = self.stream.locate(self.residual.epoch, position)
             yield local, leaf, row
-            first, count = stop, _CHUNK
+            first, count = stop, size
 
 
 class Made(NamedTuple):

@@ -2,7 +2,8 @@
 
     feeder   positions, objects, reads; waits while the byte window is full
     fetch    `headrace.fetch` calls `_arrived` on its own threads
-    decode   map and filter, some groups of samples at a time; absent where there is nothing to do
+    decode   map and filter, some groups of samples at a time; absent where there is nothing to do. Where that is no
+             more than verifying or unpacking records of files, these threads read what is in the page cache, too
     batcher  groups back into order, bad samples judged, batches put together
     consumer `take`
 
@@ -27,10 +28,11 @@ from typing import Any
 from headrace.base.errors import HeadraceError
 from headrace.dataset.batch import size_of
 from headrace.dataset.build import Builder, Delivery
+from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
-from headrace.dataset.feed import Course, Leaf, Maker, mean_size, register, settle
+from headrace.dataset.feed import CHUNK, Course, Leaf, Maker, mean_size, register, settle
 from headrace.dataset.ledger import Judge, Skip, Skipped
-from headrace.dataset.ranged import Answer, RangedGroup
+from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.stages import Stage, StageError, TakesColumns, run_stages, threads_of
 from headrace.dataset.stats import Meter, Stats, summarise
@@ -106,7 +108,8 @@ class Pipeline:
         self._collector: Collector = (
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
         )
-        self._raw: SimpleQueue[Group | None] = SimpleQueue()
+        self._files = self._files_here()
+        self._raw: SimpleQueue[Group | Read | None] = SimpleQueue()
         self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
         self._at_hand: deque[Delivery] = deque()  # the consumer's own
         self._built = self._taken = 0
@@ -124,6 +127,13 @@ class Pipeline:
         ]
         for thread in self._threads:
             thread.start()
+
+    def _files_here(self) -> CachedFiles | None:
+        """Files that the decode threads read themselves, as they have little more to do than to look at the bytes."""
+        leaf = self._plan.leaves[0]
+        if not self._columns or not self._threads_wanted or leaf.window is not None or not is_ranged(leaf.index):
+            return None
+        return CachedFiles.of(leaf.index.store, self._fetcher.metrics)
 
     def _works(self) -> list[tuple[str, Any]]:
         decoders = [(f"decode-{i}", lambda i=i: self._decode(i)) for i in range(self._threads_wanted)]
@@ -204,7 +214,7 @@ class Pipeline:
         maker = Maker(self._plan.leaves, self._plan.prefetch // _TIED)
         limit, bundle = self._group_limit()
         number = 0
-        for chunk in self._course.chunks():
+        for chunk in self._course.chunks(CHUNK if self._files is None else 4 * CHUNK):
             planned = maker.lots(*chunk, number, limit)
             if planned is not None:
                 for lot in planned:
@@ -270,7 +280,10 @@ class Pipeline:
             for slot in group.slots:
                 if register(slot):
                     self._complete(slot)
-        if reads:
+        if reads and self._files is not None:
+            for read in reads:
+                self._raw.put(read)
+        elif reads:
             ticket = self._fetcher.submit(reads, self._arrived, here=True)
             for group in groups:
                 group.ticket = ticket
@@ -334,19 +347,39 @@ class Pipeline:
     # -- decode threads ------------------------------------------------------------------------------------------
 
     def _decode(self, number: int) -> None:
-        while (group := self._raw.get()) is not None and not self._closed:
-            began = time.perf_counter()
-            grown = _OVERHEAD * group.count - group.size
-            done = self._open(group)
-            grown += group.column_bytes()
-            for slot in group.slots:
-                self._run(slot, done)
-                grown += size_of(slot.sample)
-            group.size += grown
-            self._hold(grown)
-            self._decode_busy[number] += time.perf_counter() - began
-            self._finish(group)
-            del group
+        while (job := self._raw.get()) is not None and not self._closed:
+            groups = self._read(job) if isinstance(job, Read) else [job]
+            del job
+            while groups:  # and nothing of them stays here: who has taken a batch gives its bytes back
+                self._decode_group(number, groups.pop(0))
+
+    def _read(self, read: Read) -> list[RangedGroup]:
+        """Bytes from the page cache, else through `headrace.fetch`. Returns the groups that have everything now."""
+        assert self._files is not None
+        answer: Answer = read.tag
+        blob = self._files.get(read)
+        if blob is not None:
+            return answer.settle(read, blob)
+        waiting = list(answer.groups)
+        ticket = self._fetcher.submit([read], self._arrived)
+        for group in waiting:
+            group.ticket = ticket
+        if self._closed:
+            ticket.cancel()
+        return []
+
+    def _decode_group(self, number: int, group: Group) -> None:
+        began = time.perf_counter()
+        grown = _OVERHEAD * group.count - group.size
+        done = self._open(group)
+        grown += group.column_bytes()
+        for slot in group.slots:
+            self._run(slot, done)
+            grown += size_of(slot.sample)
+        group.size += grown
+        self._hold(grown)
+        self._decode_busy[number] += time.perf_counter() - began
+        self._finish(group)
 
     def _open(self, group: Group) -> int:
         """Make a group's samples, or columns. Returns how many stages are behind them already: what a format does is

@@ -223,6 +223,14 @@ class Store(ABC):
             InputError: start is past the end (start == size gives an empty Blob).
         """
 
+    def open_file(self, key: str, version: str | None) -> int:
+        """A descriptor of an object's file, for reading, where `local_root` says that there are files.
+
+        Raises:
+            ChangedError: the file is not that version. UnsupportedError: there are no files. Otherwise as `get`.
+        """
+        raise UnsupportedError(f"has no file of version {version}", path=f"{self.url}/{key}")
+
     @abstractmethod
     def head(self, key: str) -> ObjectInfo:
         """Raises NotFoundError, DeniedError, TryAgainError."""

@@ -59,6 +59,9 @@ class ForwardingStore(Store):
     def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
         return self.inner.get(key, start, stop, if_match=if_match)
 
+    def open_file(self, key: str, version: str | None) -> int:
+        return self.inner.open_file(key, version)
+
     def head(self, key: str) -> ObjectInfo:
         return self.inner.head(key)
 

@@ -1,7 +1,7 @@
 """The pipeline of tables that nobody looks at row by row: row groups in, batches out, columns at a time.
 
     feeder   lots of rows, the row groups they need, reads; waits while the byte window is full
-    fetch    `headrace.fetch` calls `_arrived` on its own threads
+    fetch    `headrace.fetch` calls `_arrived` on its own threads; files of this machine: `near`
     decode   a few threads: bytes to columns (pyarrow releases the GIL), rows that match, lots put into order
     consumer `take`: cuts batches out of lots, mostly without a copy
 
@@ -31,6 +31,7 @@ from headrace.dataset.state import Progress
 from headrace.dataset.stats import Meter, Stats, summarise
 from headrace.dataset.tables.group import Decoded, Group
 from headrace.dataset.tables.lots import Lot, Take, lots
+from headrace.dataset.tables.near import Near
 from headrace.dataset.tables.samples import TableSamples
 from headrace.dataset.tables.stretch import Cut, Stretch, batch_of
 from headrace.dataset.tables.values import values_of
@@ -108,6 +109,7 @@ class ColumnarRun:
     def __init__(self, plan: Plan, course: Course, fetcher: Fetcher, index: TableSamples, *, arrow: bool) -> None:
         self.meter = Meter(partial(fetcher.metrics.get, "cache.bytes_filled"))
         self._plan, self._course, self._fetcher, self._index, self._arrow = plan, course, fetcher, index, arrow
+        self._near = Near.of(index.store, fetcher.metrics)
         self._before = fetcher.stats().counters
         self._batch = plan.batch or 1
         self._changed = threading.Condition(threading.Lock())
@@ -223,6 +225,7 @@ class ColumnarRun:
                 while not self._failure and not (self._pieces and self._pieces[0].finished):
                     if self._fed_all and not self._pieces:
                         return None
+                    self._changed.notify_all()  # the feeder: with nothing under way, the next may exceed the window
                     # Never without an end: see `headrace.dataset.pipeline.Pipeline._wait_ready`.
                     self._changed.wait(_LOOK_S)
         with self._changed:
@@ -364,6 +367,11 @@ class ColumnarRun:
         if not group.parts:
             self._jobs.put((load, None))
             return
+        if self._near is not None:
+            self.meter.reads += len(group.parts)
+            self._near.expect(group)
+            self._jobs.put((load, None))
+            return
         reads = [
             Read(store, part.key, part.size, part.version, part.start, part.stop, (load, place))
             for place, part in enumerate(group.parts)
@@ -412,7 +420,10 @@ class ColumnarRun:
         decoded = None
         if load.error is None:
             try:
-                decoded = load.group.decode(load.pieces)
+                if self._near is not None and load.group.parts:
+                    decoded, load.fetched_at = self._near.decode(load.group)
+                else:
+                    decoded = load.group.decode(load.pieces)
             except BaseException as error:
                 load.error = error
         load.pieces = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from headrace.base.errors import CorruptError, HeadraceError
 from headrace.dataset.arrow import Expression, Schema, Table, first_line, pa
@@ -22,6 +22,7 @@ _DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexErr
 
 
 _FOOTERS = 32
+_Reader: TypeAlias = "Callable[[Footer, Sequence[str]], Table]"
 
 
 class Decoded(NamedTuple):
@@ -107,8 +108,16 @@ class Group:
         Raises:
             CorruptError: with the file, the row group and the reason.
         """
+        placed = [(part.start, piece) for part, piece in zip(self.parts, pieces, strict=True)]
+        return self._decoded(lambda footer, columns: footer.read(self.number, columns, placed))
+
+    def decode_file(self, descriptor: int) -> Decoded:
+        """The same from the file itself, which is open in the version that was indexed. Raises as `decode`."""
+        return self._decoded(lambda footer, columns: footer.read_file(self.number, columns, descriptor))
+
+    def _decoded(self, read: _Reader) -> Decoded:
         try:
-            return self._decoded(pieces)
+            return self._made(read)
         except HeadraceError as error:
             raise CorruptError(f"row group {self.number}: {error.reason}", path=self.url, hint=error.hint) from error
         except _DAMAGE as error:
@@ -118,13 +127,12 @@ class Group:
                 hint="is the file damaged? Write it again",
             ) from error
 
-    def _decoded(self, pieces: Sequence[Buffer]) -> Decoded:
+    def _made(self, reader: _Reader) -> Decoded:
         scheme = self.scheme
         read: Any = None
         if scheme.read:
             footer = scheme.parsed.get(scheme.kind, self.file.key, self.footer, self.file.size)
-            placed = [(part.start, piece) for part, piece in zip(self.parts, pieces, strict=True)]
-            read = footer.read(self.number, scheme.read, placed)
+            read = reader(footer, scheme.read)
             if read.num_rows != self.rows:
                 raise CorruptError(f"{read.num_rows:,} rows came, where the footer says {self.rows:,}")
         columns = [self._column(read, name) for name in scheme.schema.names]

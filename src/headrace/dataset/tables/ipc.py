@@ -6,10 +6,12 @@ not wanted are not decoded.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 
 from headrace.base.errors import CorruptError, UnsupportedError
+from headrace.base.memory import take
 from headrace.dataset.arrow import Expression, Schema, Table, first_line, pa
 from headrace.dataset.shards.format import ShardBytes
 from headrace.dataset.tables.flat import Block, batch_rows, blocks
@@ -112,6 +114,17 @@ class IpcFooter:
         table = pa.Table.from_batches([self._open(pieces, options).get_batch(group)])
         table.validate(full=True)
         return table
+
+    def read_file(self, group: int, columns: Sequence[str], descriptor: int) -> Table:
+        """See `Footer.read_file`. The columns are views of the bytes read."""
+        pieces: list[tuple[int, Buffer]] = []
+        for start, stop in self.ranges(group, columns):
+            data = take(stop - start)
+            at = start
+            while at < stop and (count := os.preadv(descriptor, [data[at - start :]], at)):
+                at += count
+            pieces.append((start, data[: at - start]))
+        return self.read(group, columns, pieces)
 
     def matching(self, where: Expression, known: Expression | None, schema: Schema) -> list[int]:  # noqa: ARG002
         """See `Footer.matching`: there are no statistics."""

@@ -38,6 +38,10 @@ class Footer(Protocol):
         """The rows of one group: at least those columns. Raises CorruptError, or what pyarrow raises."""
         ...
 
+    def read_file(self, group: int, columns: Sequence[str], descriptor: int) -> Table:
+        """As `read`, from the file itself."""
+        ...
+
     def matching(self, where: Expression, known: Expression | None, schema: Schema) -> list[int]:
         """Groups that may hold rows for which `where` is true, judged by statistics.
 

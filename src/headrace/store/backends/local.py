@@ -229,6 +229,12 @@ class LocalStore(Store):
             raise
         return descriptor
 
+    def open_file(self, key: str, version: str | None) -> int:
+        try:
+            return self.open_version(key, version)
+        except OSError as error:
+            raise from_os(self._path(key), error) from error
+
     def unfinished(self, prefix: str = "") -> Sequence[Unfinished]:
         """Temporary files, by their own names: which object each was to be is not written anywhere."""
         base = prefix.rpartition("/")[0]

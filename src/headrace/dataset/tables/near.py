@@ -1,0 +1,119 @@
+"""Row groups of files on this machine: read by the thread that decodes them, where the file lies.
+
+Through `headrace.fetch` every range would be handed from thread to thread and its bytes would pass through Python, for
+files in the page cache at half the cost of decoding them. What the disk must bring is asked for ahead, so that two
+decoding threads keep it as busy as thirty reading ones.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from headrace.base.errors import HeadraceError
+from headrace.base.metrics import Metrics
+from headrace.dataset.source import Part
+from headrace.dataset.tables.group import Decoded, Group
+from headrace.store.protocol import Store
+
+DESCRIPTORS = "/proc/self/fd"
+"""Where an open file has a name: what makes pyarrow read the very file whose version was looked at."""
+
+
+class Found(NamedTuple):
+    """A row group decoded. `fetched_at`: when its bytes were there (`time.perf_counter`)."""
+
+    decoded: Decoded
+    fetched_at: float
+
+
+class Near:
+    """The files of one store, for one run. `expect` on one thread, `decode` on any.
+
+    Files in the page cache are not asked for: every call into the kernel gives the interpreter away, and waits to have
+    it back. The first row group that is not there has all that are planned asked for, and from then on each at once.
+    """
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store, self._metrics = store, metrics
+        self._planned: deque[Group] = deque()
+        self._cold = False
+
+    @staticmethod
+    def of(store: Store, metrics: Metrics) -> Near | None:
+        """None where objects are no files."""
+        return Near(store, metrics) if store.local_root is not None and os.path.isdir(DESCRIPTORS) else None
+
+    def expect(self, group: Group) -> None:
+        """This one will be decoded, after those named before. Does not wait."""
+        self._planned.append(group)
+        if self._cold:
+            self._ask()
+
+    def decode(self, group: Group) -> Found:
+        """The rows of a group.
+
+        Raises:
+            CorruptError. NotFoundError, ChangedError: the file is another than was indexed. DeniedError, TryAgainError.
+        """
+        with suppress(IndexError):
+            self._planned.popleft()  # this one, or one that another thread decodes at the same time
+        with self._opened(group) as descriptor:
+            self._wait(descriptor, group.parts)
+            fetched_at = time.perf_counter()
+            decoded = group.decode_file(descriptor)
+        self._metrics.add("fetch.requests", len(group.parts))
+        self._metrics.add("fetch.bytes", group.size)
+        return Found(decoded, fetched_at)
+
+    def _wait(self, descriptor: int, parts: Sequence[Part]) -> None:
+        """Until the bytes are in the page cache, or nearly: the last byte of a range comes last."""
+        if not self._cold and _here(descriptor, (parts[-1].stop or 1) - 1):
+            return
+        self._cold = True
+        _ask(descriptor, parts)
+        self._ask()
+        for part in parts:
+            os.pread(descriptor, 1, (part.stop or 1) - 1)
+
+    def _ask(self) -> None:
+        """For all that are planned. Errors show when they are decoded."""
+        while self._planned:
+            with suppress(IndexError, HeadraceError, OSError):
+                group = self._planned.popleft()
+                with self._opened(group) as descriptor:
+                    _ask(descriptor, group.parts)
+
+    @contextmanager
+    def _opened(self, group: Group) -> Generator[int]:
+        """The descriptor of the file, in the version that was indexed."""
+        part = group.parts[0]
+        try:
+            descriptor = self._store.open_file(part.key, part.version)
+        except HeadraceError as error:
+            raise error.at(group.url) from None
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _ask(descriptor: int, parts: Sequence[Part]) -> None:
+    """Have the disk begin with these."""
+    for part in parts:
+        os.posix_fadvise(descriptor, part.start, (part.stop or 0) - part.start, os.POSIX_FADV_WILLNEED)
+
+
+def _here(descriptor: int, at: int) -> bool:
+    """Whether a byte is in the page cache; yes, where the file system cannot tell."""
+    try:
+        os.preadv(descriptor, [bytearray(1)], at, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
