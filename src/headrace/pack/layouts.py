@@ -146,8 +146,7 @@ class _Tar:
         return members(sample)
 
     def put(self, prepared: Any) -> None:
-        for name, data in prepared:
-            self._tar.add(name, data)
+        self._tar.add_all(prepared)
 
     def put_table(self, table: Table) -> None:
         raise InputError(f"a tar has no columns, such as {table.column_names[:1]}")

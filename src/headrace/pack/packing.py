@@ -24,9 +24,10 @@ from headrace.pack.plan import Plan, make_plan
 from headrace.pack.preparing import prepared, source_format
 from headrace.pack.reading import digest_of
 from headrace.pack.shard_index import ShardIndex
-from headrace.upload import Uploader, clear
+from headrace.upload import Uploader, UploadOptions, clear
 
 _LEAST_AHEAD = 4 << 20
+_LEAST_PARTS = 2
 _LEFT_OVER_S = 3600.0
 
 
@@ -84,7 +85,7 @@ def pack(
     form = options.source_format or source_format(source, options, namespace)
     plan = make_plan(Dataset.open(source, options.by, namespace, format=form), options, planning)
     layout = layout_named(options.layout)
-    with closing(_fetcher(settings, options)) as fetcher, Uploader() as uploader:
+    with closing(_fetcher(settings, options)) as fetcher, _uploader() as uploader:
         budget = Budget(options.max_errors, plan.samples)
         workers = max(1, min(options.threads, plan.shards))
         crew = Crew(workers)
@@ -173,6 +174,11 @@ def _fetcher(settings: Settings, options: PackOptions) -> Fetcher:
     verify = settings.fetch.verify or options.verify == "full"
     fetch = dataclasses.replace(settings.fetch, verify=verify)
     return Fetcher(dataclasses.replace(settings, fetch=fetch), None, Metrics())
+
+
+def _uploader() -> Uploader:
+    """With as many parts under way as shards are made: what a server holds of more only slows down its reads."""
+    return Uploader(UploadOptions(threads=max(_LEAST_PARTS, cores())))
 
 
 def _verify(plan: Plan, journal: Journal, records: list[Record], options: PackOptions, fetcher: Fetcher) -> None:

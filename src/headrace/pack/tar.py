@@ -10,7 +10,7 @@ Sources: POSIX.1-2017, ``pax``, "ustar Interchange Format"; CPython's ``Lib/tarf
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import IO
 
 import xxhash
@@ -23,6 +23,7 @@ END = bytes(2 * BLOCK)
 _PLAIN_NAME = 100
 _PLAIN_SIZE = 1 << 33
 _ZEROS = bytes(BLOCK)
+_LARGE = 1 << 18
 
 
 def _made_by_tarfile(name: str, size: int) -> bytes:
@@ -74,12 +75,25 @@ class TarWriter:
 
     def add(self, name: str, data: Buffer) -> None:
         """One member. Raises OSError."""
-        view = memoryview(data).cast("B")
-        self._put(header(name, len(view)))
-        self._put(view)
-        if len(view) % BLOCK:
-            self._put(_ZEROS[len(view) % BLOCK :])
-        self.members += 1
+        self.add_all([(name, data)])
+
+    def add_all(self, members: Iterable[tuple[str, Buffer]]) -> None:
+        """Members in this order; short ones together, so that calls do not cost more than bytes. Raises OSError."""
+        pieces: list[Buffer] = []
+        held = 0
+        for name, data in members:
+            view = memoryview(data).cast("B")
+            size = len(view)
+            pieces.append(header(name, size))
+            if size >= _LARGE or held >= _LARGE:
+                self._put(b"".join(pieces))
+                self._put(view)
+                pieces, held = [_ZEROS[: -size % BLOCK]], 0
+            else:
+                pieces += (view, _ZEROS[: -size % BLOCK])
+                held += size + BLOCK
+            self.members += 1
+        self._put(b"".join(pieces))
 
     def finish(self) -> None:
         """The end mark. Raises OSError."""
