@@ -27,7 +27,7 @@ from headrace.pack.shard_index import ShardIndex
 from headrace.upload import Uploader, UploadOptions, clear
 
 _LEAST_AHEAD = 4 << 20
-_LEAST_PARTS = 2
+_PART, _PARTS = 8 << 20, 128 << 20
 _LEFT_OVER_S = 3600.0
 
 
@@ -85,9 +85,9 @@ def pack(
     form = options.source_format or source_format(source, options, namespace)
     plan = make_plan(Dataset.open(source, options.by, namespace, format=form), options, planning)
     layout = layout_named(options.layout)
-    with closing(_fetcher(settings, options)) as fetcher, _uploader() as uploader:
+    workers = max(1, min(options.threads, plan.shards))
+    with closing(_fetcher(settings, options)) as fetcher, _uploader(workers) as uploader:
         budget = Budget(options.max_errors, plan.samples)
-        workers = max(1, min(options.threads, plan.shards))
         crew = Crew(workers)
         means = Means(
             threads=max(1, cores() // workers),
@@ -113,6 +113,7 @@ def pack(
             filler=filler,
             fetcher=fetcher,
             uploader=uploader,
+            budget=budget,
             stop=crew.stop,
             progress=progress,
             made=index.add,
@@ -176,9 +177,12 @@ def _fetcher(settings: Settings, options: PackOptions) -> Fetcher:
     return Fetcher(dataclasses.replace(settings, fetch=fetch), None, Metrics())
 
 
-def _uploader() -> Uploader:
-    """With as many parts under way as shards are made: what a server holds of more only slows down its reads."""
-    return Uploader(UploadOptions(threads=max(_LEAST_PARTS, cores())))
+def _uploader(workers: int) -> Uploader:
+    """With room for two parts of each worker, and as many under way at once as there are cores: the more of them a
+    server holds, the longer its reads take.
+    """
+    memory = min(_PARTS, 2 * _PART * max(2, workers))
+    return Uploader(UploadOptions(part=_PART, threads=max(2, cores()), memory=memory))
 
 
 def _verify(plan: Plan, journal: Journal, records: list[Record], options: PackOptions, fetcher: Fetcher) -> None:
