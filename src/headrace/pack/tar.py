@@ -128,7 +128,7 @@ class TarWriter:
             if size >= _LARGE or held >= _LARGE:
                 self._put(b"".join(pieces))
                 self._put(view)
-                pieces, held = [_ZEROS[: -size % BLOCK]], 0
+                pieces, held = list[Buffer]((_ZEROS[: -size % BLOCK],)), 0
             else:
                 pieces += (view, _ZEROS[: -size % BLOCK])
                 held += size + BLOCK

@@ -97,9 +97,13 @@ class Outgoing:
             self._end()
 
     def abort(self) -> None:
-        """Throw away what was sent. Idempotent; nothing after `finish`."""
+        """Throw away what was sent, once what is under way has ended or was given 5 s to. Idempotent; nothing after
+        `finish`.
+        """
         if not self._ended:
             self._end()
+            with self._changed:  # a part that arrives after the end could stay behind
+                self._changed.wait_for(lambda: not self._under_way, _GRACE_S)
             if self._assembly is not None:
                 self._assembly.abort()
 
@@ -162,6 +166,4 @@ class Outgoing:
         with self._changed:
             while self._under_way and not self._stopped():
                 self._changed.wait(_LOOK_S)
-            if self._under_way:
-                self._changed.wait_for(lambda: not self._under_way, _GRACE_S)
         self._refuse()
