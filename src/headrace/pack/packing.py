@@ -59,8 +59,9 @@ def pack(
 ) -> Packed:
     """Write the samples of `source` into shards below `destination`, or finish what an earlier run began there.
 
-    Call it from one thread; several processes may pack the same into the same place. Memory: ``options.memory``, a part
-    of an upload and one sample for each worker; disk: a temporary file of one shard for each worker.
+    Call it from one thread; several processes may pack the same into the same place. Memory: ``options.memory``, two
+    parts of an upload (8 MiB) and one sample for each worker; disk: for TFRecord and Parquet, a temporary file of one
+    shard for each worker.
 
     Args:
         source: a dataset, as ``Dataset.open`` takes it.
