@@ -76,26 +76,29 @@ def command(
     from headrace.base.units import parse_bytes
     from headrace.cli.progress import passing, progress
     from headrace.cli.target import is_snapshot, open_namespace, target
-    from headrace.pack import PackOptions, pack
+    from headrace.dataset.ahead import listed_ahead
 
     if function:
         sys.path.insert(0, os.getcwd())
-    options = PackOptions(
-        shard_size=parse_bytes(shard_size, name="--shard-size"),
-        seed=seed,
-        by=by,
-        function=function,
-        name=name,
-        layout=layout,
-        columns=_columns(columns, schema),
-        where=where,
-        source_format=source_format,
-        max_errors=_budget(max_errors),
-        workers=workers,
-        verify=verify,
-    )
     namespace = open_namespace()
     place = source if is_snapshot(source) else target(namespace, source)
+    with listed_ahead(place, namespace):
+        from headrace.pack import PackOptions, pack
+
+        options = PackOptions(
+            shard_size=parse_bytes(shard_size, name="--shard-size"),
+            seed=seed,
+            by=by,
+            function=function,
+            name=name,
+            layout=layout,
+            columns=_columns(columns, schema),
+            where=where,
+            source_format=source_format,
+            max_errors=_budget(max_errors),
+            workers=workers,
+            verify=verify,
+        )
     with passing("planned") as planning, progress("packed", "samples") as report:
         packed = pack(
             place, target(namespace, destination), options, namespace=namespace, planning=planning, progress=report

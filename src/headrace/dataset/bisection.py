@@ -15,7 +15,7 @@ import tempfile
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 from headrace.base.errors import UnsupportedError
 from headrace.base.progress import Progress
@@ -23,6 +23,7 @@ from headrace.dataset.arrow import Batch, pa
 from headrace.dataset.manifest import SCHEMA, page_batch
 from headrace.store.protocol import ObjectInfo, Store
 
+Pages: TypeAlias = Iterable[Sequence[ObjectInfo]]
 _HELD_ROWS = 1 << 14
 _MOST_RANGES = 512
 
@@ -75,8 +76,11 @@ class NotFlatError(Exception):
 class _Bisection:
     """The ranges, in key order as a linked list, and the workers that fill them."""
 
-    def __init__(self, store: Store, prefix: str, folder: str, progress: Progress, *, trusted: bool) -> None:
+    def __init__(
+        self, store: Store, prefix: str, folder: str, progress: Progress, begun: Pages | None, *, trusted: bool
+    ) -> None:
         self.trusted = trusted
+        self.begun = begun
         self.store = store
         self.prefix = prefix
         self.progress = progress
@@ -104,7 +108,8 @@ class _Bisection:
 
     def first(self) -> None:
         """The worker that starts with everything, then helps."""
-        self._guard(lambda: self._fill(self.head, self.store.list(self.prefix)))
+        pages = self.store.list(self.prefix) if self.begun is None else self.begun
+        self._guard(lambda: self._fill(self.head, pages))
         self._guard(self._help)
 
     def help(self) -> None:
@@ -166,7 +171,7 @@ class _Bisection:
             self.changed.notify_all()
         self._fill(half, _chain(page, pages))
 
-    def _fill(self, target: _Range, pages: Iterable[Sequence[ObjectInfo]]) -> None:
+    def _fill(self, target: _Range, pages: Pages) -> None:
         for whole in pages:
             with self.changed:
                 if self.stopped:
@@ -239,9 +244,18 @@ def middle(low: str, high: str | None, prefix: str, letters: Sequence[str]) -> s
 
 
 def bisected(
-    store: Store, prefix: str, folder: str, workers: int, progress: Progress, *, trusted: bool
+    store: Store,
+    prefix: str,
+    folder: str,
+    workers: int,
+    progress: Progress,
+    *,
+    trusted: bool,
+    begun: Pages | None = None,
 ) -> Generator[Batch]:
     """Everything below `prefix`, columns as `SCHEMA`, ascending by key. Closing it stops the workers within a page.
+
+    `begun`: the listing of all of it from its first page on, where that has been asked for already.
 
     Unless `trusted`, nothing is given out before all is listed, and the first key with a ``/`` after `prefix` ends the
     attempt: see `headrace.dataset.listing`.
@@ -249,7 +263,7 @@ def bisected(
     Raises:
         NotFlatError: only if not trusted. UnsupportedError: keys out of order. Any store error.
     """
-    work = _Bisection(store, prefix, folder, progress, trusted=trusted)
+    work = _Bisection(store, prefix, folder, progress, begun, trusted=trusted)
     tasks = [work.first, *[work.help] * (workers - 1)]
     threads = [threading.Thread(target=task, name="headrace-list", daemon=True) for task in tasks]
     for thread in threads:

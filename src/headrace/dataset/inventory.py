@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from headrace.dataset.objects import Objects, ObjectsWriter, open_objects, publi
 from headrace.dataset.shelf import Shelf
 from headrace.namespace import Namespace
 from headrace.namespace.home import as_prefix, url_of
-from headrace.store.protocol import Store
+from headrace.store.protocol import ObjectInfo, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,14 @@ def find_again(path: str | None, url: str, namespace: Namespace) -> Place:
 
 
 def list_place(
-    place: Place, shelf: Shelf, progress: Progress = SILENT, *, manifest: Path | None = None
+    place: Place,
+    shelf: Shelf,
+    progress: Progress = SILENT,
+    *,
+    manifest: Path | None = None,
+    begun: Iterator[Sequence[ObjectInfo]] | None = None,
 ) -> Objects:
-    """List now, and index what is there. `manifest`: write that Parquet file as well.
+    """List now, and index what is there. `manifest`: write that Parquet file as well. `begun`: as `list_objects`.
 
     Raises:
         NotFoundError: nothing lies there. InputError: a key that is no UTF-8. Any store error.
@@ -79,7 +84,7 @@ def list_place(
         folder.mkdir()
         index = ObjectsWriter(folder)
         table = stack.enter_context(ManifestWriter(str(manifest))) if manifest else None
-        for batch in list_objects(place.store, place.prefix, folder=str(work), progress=progress):
+        for batch in list_objects(place.store, place.prefix, folder=str(work), progress=progress, begun=begun):
             if table is not None:
                 table.add(batch)
             index.add(versioned(batch))
@@ -89,8 +94,17 @@ def list_place(
         return publish_objects(shelf, index)
 
 
-def recent_objects(place: Place, settings: Settings, progress: Progress = SILENT) -> Objects:
-    """The objects as listed by any process of this node within ``cache.ttl``, else listed now (by one process)."""
+def recent_objects(
+    place: Place,
+    settings: Settings,
+    progress: Progress = SILENT,
+    *,
+    begun: Iterator[Sequence[ObjectInfo]] | None = None,
+) -> Objects:
+    """The objects as listed by any process of this node within ``cache.ttl``, else listed now (by one process).
+
+    `begun`: as `list_objects`.
+    """
     shelf = Shelf.of(settings)
     name = "listing-" + xxhash.xxh3_128_hexdigest(f"{place.store.identity}\n{place.prefix}".encode())
     with shelf.lock(name):
@@ -98,7 +112,7 @@ def recent_objects(place: Place, settings: Settings, progress: Progress = SILENT
         known = open_objects(shelf, str(note.get("digest"))) if note else None
         if known is not None:
             return known
-        objects = list_place(place, shelf, progress)
+        objects = list_place(place, shelf, progress, begun=begun)
         shelf.note(name, {"digest": objects.digest, "source": place.url})
         return objects
 

@@ -8,6 +8,10 @@ continues after a key in *that* order, so a range cut at ``a/5`` in byte order w
 orders agree on keys and cuts without ``/``. So an S3 server not known to keep the order (`Capabilities.start_after`
 None) is bisected only while every key seen, the one beyond each cut included, lies directly in the folder; the first
 that does not sends the whole listing to the walk, before any row was given out.
+
+Where the first page shows deeper keys already, the listing goes on as it began for as many pages as the walk has
+workers, and is put in order here: a walk asks for each folder by itself, and what takes no more pages than that is had
+sooner, and for far fewer requests, in one stream.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 
 from headrace.base.progress import SILENT, Progress
 from headrace.dataset.arrow import Batch
@@ -29,14 +34,21 @@ _BATCH_ROWS = 1 << 14
 
 
 def list_objects(
-    store: Store, prefix: str = "", *, folder: str, workers: int = WORKERS, progress: Progress = SILENT
+    store: Store,
+    prefix: str = "",
+    *,
+    folder: str,
+    workers: int = WORKERS,
+    progress: Progress = SILENT,
+    begun: Iterator[Sequence[ObjectInfo]] | None = None,
 ) -> Iterator[Batch]:
     """Every object whose key starts with `prefix`, columns as `headrace.dataset.manifest.SCHEMA`.
 
     ``key`` is what follows `prefix`. Closing the iterator stops the workers.
 
     Up to `workers` requests are under way; rows wait for their turn in `folder`, where nothing is left. `progress` is
-    told of objects and bytes as they are found.
+    told of objects and bytes as they are found. `begun`: ``store.list(prefix)`` from its first page on, where somebody
+    has asked for it already; used where the listing begins as one stream.
 
     Raises:
         InputError: a key that is no valid UTF-8. UnsupportedError: the store breaks its order. Any store error.
@@ -48,15 +60,38 @@ def list_objects(
     if continues:
         return bisected(store, prefix, folder, workers, progress, trusted=True)
     if continues is None and store.url.startswith("s3:"):
-        return _tried(store, prefix, folder, workers, progress)
+        pages = iter(store.list(prefix)) if begun is None else begun
+        return _tried(store, prefix, pages, folder, workers, progress)
     return _batches(_walk(store, prefix, workers), prefix, progress)
 
 
-def _tried(store: Store, prefix: str, folder: str, workers: int, progress: Progress) -> Iterator[Batch]:
+def _tried(
+    store: Store,
+    prefix: str,
+    pages: Iterator[Sequence[ObjectInfo]],
+    folder: str,
+    workers: int,
+    progress: Progress,
+) -> Iterator[Batch]:
+    first = next(pages, ())
+    if any("/" in info.key[len(prefix) :] for info in first):
+        short = _short(first, pages, workers)
+        yield from _batches(_walk(store, prefix, workers) if short is None else [short], prefix, progress)
+        return
     try:
-        yield from bisected(store, prefix, folder, workers, progress, trusted=False)
+        yield from bisected(store, prefix, folder, workers, progress, trusted=False, begun=chain([first], pages))
     except NotFlatError:
         yield from _batches(_walk(store, prefix, workers), prefix, progress)
+
+
+def _short(
+    first: Sequence[ObjectInfo], pages: Iterator[Sequence[ObjectInfo]], most: int
+) -> Sequence[ObjectInfo] | None:
+    """What these pages hold, in order of keys; None where they are more than `most`."""
+    found = [first, *islice(pages, most)]
+    if len(found) > most:
+        return None
+    return sorted(chain.from_iterable(found), key=lambda info: info.key)
 
 
 def _batches(pages: Iterable[Sequence[ObjectInfo]], prefix: str, progress: Progress) -> Iterator[Batch]:

@@ -33,3 +33,9 @@ class Budget:
             named = "; ".join(f"{one.key} ({one.stage}: {one.reason})" for one in last)
             more = "" if count <= _NAMED else f", and {count - _NAMED} before"
             raise BadSampleError(f"{count} bad samples, {self.allowed} allowed: {named}{more}", hint=HINT)
+
+    def refund(self, skipped: Sequence[Skipped]) -> None:
+        """These were left out of a shard that is made once more."""
+        with self._lock:
+            for one in skipped:
+                self._left_out.remove(one)

@@ -113,19 +113,11 @@ class Filler:
     def _add(self, sink: Sink, sample: Any, keys: set[str], tally: Tally) -> None:
         try:
             prepared = sink.prepare(sample)
-            if sample["__key__"] in keys:
-                raise BadSampleError(
-                    "the shard has a sample of this key already",
-                    path=sample["__key__"],
-                    hint="readers would take the two for one: give each a __key__ of its own by --map",
-                )
-            keys.add(sample["__key__"])
+            refuse_twin(sample["__key__"], keys)
         except BadSampleError as error:
             if not self._means.budget.allowed:
                 raise
-            bad = Skipped(error.path or str(sample)[:200], "pack", error.reason)
-            tally.left_out.append(bad)
-            self._means.budget.spend([bad])
+            left_out(self._means.budget, tally, Skipped(error.path or str(sample)[:200], "pack", error.reason))
             return
         before = sink.size
         sink.put(prepared)
@@ -246,6 +238,23 @@ def _parsers(schema: Schema, dataset: Dataset) -> tuple[list[TextRows], Mapping[
 def _named(shard: str, key: str, reason: str) -> LeftOut:
     record = int(key) if key.isdecimal() else None
     return LeftOut(f"{shard}: record {key}", "columns", reason, shard=shard, record=record)
+
+
+def refuse_twin(key: str, keys: set[str]) -> None:
+    """Note `key` among those that a shard has. Raises BadSampleError if it has it already."""
+    if key in keys:
+        raise BadSampleError(
+            "the shard has a sample of this key already",
+            path=key,
+            hint="readers would take the two for one: give each a __key__ of its own by --map",
+        )
+    keys.add(key)
+
+
+def left_out(budget: Budget, tally: Tally, bad: Skipped) -> None:
+    """Enter one that is left out. Raises BadSampleError: one too many."""
+    tally.left_out.append(bad)
+    budget.spend([bad])
 
 
 def _enter(budget: Budget, loader: Loader, seen: int, tally: Tally) -> int:

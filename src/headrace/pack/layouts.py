@@ -15,7 +15,7 @@ from headrace.pack.examples import RecordWriter, assembled, example, feature, fe
 from headrace.pack.members import encode, members, public, sizes_known, weigh
 from headrace.pack.parquet import GROUP_BYTES, GROUP_ROWS, ParquetShard
 from headrace.pack.schema import Field, Schema
-from headrace.pack.tar import END, TarWriter
+from headrace.pack.tar import END, Places, TarWriter, Writable
 from headrace.pack.values import npy, row_of, table_of
 
 _RECORD = 64
@@ -38,6 +38,11 @@ class Sink(Protocol):
     @property
     def digest(self) -> str:
         """XXH3, 128 bits, of all bytes."""
+        ...
+
+    @property
+    def places(self) -> Places | None:
+        """Where members lie, where that is known of the writing."""
         ...
 
     def prepare(self, sample: Any) -> Any:
@@ -67,6 +72,8 @@ class Layout:
     """The format whose index is written with the shards; None: its own footer is one."""
     end: int = 0
     """Bytes that every shard has at its end."""
+    streams: bool = False
+    """Whether a shard may be sent while it is written: it is only appended to, and what its index takes is known."""
 
     def weigh(self, spec: SampleSpec, payload: int, *, checked: bool) -> int:
         """See `members.weigh`; of records only roughly. Raises InputError."""
@@ -75,10 +82,14 @@ class Layout:
         sizes_known(spec)
         return payload + _RECORD + len(spec[0]) + sum(_RECORD // 2 + len(part.name) for part in spec[1])
 
+    def stream(self, target: Writable) -> Sink:
+        """What writes one shard to `target`, where the layout `streams`."""
+        return _Tar(target)
+
     def sink(self, file: IO[bytes], schema: Schema | None) -> Sink:
         """What writes one shard to `file`."""
-        if self.name == "webdataset":
-            return _Tar(file)
+        if self.streams:
+            return self.stream(file)
         if self.name == "tfrecord":
             return _Examples(file, schema)
         assert schema is not None
@@ -86,7 +97,7 @@ class Layout:
 
 
 LAYOUTS = {
-    "webdataset": Layout("webdataset", ".tar", "tar", len(END)),
+    "webdataset": Layout("webdataset", ".tar", "tar", len(END), streams=True),
     "tfrecord": Layout("tfrecord", ".tfrecord", "tfrecord"),
     "parquet": Layout("parquet", ".parquet", None),
 }
@@ -127,7 +138,7 @@ def fields_of(sample: Any) -> dict[str, Any]:
 
 
 class _Tar:
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: Writable) -> None:
         self._tar = TarWriter(file)
 
     @property
@@ -142,12 +153,15 @@ class _Tar:
     def digest(self) -> str:
         return self._tar.digest
 
+    @property
+    def places(self) -> Places | None:
+        return self._tar.places
+
     def prepare(self, sample: Any) -> Any:
         return members(sample)
 
     def put(self, prepared: Any) -> None:
-        for name, data in prepared:
-            self._tar.add(name, data)
+        self._tar.add_all(prepared)
 
     def put_table(self, table: Table) -> None:
         raise InputError(f"a tar has no columns, such as {table.column_names[:1]}")
@@ -174,6 +188,10 @@ class _Examples:
     @property
     def digest(self) -> str:
         return self._writer.digest
+
+    @property
+    def places(self) -> Places | None:
+        return None
 
     def prepare(self, sample: Any) -> bytes:
         fields = fields_of(sample)
@@ -218,6 +236,10 @@ class _Columns:
     @property
     def digest(self) -> str:
         return self._shard.digest
+
+    @property
+    def places(self) -> Places | None:
+        return None
 
     def prepare(self, sample: Any) -> dict[str, Any]:
         fields = fields_of(sample)

@@ -1,4 +1,4 @@
-"""One shard: from its samples, through a nameless temporary file, into the store, into the journal."""
+"""One shard: from its samples into the store, as it is filled or by way of a nameless file, and into the journal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import IO, Protocol
+from typing import IO, Protocol, TypeAlias
 
 from headrace.base.errors import (
     AlreadyExistsError,
@@ -17,6 +17,7 @@ from headrace.base.errors import (
     HeadraceError,
     InternalError,
     NoRoomError,
+    NotFoundError,
     TryAgainError,
     UnsupportedError,
 )
@@ -24,18 +25,25 @@ from headrace.base.progress import Progress
 from headrace.base.units import format_bytes
 from headrace.dataset import Dataset
 from headrace.fetch import Fetcher
-from headrace.pack.budget import HINT
+from headrace.pack.budget import HINT, Budget
 from headrace.pack.filling import Tally
 from headrace.pack.journal import Journal, Record, version_of
 from headrace.pack.layouts import Layout, Sink
 from headrace.pack.plan import Plan
 from headrace.pack.reading import digest_of
 from headrace.pack.schema import Schema
-from headrace.store.protocol import ObjectInfo
+from headrace.pack.tar import Places
+from headrace.store.protocol import ObjectInfo, Store
 from headrace.upload import Uploader
 
 _BUFFER = 1 << 20
+_MOST_STREAMED = 50_000_000_000
+"""Bytes: an object goes in 10,000 parts at most, which are all as large as the first."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+_Made: TypeAlias = "tuple[Tally, Sink, str | None]"
+"""What became of the samples, what wrote them, and the version in the store; None where no sample is left."""
 
 
 class Fills(Protocol):
@@ -56,10 +64,11 @@ class Maker:
     filler: Fills
     fetcher: Fetcher
     uploader: Uploader
+    budget: Budget
     stop: threading.Event
     progress: Progress
-    made: Callable[[int, IO[bytes], ObjectInfo], None]
-    """Told of each shard in the store, with the file it was sent from."""
+    made: Callable[[ObjectInfo, Places | None, IO[bytes] | None], None]
+    """Told of each shard in the store, with where its members lie, or the file it was sent from."""
 
     def make(self, number: int) -> Record:
         """Make shard `number` and note it. One that no sample is left of is not written.
@@ -68,17 +77,8 @@ class Maker:
             BadSampleError: too many samples are bad. NoRoomError: no room for the temporary file. TryAgainError: also
             when stopped. What reading and writing raise.
         """
-        with _temporary() as file:
-            sink = self.layout.sink(file, self.schema)
-            tally = self._fill(sink, number)
-            before = sink.size
-            sink.finish()
-            self.progress.advance(0, sink.size - before)
-            version: str | None = None
-            if tally.samples:
-                info = self._publish(self.name(number), file, sink)
-                self.made(number, file, info)
-                version = version_of(self.journal.store, info)
+        made = self._streamed(number) if self._streams() else None
+        tally, sink, version = made or self._by_file(number)
         record = Record(
             number=number,
             name=self.name(number),
@@ -92,6 +92,58 @@ class Maker:
         )
         self.journal.note(record)
         return record
+
+    def _streams(self) -> bool:
+        return self.layout.streams and self.plan.terms["shard_size"] <= _MOST_STREAMED
+
+    def _streamed(self, number: int) -> _Made | None:
+        """Send the shard while it is filled. None: something is in its place, and it has to be at hand as a file."""
+        journal = self.journal
+        store, key = journal.store, journal.prefix + self.name(number)
+        if _is_there(store, key):
+            return None
+        outgoing = self.uploader.outgoing(store, key, create=True, insist=False, cancel=self.stop)
+        sink = self.layout.stream(outgoing)
+        try:
+            tally = self._fill(sink, number)
+            self._finish(sink)
+            if not tally.samples:
+                return tally, sink, None
+            try:
+                info = outgoing.finish()
+            except AlreadyExistsError:  # since we looked: another run's
+                info = self._same(key, sink)
+        finally:
+            outgoing.abort()
+        if info is None:
+            self.budget.refund(tally.left_out)
+            return None
+        self.made(info, sink.places, None)
+        return tally, sink, version_of(store, info)
+
+    def _by_file(self, number: int) -> _Made:
+        """Send the shard when it is filled."""
+        with _temporary() as file:
+            sink = self.layout.sink(file, self.schema)
+            tally = self._fill(sink, number)
+            self._finish(sink)
+            if not tally.samples:
+                return tally, sink, None
+            info = self._publish(self.name(number), file, sink)
+            self.made(info, sink.places, file)
+            return tally, sink, version_of(self.journal.store, info)
+
+    def _finish(self, sink: Sink) -> None:
+        before = sink.size
+        sink.finish()
+        self.progress.advance(0, sink.size - before)
+
+    def _same(self, key: str, sink: Sink) -> ObjectInfo | None:
+        """What the store holds under `key`, if it is these very bytes."""
+        store = self.journal.store
+        there = store.head(key)
+        same = there.size == sink.size and digest_of(self.fetcher, store, there, self.stop) == sink.digest
+        return there if same else None
 
     def _fill(self, sink: Sink, number: int) -> Tally:
         try:
@@ -119,10 +171,15 @@ class Maker:
         except UnsupportedError:
             return send(create=False)
         except AlreadyExistsError:
-            there = store.head(key)
-            if there.size == sink.size and digest_of(self.fetcher, store, there, self.stop) == sink.digest:
-                return there
-            return send(create=False)
+            return self._same(key, sink) or send(create=False)
+
+
+def _is_there(store: Store, key: str) -> bool:
+    try:
+        store.head(key)
+    except NotFoundError:
+        return False
+    return True
 
 
 def _hinted(error: BadSampleError) -> BadSampleError:

@@ -20,7 +20,7 @@ from headrace.store.protocol import Buffer
 
 _KEY = re.compile(r"(?:(?!\.{1,2}/)[^/\0]+/)*[^/.\0]+")
 _PART = re.compile(r"[^/\0]+")
-_PRIVATE = "__"
+PRIVATE = "__"
 """Names that begin so are about the sample, not part of it: ``__key__``, ``__shard__``."""
 
 
@@ -42,7 +42,7 @@ def members(sample: Any) -> list[tuple[str, Buffer]]:
     parts = [
         encode(key, name, value)
         for name, value in fields.items()
-        if value is not None and not (isinstance(name, str) and name.startswith(_PRIVATE))
+        if value is not None and not (isinstance(name, str) and name.startswith(PRIVATE))
     ]
     check_names(key, [name for name, _ in parts])
     return [(f"{key}.{name}", data) for name, data in parts]
@@ -149,7 +149,7 @@ def public(fields: Iterable[Any], key: str) -> list[str]:
 
 
 def _public(extra: Iterable[str]) -> list[str]:
-    return [name for name in extra if not name.startswith(_PRIVATE)]
+    return [name for name in extra if not name.startswith(PRIVATE)]
 
 
 def _ends_in_npy(name: str) -> bool:

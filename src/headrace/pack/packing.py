@@ -24,9 +24,10 @@ from headrace.pack.plan import Plan, make_plan
 from headrace.pack.preparing import prepared, source_format
 from headrace.pack.reading import digest_of
 from headrace.pack.shard_index import ShardIndex
-from headrace.upload import Uploader, clear
+from headrace.upload import Uploader, UploadOptions, clear
 
 _LEAST_AHEAD = 4 << 20
+_PART, _PARTS = 8 << 20, 128 << 20
 _LEFT_OVER_S = 3600.0
 
 
@@ -58,8 +59,9 @@ def pack(
 ) -> Packed:
     """Write the samples of `source` into shards below `destination`, or finish what an earlier run began there.
 
-    Call it from one thread; several processes may pack the same into the same place. Memory: ``options.memory``, a part
-    of an upload and one sample for each worker; disk: a temporary file of one shard for each worker.
+    Call it from one thread; several processes may pack the same into the same place. Memory: ``options.memory``, two
+    parts of an upload (8 MiB) and one sample for each worker; disk: for TFRecord and Parquet, a temporary file of one
+    shard for each worker.
 
     Args:
         source: a dataset, as ``Dataset.open`` takes it.
@@ -84,9 +86,9 @@ def pack(
     form = options.source_format or source_format(source, options, namespace)
     plan = make_plan(Dataset.open(source, options.by, namespace, format=form), options, planning)
     layout = layout_named(options.layout)
-    with closing(_fetcher(settings, options)) as fetcher, Uploader() as uploader:
+    workers = max(1, min(options.threads, plan.shards))
+    with closing(_fetcher(settings, options)) as fetcher, _uploader(workers) as uploader:
         budget = Budget(options.max_errors, plan.samples)
-        workers = max(1, min(options.threads, plan.shards))
         crew = Crew(workers)
         means = Means(
             threads=max(1, cores() // workers),
@@ -112,6 +114,7 @@ def pack(
             filler=filler,
             fetcher=fetcher,
             uploader=uploader,
+            budget=budget,
             stop=crew.stop,
             progress=progress,
             made=index.add,
@@ -173,6 +176,14 @@ def _fetcher(settings: Settings, options: PackOptions) -> Fetcher:
     verify = settings.fetch.verify or options.verify == "full"
     fetch = dataclasses.replace(settings.fetch, verify=verify)
     return Fetcher(dataclasses.replace(settings, fetch=fetch), None, Metrics())
+
+
+def _uploader(workers: int) -> Uploader:
+    """With room for two parts of each worker, and as many under way at once as there are cores: the more of them a
+    server holds, the longer its reads take.
+    """
+    memory = min(_PARTS, 2 * _PART * max(2, workers))
+    return Uploader(UploadOptions(part=_PART, threads=max(2, cores()), memory=memory))
 
 
 def _verify(plan: Plan, journal: Journal, records: list[Record], options: PackOptions, fetcher: Fetcher) -> None:

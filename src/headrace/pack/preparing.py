@@ -14,6 +14,7 @@ from headrace.dataset.order import Take
 from headrace.namespace import Namespace
 from headrace.pack.filling import Filler, Means, TextFiller, is_text
 from headrace.pack.layouts import fields_of
+from headrace.pack.objects import ObjectFiller, takes
 from headrace.pack.options import PackOptions
 from headrace.pack.parquet import WRITER
 from headrace.pack.plan import Plan
@@ -48,7 +49,7 @@ def source_format(source: str, options: PackOptions, namespace: Namespace) -> st
 
 def prepared(
     plan: Plan, options: PackOptions, means: Means, function: Callable[[Any], Any] | None
-) -> tuple[Plan, Schema | None, Filler | TextFiller]:
+) -> tuple[Plan, Schema | None, Filler | TextFiller | ObjectFiller]:
     """The plan with what the columns add to its terms, the columns, and who fills shards.
 
     Raises:
@@ -58,6 +59,8 @@ def prepared(
     schema = Schema.parse(options.columns) if options.columns else None
     if schema is not None and function is None and is_text(plan.dataset):
         return _noted(plan, options, schema), schema, TextFiller(means, schema, where, plan.dataset)
+    if function is None and options.layout == "webdataset" and (where is None or where.planned) and takes(plan.dataset):
+        return _noted(plan, options, schema), schema, ObjectFiller(means)
     filler = Filler(means, function, where)
     if schema is None and options.layout == "parquet":
         schema = _inferred(plan, filler)

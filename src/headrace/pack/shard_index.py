@@ -1,20 +1,23 @@
-"""The index, written with the shards: each is scanned while its temporary file is at hand, not from the store."""
+"""The index, written with the shards: of where members were put, or of the temporary file; never from the store."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import IO
 
 from headrace.base.progress import SILENT
 from headrace.base.settings import Settings
 from headrace.dataset.shards.adopt import BESIDE, Kept, export
-from headrace.dataset.shards.format import Format
+from headrace.dataset.shards.format import Format, Member
 from headrace.dataset.shards.formats import format_named
-from headrace.dataset.shards.index import Job, Shard, find_set, index_bytes
+from headrace.dataset.shards.index import Job, Shard, find_set, index_bytes, index_members
+from headrace.dataset.shards.tar import split_name
 from headrace.dataset.shelf import Shelf
 from headrace.pack.journal import Journal, Record
 from headrace.pack.layouts import Layout
+from headrace.pack.tar import Places
 from headrace.store.protocol import ObjectInfo
 
 
@@ -29,14 +32,19 @@ class ShardIndex:
         self._format: Format | None = None if layout.format is None else format_named(layout.format)
         self._shelf = Shelf.of(settings)
 
-    def add(self, number: int, file: IO[bytes], info: ObjectInfo) -> None:
-        """Index a shard that is in the store as `info`, from the file it was sent from."""
-        del number
+    def add(self, info: ObjectInfo, places: Places | None, file: IO[bytes] | None) -> None:
+        """Index a shard that is in the store as `info`: by where its members were put, else from the file it was sent
+        from.
+        """
         if self._format is None:
             return
         shard = Shard(info.key, info.size, info.version)
+        job = self._job([shard])
         with contextlib.suppress(OSError):  # no room on the shelf: it is scanned later, or by who opens it
-            index_bytes(self._shelf, self._job([shard]), shard, _Local(file, info.key, info.size))
+            if places is not None:
+                index_members(self._shelf, job, shard, info.key, _members(places))
+            elif file is not None:
+                index_bytes(self._shelf, job, shard, _Local(file, info.key, info.size))
 
     def write(self, records: list[Record]) -> None:
         """Write the index of all shards that have samples. Raises what scanning and writing raise."""
@@ -56,6 +64,14 @@ class ShardIndex:
     def _job(self, shards: list[Shard]) -> Job:
         assert self._format is not None
         return Job(self._journal.store, self._format, shards, self._settings, SILENT, root=self._journal.prefix)
+
+
+def _members(places: Places) -> Iterator[Member]:
+    """As a reader finds them (`headrace.dataset.shards.tar`)."""
+    for name, start, stop in places:
+        key, part = split_name(name)
+        if part:
+            yield Member(key, part, start, stop)
 
 
 class _Local:

@@ -10,8 +10,9 @@ Sources: POSIX.1-2017, ``pax``, "ustar Interchange Format"; CPython's ``Lib/tarf
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
-from typing import IO
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import xxhash
 
@@ -23,6 +24,7 @@ END = bytes(2 * BLOCK)
 _PLAIN_NAME = 100
 _PLAIN_SIZE = 1 << 33
 _ZEROS = bytes(BLOCK)
+_LARGE = 1 << 18
 
 
 def _made_by_tarfile(name: str, size: int) -> bytes:
@@ -55,18 +57,53 @@ def member_size(name: str, size: int) -> int:
     return (BLOCK if plain else len(header(name, size))) + size + -size % BLOCK
 
 
+class Writable(Protocol):
+    """What an archive is written to: a file, or an object on its way."""
+
+    def write(self, data: Buffer, /) -> object: ...
+    def flush(self) -> object: ...
+
+
+class Places:
+    """Where members lie, in their order, in little more memory than their names take. One thread."""
+
+    def __init__(self) -> None:
+        self._names = bytearray()
+        self._bounds = array("q")
+
+    def __len__(self) -> int:
+        return len(self._bounds) // 2
+
+    def add(self, name: str, start: int, stop: int) -> None:
+        """A member's bytes are [start, stop) of the archive."""
+        self._names += name.encode()
+        self._names.append(0)  # which no name holds
+        self._bounds.extend((start, stop))
+
+    def __iter__(self) -> Iterator[tuple[str, int, int]]:
+        bounds, at = iter(self._bounds), 0
+        for start, stop in zip(bounds, bounds, strict=True):
+            end = self._names.index(0, at)
+            yield self._names[at:end].decode(), start, stop
+            at = end + 1
+
+
 class TarWriter:
     """Appends members to a file. One thread.
 
-    `size` and `digest` (XXH3, 128 bits, hexadecimal) are those of all that was written.
+    `size` and `digest` (XXH3, 128 bits, hexadecimal) are those of all that was written, `places` where members lie.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: Writable) -> None:
         self.size = 0
-        self.members = 0
+        self.places = Places()
         self._write: Callable[[Buffer], object] = file.write
         self._flush = file.flush
         self._hash = xxhash.xxh3_128()
+
+    @property
+    def members(self) -> int:
+        return len(self.places)
 
     @property
     def digest(self) -> str:
@@ -74,12 +111,28 @@ class TarWriter:
 
     def add(self, name: str, data: Buffer) -> None:
         """One member. Raises OSError."""
-        view = memoryview(data).cast("B")
-        self._put(header(name, len(view)))
-        self._put(view)
-        if len(view) % BLOCK:
-            self._put(_ZEROS[len(view) % BLOCK :])
-        self.members += 1
+        self.add_all([(name, data)])
+
+    def add_all(self, members: Iterable[tuple[str, Buffer]]) -> None:
+        """Members in this order; short ones together, so that calls do not cost more than bytes. Raises OSError."""
+        pieces: list[Buffer] = []
+        held, at = 0, self.size
+        for name, data in members:
+            view = memoryview(data).cast("B")
+            size = len(view)
+            head = header(name, size)
+            pieces.append(head)
+            at += len(head)
+            self.places.add(name, at, at + size)
+            at += size + -size % BLOCK
+            if size >= _LARGE or held >= _LARGE:
+                self._put(b"".join(pieces))
+                self._put(view)
+                pieces, held = list[Buffer]((_ZEROS[: -size % BLOCK],)), 0
+            else:
+                pieces += (view, _ZEROS[: -size % BLOCK])
+                held += size + BLOCK
+        self._put(b"".join(pieces))
 
     def finish(self) -> None:
         """The end mark. Raises OSError."""

@@ -14,6 +14,7 @@ from headrace.upload.commit import (
 from headrace.upload.leftovers import clear, leftovers
 from headrace.upload.many import Item, Outcome, put_many
 from headrace.upload.options import UploadOptions
+from headrace.upload.outgoing import Outgoing
 from headrace.upload.source import TornError
 from headrace.upload.uploader import SMALLEST_BASE, File, Uploader
 
@@ -24,6 +25,7 @@ __all__ = [
     "Item",
     "Member",
     "Outcome",
+    "Outgoing",
     "Publication",
     "TornError",
     "UploadOptions",

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Final, TypeAlias
 
 from headrace.base.errors import ChangedError, TryAgainError, UnsupportedError
@@ -16,6 +17,7 @@ from headrace.upload.bandwidth import Bandwidth
 from headrace.upload.crew import Crew, Room
 from headrace.upload.job import Cancel, Job
 from headrace.upload.options import UploadOptions
+from headrace.upload.outgoing import Means, Outgoing
 from headrace.upload.plan import Piece, plan
 from headrace.upload.source import Source, TornError, opened
 
@@ -114,6 +116,28 @@ class Uploader:
 
         with opened(file) as (descriptor, name):
             return self._unchanging(lambda: once(descriptor, name))
+
+    def outgoing(
+        self, store: Store, key: str, *, create: bool = False, insist: bool = True, cancel: Cancel | None = None
+    ) -> Outgoing:
+        """An object that is sent while it is written, in parts; whole at its `finish`, or not at all.
+
+        Args:
+            store: where to.
+            key: the object's key there.
+            create: only if the key is free, which the store looks at when the object is finished.
+            insist: whether a store that cannot promise that is refused with UnsupportedError; else it is not asked to.
+            cancel: set it to stop early.
+
+        No request is made here.
+        """
+
+        def take(size: int, held: ExitStack) -> memoryview:
+            held.enter_context(self._room.hold(size))
+            return self._buffers.take(size)
+
+        means = Means(self.options.part, take, self._crew.add, self._bandwidth.take)
+        return Outgoing(store, key, means, create=create, insist=insist, cancel=cancel)
 
     def append(
         self,

@@ -8,7 +8,7 @@ kept. The set's own rows are these, one after the other, in key order.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from headrace.base.metrics import Metrics
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.dataset.shards.adopt import Kept, adopt
-from headrace.dataset.shards.format import Accompanied, Format, ShardBytes, Typed
+from headrace.dataset.shards.format import Accompanied, Format, Member, ShardBytes, Typed
 from headrace.dataset.shards.reading import StoreBytes
 from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
 from headrace.dataset.shards.scanning import Told, scan_all
@@ -100,12 +100,22 @@ def index_bytes(shelf: Shelf, job: Job, shard: Shard, data: ShardBytes) -> None:
 
     Raises CorruptError.
     """
+    preamble = job.format.preamble(data) if isinstance(job.format, Typed) else b""
+    index_members(shelf, job, shard, data.path, job.format.scan(data), preamble)
+
+
+def index_members(
+    shelf: Shelf, job: Job, shard: Shard, path: str, members: Iterable[Member], preamble: bytes = b""
+) -> None:
+    """As `index_bytes`, of members that are known already, in the order in which they lie in the shard at URL `path`.
+
+    Raises CorruptError.
+    """
     with shelf.workspace() as work:
         folder = work / "0"
         folder.mkdir()
-        writer = RowsWriter(folder, data.path)
-        preamble = job.format.preamble(data) if isinstance(job.format, Typed) else b""
-        writer.add(job.format.scan(data))
+        writer = RowsWriter(folder, path)
+        writer.add(members)
         shelf.publish(folder, _name("shard", job, [shard]), {**writer.meta(), "preamble": preamble.hex()})
 
 

@@ -74,6 +74,13 @@ def _split(shard: ShardBytes, offset: int, path: bytes) -> tuple[str, str]:
         raise _corrupt(shard, offset, f"{text[:200]!r} is an absolute name", _NAMES)
     if ".." in text and ".." in text.split("/"):
         raise _corrupt(shard, offset, f"{text[:200]!r} leads out of the shard", _NAMES)
+    return split_name(text)
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """(key, part's name) of a member of this name, which must be relative; no part's name where it belongs to no
+    sample.
+    """
     while text.startswith("./"):
         text = text[2:]
     base = text.rfind("/") + 1
