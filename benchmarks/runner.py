@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import dataclasses
 import os
 import shutil
@@ -18,6 +19,7 @@ from job import ACCESS_KEY, REGION, SECRET_KEY, Job, Result
 
 POLL_S = 0.05
 HERE = Path(__file__).parent
+compileall.compile_dir(HERE.parent / "src", quiet=2)  # as pip leaves the peers: with bytecode
 
 
 class PeerError(Exception):

@@ -1,7 +1,9 @@
 """litdata's `StreamingDataset` over its own format, in its `StreamingDataLoader`, as its README advises.
 
 Not shuffled; ``workers`` 0: in this process. Its chunks come through its own S3 client (boto3) from the same server to
-this run's cache folder: empty in the first epoch, full in the second, which a primed run reads.
+this run's cache folder: empty in the first epoch, full in the second, which a primed run reads. ``stack``: batches as
+its loader makes them if told nothing (`default_collate`): one tensor a field, as headrace stacks arrays; otherwise the
+samples' arrays as they are, which saves a copy.
 """
 
 from __future__ import annotations
@@ -28,4 +30,4 @@ def batches(job: Job) -> Iterator[Batch]:
         cache_dir=os.path.join(os.environ["HEADRACE_CACHE_DIR"], "litdata"), max_cache_size="10GB",
         storage_options={"endpoint_url": job.endpoint, "region_name": REGION},
     )  # fmt: skip
-    return of_dicts(StreamingDataLoader, dataset, job, workers)
+    return of_dicts(StreamingDataLoader, dataset, job, workers, stack=bool(job.options.get("stack")))

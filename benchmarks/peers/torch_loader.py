@@ -32,8 +32,10 @@ def tensors(batch: list[list[Any]]) -> list[list[Any]]:
         ]
 
 
-def of_dicts(loader: Any, dataset: Any, job: Job, workers: int) -> Iterator[Batch]:
-    """A data set of samples that are dicts of parts, not shuffled, through a `loader` of DataLoader's kind."""
+def of_dicts(loader: Any, dataset: Any, job: Job, workers: int, *, stack: bool = False) -> Iterator[Batch]:
+    """A data set of samples that are dicts of parts, not shuffled, through a `loader` of DataLoader's kind. `stack`: by
+    PyTorch's own collation, one tensor for each name.
+    """
 
     def collate(samples: list[dict[str, Any]]) -> list[list[Any]]:
         parts = [list(sample.values()) for sample in samples]
@@ -43,13 +45,14 @@ def of_dicts(loader: Any, dataset: Any, job: Job, workers: int) -> Iterator[Batc
         dataset,
         batch_size=job.batch,
         num_workers=workers,
-        collate_fn=collate,
+        **({} if stack else {"collate_fn": collate}),
         prefetch_factor=PREFETCH if workers else None,
         persistent_workers=workers > 0 and job.mode != "epoch",  # litdata's, kept, do not end with their process
     )
     while True:
         for batch in stream:
-            yield len(batch), [part for parts in batch for part in parts]
+            parts = list(batch.values()) if stack else batch
+            yield len(parts[0]) if stack else len(batch), [part for several in parts for part in several]
         if job.mode == "epoch":
             return
 
