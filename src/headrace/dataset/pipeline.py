@@ -52,8 +52,8 @@ _BUNDLE = 32
 _WAKE = 16
 _TIED = 4
 """Samples that share reads are submitted together, in portions of this part of the byte window."""
-_WARM, _WARM_BATCHES = 64 << 20, 4
-"""The window while the cache serves: at least so many bytes, and so many batches."""
+_WARM, _WARM_BATCHES = 128 << 20, 4
+"""The window while the cache serves: at least so many bytes, and so many batches, or portions read together."""
 _JOIN_S = 1.8
 _LOOK_S = 0.25
 
@@ -292,16 +292,16 @@ class Pipeline:
         return True
 
     def _fits(self, size: int) -> bool:
-        if self._held + size <= self._most() or self._held == 0:
+        if self._held + size <= self._most(size) or self._held == 0:
             return True
         # Never stuck: the batch under construction may be completed even when it is larger than the window.
         return (self._nothing_ready() and self._fed - self._settled < (self._plan.batch or 1)) or self._idle()
 
-    def _most(self) -> int:
-        """Bytes of the window now."""
+    def _most(self, size: int) -> int:
+        """Bytes of the window now, where `size` bytes that hang together are next."""
         if not self._fetcher.warm:
             return self._plan.prefetch
-        return min(self._plan.prefetch, max(_WARM, _WARM_BATCHES * self._batch_held))
+        return min(self._plan.prefetch, max(_WARM, _WARM_BATCHES * max(self._batch_held, size)))
 
     def _idle(self) -> bool:
         return not len(self._collector) and self._nothing_ready()
