@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from headrace.base.errors import HeadraceError, NotFoundError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
+from headrace.cache import Cache
 from headrace.fetch import Fetcher, Read, Ticket
 from headrace.store import open_store
 from headrace.store.protocol import Blob, ObjectInfo
@@ -308,3 +309,37 @@ def test_ranks_of_a_node_fetch_each_block_once_together(
     fetched = [int(rank.communicate(timeout=180)[0]) for rank in ranks]
     store.close()
     assert sum(fetched) == len(body)
+
+
+_ENDS = """
+import sys, threading
+from headrace.base.settings import CacheSettings, Settings
+from headrace.fetch import Read, default_fetcher
+from headrace.store import open_store
+folder, url, key, size, version = sys.argv[1:6]
+size = int(size)
+fetcher = default_fetcher(Settings(cache=CacheSettings(dir=folder, min_free=0, block=1 << 18, whole=1 << 18)))
+here = threading.Semaphore(0)
+store = open_store(url)
+want = [(a, min(a + 50_000, size)) for a in range(0, size, 50_000)]
+fetcher.submit([Read(store, key, size, version, a, b) for a, b in want], lambda read, result: here.release())
+for _ in want:
+    here.acquire()
+"""
+
+
+@pytest.mark.server
+def test_what_a_program_has_read_is_in_the_cache_when_it_has_ended(
+    seaweedfs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seaweedfs.create_bucket("ends")
+    for name, value in seaweedfs.variables().items():
+        monkeypatch.setenv(name, value)
+    store = open_store("s3://ends", seaweedfs.options())
+    info = store.put("large", BODY * 12)
+    told = [str(tmp_path / "cache"), "s3://ends", "large", str(info.size), str(info.version)]
+    subprocess.run([sys.executable, "-c", _ENDS, *told], check=True, timeout=120)
+    cache = Cache.open(CacheSettings(dir=str(tmp_path / "cache"), min_free=0))
+    assert cache.holds(cache.name(store.identity, "large", str(info.version), info.size))
+    cache.close()
+    store.close()

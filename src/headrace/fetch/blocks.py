@@ -287,9 +287,9 @@ class BlockReads:
         self._told(len(data))
         # Where the disk does not keep up, bytes are handed out no faster than they are written.
         waiting = [] if self._filling.behind else self._arrived(run, data)
+        self._filling.end(len(data), lambda: self._keep(file, name, run, data), paced=False)
         for gather in waiting:
             gather.came(run, data)
-        self._filling.end(len(data), lambda: self._keep(file, name, run, data), paced=False)
 
     def _arrived(self, run: _Run, data: memoryview) -> list[_Gather]:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Generator, Sequence
@@ -20,6 +21,8 @@ from headrace.fetch.read import Read, Sink, Ticket
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
 _GRACE = 5.0
+_DRAIN_S = 1.5
+"""At the program's end: objects are handed out before they are written, and the next run should find them."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,11 @@ class Fetcher:
         """Wait until everything fetched so far is in the cache, or was given up; False after `timeout_s`."""
         return self._cached is None or self._cached.filling.settle(timeout_s)
 
+    def drain(self) -> None:
+        """Give what was fetched and waits to be written into the cache a second or two. Any thread."""
+        if self._cached is not None:
+            self._cached.filling.drain(_DRAIN_S)
+
     @property
     def fills_under_way(self) -> int:
         """Objects being fetched for the cache, or waiting to be written into it."""
@@ -189,6 +197,11 @@ class _Shared:
                 self.fetcher = Fetcher.open(settings or Settings.load())
             return self.fetcher
 
+    def drain(self) -> None:
+        if self.fetcher is not None:
+            self.fetcher.drain()
+
 
 _shared = _Shared()
+atexit.register(_shared.drain)
 os.register_at_fork(after_in_child=_shared.__init__)

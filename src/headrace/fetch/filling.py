@@ -22,6 +22,7 @@ _MOST_WAITING, _MOST_WAITING_BYTES = 2048, 24 << 20
 """Objects nobody claimed that may wait, and their bytes: memory that is held here is fresh memory for the reads."""
 _CLAIM_WAIT_S = 5.0
 _INSIST_S = 60.0
+_DRAIN_S = 1.5
 
 
 class Filling:
@@ -111,8 +112,13 @@ class Filling:
         """Wait until nothing waits to be written; False when `timeout_s` was not enough."""
         return self._wait_for(lambda: self._claims == 0 and self._backlog == 0, timeout_s)
 
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until what is here is written; False when `timeout_s` was not enough. What is still to come may come."""
+        return self._wait_for(lambda: self._arrived == 0, timeout_s)
+
     def close(self) -> None:
-        """Stop, once what waits is written."""
+        """Stop, once what is here is written, or was given the time."""
+        self.drain(_DRAIN_S)
         self._writers.close(timeout=10.0)
 
     def _wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
