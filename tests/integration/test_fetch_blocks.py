@@ -22,7 +22,7 @@ from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.cache import Cache
 from headrace.fetch import Fetcher, Read, Ticket
 from headrace.store import open_store
-from headrace.store.protocol import Blob, ObjectInfo
+from headrace.store.protocol import Blob, ObjectInfo, Store
 from headrace.store.wrappers import ForwardingStore
 from headrace.testing.faults import FaultStore
 from headrace.testing.plan import Fault, Kind, Plan
@@ -260,6 +260,14 @@ def _get(fetcher: Fetcher, read: Read) -> Blob | HeadraceError:
         return error
 
 
+def bucket(seaweedfs: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A new one, which processes that are started reach, too."""
+    seaweedfs.create_bucket(name)
+    for variable, value in seaweedfs.variables().items():
+        monkeypatch.setenv(variable, value)
+    return open_store(f"s3://{name}", seaweedfs.options())
+
+
 _READER = """
 import sys, threading
 import numpy as np
@@ -297,10 +305,7 @@ print(int(fetcher.metrics.get("fetch.bytes")))
 def test_ranks_of_a_node_fetch_each_block_once_together(
     seaweedfs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seaweedfs.create_bucket("blocks")
-    for name, value in seaweedfs.variables().items():
-        monkeypatch.setenv(name, value)
-    store = open_store("s3://blocks", seaweedfs.options())
+    store = bucket(seaweedfs, "blocks", monkeypatch)
     body = np.arange((24 << 20) // 8, dtype="<u8").tobytes()
     info = store.put("large", body)
     told = [str(tmp_path / "cache"), "s3://blocks", "large", str(len(body)), str(info.version)]
@@ -332,10 +337,7 @@ for _ in want:
 def test_what_a_program_has_read_is_in_the_cache_when_it_has_ended(
     seaweedfs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seaweedfs.create_bucket("ends")
-    for name, value in seaweedfs.variables().items():
-        monkeypatch.setenv(name, value)
-    store = open_store("s3://ends", seaweedfs.options())
+    store = bucket(seaweedfs, "ends", monkeypatch)
     info = store.put("large", BODY * 12)
     told = [str(tmp_path / "cache"), "s3://ends", "large", str(info.size), str(info.version)]
     subprocess.run([sys.executable, "-c", _ENDS, *told], check=True, timeout=120)

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from headrace.base.errors import HeadraceError, InternalError, TryAgainError
+from headrace.base.errors import HeadraceError, TryAgainError
+from headrace.upload.outcome import failure
 from headrace.upload.plan import Piece
 
 _LOOK_S = 0.1
@@ -81,15 +82,11 @@ class Job:
             raise TryAgainError("stopped before it was all sent")
 
     def _runner(self) -> None:
-        error: HeadraceError | None = None
-        try:
+        def send_all() -> None:
             while not self.stopped() and (piece := self._next()) is not None:
                 self._send(piece)
-        except HeadraceError as failed:
-            error = failed
-        except Exception as failed:
-            error = InternalError(f"{type(failed).__name__}: {failed}")
-            error.__cause__ = failed
+
+        error = failure(send_all)
         with self._changed:
             self._running -= 1
             if error is not None:

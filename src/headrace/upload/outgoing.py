@@ -7,8 +7,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.base.errors import HeadraceError, InternalError, TryAgainError, UnsupportedError
+from headrace.base.errors import HeadraceError, TryAgainError, UnsupportedError
 from headrace.store.protocol import Assembly, Buffer, ObjectInfo, Store
+from headrace.upload.outcome import failure
 
 if TYPE_CHECKING:
     from headrace.upload.job import Cancel
@@ -124,18 +125,14 @@ class Outgoing:
         with self._changed:
             self._under_way += 1
 
+        def part_sent() -> None:
+            self._means.pace(len(part), self._stopped)
+            if not self._stopped():
+                assembly.part(number, at, part)
+
         def send() -> None:
-            error: HeadraceError | None = None
             with held:
-                try:
-                    self._means.pace(len(part), self._stopped)
-                    if not self._stopped():
-                        assembly.part(number, at, part)
-                except HeadraceError as failed:
-                    error = failed
-                except Exception as failed:
-                    error = InternalError(f"{type(failed).__name__}: {failed}")
-                    error.__cause__ = failed
+                error = failure(part_sent)
             with self._changed:
                 self._error = self._error or error
                 self._under_way -= 1

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-from pathlib import Path
 
 import pytest
 
 from headrace.base.errors import AlreadyExistsError, NotFoundError, TryAgainError, UnsupportedError
-from headrace.store import Assembly, Buffer, ForwardingStore, ObjectInfo, Store, open_store
+from headrace.store import Assembly, Buffer, ForwardingStore, ObjectInfo, Store
 from headrace.upload import Outgoing, Uploader, UploadOptions
 
 PART = 1 << 16
-
-
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return open_store(f"file://{tmp_path}/store" if request.param == "file" else f"memory://{tmp_path.name}")
 
 
 @pytest.fixture

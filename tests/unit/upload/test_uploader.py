@@ -26,11 +26,6 @@ from headrace.upload.source import Source
 MIB = 1 << 20
 
 
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return open_store(f"file://{tmp_path}/store" if request.param == "file" else f"memory://{tmp_path.name}")
-
-
 @pytest.fixture
 def uploader():
     with Uploader(UploadOptions(part=MIB, threads=3, memory=2 * MIB)) as opened:
