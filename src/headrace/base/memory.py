@@ -14,7 +14,7 @@ from __future__ import annotations
 import mmap
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ _Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 _PAGE = 4096
 _SMALL = 16 * 1024
 _KEEP = 32 * 1024 * 1024
+_PORTION = 1 << 20
 _FORGET = 7  # with each buffer taken, a 128th of its bytes is forgotten of the most that was lent at once
 
 
@@ -130,6 +131,28 @@ def mapped(size: int) -> _Bytes:
     The allocator keeps what was freed in the arena of each thread: with large buffers in many threads, much of it.
     """
     return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)[:size]
+
+
+def rooms(sizes: Sequence[int]) -> tuple[list[memoryview], list[int]]:
+    """A buffer of each size, and its address; several small ones are parts of one: the memory is free when all are.
+
+    Raises:
+        MemoryError: there is not that much.
+    """
+    views: list[memoryview] = []
+    addresses: list[int] = []
+    block, address, at = memoryview(b""), 0, 0
+    left = sum((size + _PAGE - 1) & -_PAGE for size in sizes)
+    for size in sizes:
+        room = (size + _PAGE - 1) & -_PAGE
+        if at + room > len(block):
+            block = take(max(room, min(_PORTION, left)))
+            address, at = np.frombuffer(block, np.uint8).ctypes.data, 0
+        views.append(block[at : at + size])
+        addresses.append(address + at)
+        at += room
+        left -= room
+    return views, addresses
 
 
 _shared = Buffers()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from headrace.cache.claims import BlockClaim, Busy, Claim
 from headrace.cache.entry import EntryLabel, Seals
 from headrace.cache.health import Health
 from headrace.cache.inventory import all_names, count_entries
-from headrace.cache.names import Layout, object_name, size_of
+from headrace.cache.names import Layout, object_name, object_names, size_of
 from headrace.cache.opening import Writing, open_folder, translated
 from headrace.cache.reading import Reader
 from headrace.cache.status import CacheStatus
@@ -93,11 +93,19 @@ class Cache:
         """The name of one object version: the store's identity, key and version there, size in bytes. See `names`."""
         return object_name(identity, key, version, size)
 
+    def names(self, identity: str, keys: Sequence[str], versions: Sequence[str], sizes: Sequence[int]) -> list[str]:
+        """The same of several versions in one store."""
+        return object_names(identity, keys, versions, sizes)
+
     # reading
 
     def read(self, name: str) -> memoryview | None:
         """All bytes of a complete entry, in memory of the caller's own; None when it is not there."""
         return self._reader.read(name)
+
+    def read_many(self, names: Sequence[str]) -> list[memoryview | None]:
+        """The same for many, together: quicker where they are small. Small ones share memory."""
+        return self._reader.read_many(names)
 
     def absent(self, name: str) -> bool:
         """True: no complete entry of this name, and no word of it in the counters. Quicker than a `read` that misses,

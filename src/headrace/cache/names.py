@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from enum import Enum
 
 VERSION = "v1"
@@ -34,6 +35,16 @@ def object_name(identity: str, key: str, version: str, size: int) -> str:
     text = f"{len(identity)} {len(key)} {identity}{key}{version}"
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"{digest}-{size:x}"
+
+
+def object_names(identity: str, keys: Sequence[str], versions: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """`object_name` of several versions in one store."""
+    blake2b, before = hashlib.blake2b, f"{len(identity)} "
+    texts = [f"{before}{len(key)} {identity}{key}{version}" for key, version in zip(keys, versions, strict=True)]
+    return [
+        f"{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}-{size:x}"
+        for text, size in zip(texts, sizes, strict=True)
+    ]
 
 
 def size_of(name: str) -> int:

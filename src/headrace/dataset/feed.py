@@ -18,6 +18,7 @@ from headrace.dataset.slots import Frame, Group, Slot
 from headrace.dataset.source import SampleIndex, SampleSpec
 from headrace.dataset.stages import Stage
 from headrace.dataset.state import Progress, Residual
+from headrace.dataset.whole import ObjectGroup, groups_of, has_wholes
 from headrace.dataset.windows import Windows
 from headrace.fetch import Read
 from headrace.store.protocol import Blob
@@ -118,6 +119,14 @@ class Maker:
             return None
         return lots(chosen.index, number, local.tolist(), row, Grouping(first, limit, self._room))
 
+    def together(self, local: Ints, leaf: Ints, row: Ints, first: int, limit: int) -> list[ObjectGroup]:
+        """The samples at these places, in groups of `limit`, to be read from the cache; none: it cannot be done."""
+        if not len(local) or not (leaf == leaf[0]).all():
+            return []
+        number = int(leaf[0])
+        index = self._leaves[number].index
+        return groups_of(index, number, local.tolist(), row, first, limit) if has_wholes(index) else []
+
     def _of_leaf(self, number: int, local: list[int], row: Ints) -> Iterator[Made]:
         leaf = self._leaves[number]
         if leaf.window is not None:
@@ -215,6 +224,19 @@ def _reads(leaf: Leaf, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Rea
         total += known or 0
         reads.append(_tuple(Read, (store, key, known, version, 0, None, (target, name, leaf, None))))
     return reads, total
+
+
+def separate(group: ObjectGroup, leaf: Leaf) -> list[Read]:
+    """Make slots of a group that is not all in the cache, and reads of all parts, in the order of `wholes`."""
+    reads: list[Read] = []
+    for place, spec in zip(group.locals, leaf.index.specs(group.rows), strict=True):
+        sample, tokens = _blank(spec)
+        slot = Slot(spec[0], group.leaf, place, sample, tokens)
+        slot.group = group
+        group.slots.append(slot)
+        reads += _reads(leaf, spec, slot)[0]
+    group.tokens = list(range(group.count))
+    return reads
 
 
 def settle(read: Read, result: Blob | HeadraceError) -> Read | list[Slot]:

@@ -30,15 +30,16 @@ from headrace.dataset.batch import size_of
 from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
-from headrace.dataset.feed import CHUNK, Course, Leaf, Maker, mean_size, register, settle
+from headrace.dataset.feed import CHUNK, Course, Leaf, Maker, mean_size, register, separate, settle
 from headrace.dataset.ledger import Judge, Skip, Skipped
 from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
-from headrace.dataset.slots import Group, Slot
+from headrace.dataset.slots import Group, Planned, Slot
 from headrace.dataset.stages import Stage, StageError, TakesColumns, run_stages, threads_of
 from headrace.dataset.stats import Meter, Stats, summarise
 from headrace.dataset.threads import join_all
+from headrace.dataset.whole import ObjectGroup, has_wholes
 from headrace.fetch import Fetcher, Read
-from headrace.store.protocol import Blob
+from headrace.store.protocol import Blob, ObjectInfo
 
 _GROUP = 64
 _GROUP_DECODED = 16
@@ -52,8 +53,11 @@ _BUNDLE = 32
 _WAKE = 16
 _TIED = 4
 """Samples that share reads are submitted together, in portions of this part of the byte window."""
-_WARM, _WARM_BATCHES = 128 << 20, 4
-"""The window while the cache serves: at least so many bytes, and so many batches, or portions read together."""
+_WARM, _WARM_TOGETHER, _WARM_BATCHES = 128 << 20, 32 << 20, 4
+"""The window while the cache serves: at least so many bytes (fewer where no reads are joined, so that they stay in the
+processor's caches), and so many batches, or portions read together."""
+_READERS = 2
+"""Threads that read from the cache: each keeps a processor busy, mostly in the kernel."""
 _JOIN_S = 1.8
 _LOOK_S = 0.25
 
@@ -109,6 +113,8 @@ class Pipeline:
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
         )
         self._files = self._files_here()
+        self._together = self._read_together()
+        self._unread: SimpleQueue[ObjectGroup | None] = SimpleQueue()
         self._raw: SimpleQueue[Group | Read | None] = SimpleQueue()
         self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
         self._at_hand: deque[Delivery] = deque()  # the consumer's own
@@ -135,9 +141,16 @@ class Pipeline:
             return None
         return CachedFiles.of(leaf.index.store, self._fetcher.metrics)
 
+    def _read_together(self) -> bool:
+        """Whether what the cache holds is read group by group, by threads of the pipeline's own."""
+        leaf = self._plan.leaves[0]
+        alone = len(self._plan.leaves) == 1 and leaf.window is None and self._plan.window is None
+        return alone and has_wholes(leaf.index) and self._fetcher.keeps(leaf.index.store)
+
     def _works(self) -> list[tuple[str, Any]]:
+        readers = [(f"read-{i}", self._read_kept) for i in range(_READERS if self._together else 0)]
         decoders = [(f"decode-{i}", lambda i=i: self._decode(i)) for i in range(self._threads_wanted)]
-        return [("feeder", self._feed), ("batcher", self._batch), *decoders]
+        return [("feeder", self._feed), ("batcher", self._batch), *readers, *decoders]
 
     # -- consumer ------------------------------------------------------------------------------------------------
 
@@ -199,6 +212,8 @@ class Pipeline:
                 group.ticket.cancel()
         for _ in range(self._threads_wanted):
             self._raw.put(None)
+        for _ in range(_READERS):
+            self._unread.put(None)
         join_all(self._threads, _JOIN_S)
 
     def _guarded(self, work: Any) -> None:
@@ -223,6 +238,12 @@ class Pipeline:
                         group.size += _OVERHEAD * group.count
                     if not self._send(lot.groups, lot.reads):
                         return
+                continue
+            first = not number  # read here: what becomes of it tells how to go on
+            if self._together and (first or self._fetcher.warm) and (kept := maker.together(*chunk, number, limit)):
+                number += len(kept)
+                if not all(self._send_kept(group, here=first) for group in kept):
+                    return
                 continue
             groups: list[Group] = []
             slots: list[Slot] = []
@@ -265,16 +286,33 @@ class Pipeline:
         soon = max(1, _GROUP_BYTES_RAW // mean, min(self._plan.batch or 1, _GROUP))
         return min(_GROUP, room, soon), 1
 
-    def _send(self, groups: Sequence[Group], reads: list[Read]) -> bool:
-        """Submit groups once there is room for them. False: closed."""
+    def _send_kept(self, group: ObjectGroup, *, here: bool) -> bool:
+        """Have a group read from the cache, or do it `here`, once there is room for it. False: closed."""
+        group.size += _OVERHEAD * group.count
+        if not self._admit([group], len(group.wholes.objects)):
+            return False
+        if here:
+            self._bring(group)
+        else:
+            self._unread.put(group)
+        return True
+
+    def _admit(self, groups: Sequence[Group], reads: int) -> bool:
+        """Wait until there is room for these groups, and count them. False: closed."""
         size = sum(group.size for group in groups)
         if not self._space.wait(lambda: self._fits(size)):
             return False
         self._hold(size)
-        self.meter.reads += len(reads)
+        self.meter.reads += reads
         for group in groups:
             self._fed += group.count
             self._collector.add(group)
+        return True
+
+    def _send(self, groups: Sequence[Group], reads: list[Read]) -> bool:
+        """Submit groups once there is room for them. False: closed."""
+        if not self._admit(groups, len(reads)):
+            return False
         # Before anything can arrive: what is complete already (windows of known frames) carries on at once.
         for group in groups:
             for slot in group.slots:
@@ -301,7 +339,8 @@ class Pipeline:
         """Bytes of the window now, where `size` bytes that hang together are next."""
         if not self._fetcher.warm:
             return self._plan.prefetch
-        return min(self._plan.prefetch, max(_WARM, _WARM_BATCHES * max(self._batch_held, size)))
+        least = _WARM_TOGETHER if self._together else _WARM
+        return min(self._plan.prefetch, max(least, _WARM_BATCHES * max(self._batch_held, size)))
 
     def _idle(self) -> bool:
         return not len(self._collector) and self._nothing_ready()
@@ -344,6 +383,38 @@ class Pipeline:
         if self._collector.finished(group):
             self._groups.knock()
 
+    # -- threads that read what the cache holds -------------------------------------------------------------------
+
+    def _read_kept(self) -> None:
+        while (group := self._unread.get()) is not None and not self._closed:
+            self._bring(group)
+            del group  # who has taken a batch gives its bytes back
+
+    def _bring(self, group: ObjectGroup) -> None:
+        """All of it from the cache, or what is missing from the store."""
+        keys, versions, sizes = group.wholes.objects, group.wholes.versions, group.wholes.sizes
+        found = self._fetcher.kept(group.store, keys, versions, sizes)
+        whole = [data for data in found if data is not None]
+        if len(whole) < len(found):
+            self._fetch_rest(group, found)
+        else:
+            group.fill(whole)
+            group.fetched_at = time.perf_counter()
+            self._here(group)
+
+    def _fetch_rest(self, group: ObjectGroup, found: list[memoryview | None]) -> None:
+        """Some of it is not in the cache, or no longer."""
+        missing: list[Read] = []
+        reads = separate(group, self._plan.leaves[group.leaf])
+        for read, data in zip(reads, found, strict=True):
+            if data is None:
+                missing.append(read)
+            else:
+                self._arrived(read, Blob(data, ObjectInfo(read.key, len(data), read.version)))
+        group.ticket = ticket = self._fetcher.submit(missing, self._arrived)
+        if self._closed:
+            ticket.cancel()
+
     # -- decode threads ------------------------------------------------------------------------------------------
 
     def _decode(self, number: int) -> None:
@@ -385,7 +456,7 @@ class Pipeline:
         """Make a group's samples, or columns. Returns how many stages are behind them already: what a format does is
         quicker for many records at once.
         """
-        if isinstance(group, RangedGroup) and (self._columns or self._decoders) and self._odd < _ODD:
+        if isinstance(group, Planned) and not group.slots and (self._columns or self._decoders) and self._odd < _ODD:
             if group.open_columns(self._decoders):
                 self._odd = 0
                 if not self._columns:

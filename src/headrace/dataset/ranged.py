@@ -16,7 +16,7 @@ import numpy as np
 from headrace.base.errors import HeadraceError
 from headrace.dataset.joining import GAP, MOST, range_error, short_answer
 from headrace.dataset.order import Ints, distinct
-from headrace.dataset.slots import Group, Slot
+from headrace.dataset.slots import Planned, Slot
 from headrace.dataset.source import Rows, SampleIndex
 from headrace.dataset.stages import TakesColumns
 from headrace.fetch import Read
@@ -91,22 +91,17 @@ class Answer:
         return [group for group in groups if group.arrived()]
 
 
-class RangedGroup(Group):
-    """Consecutive samples of one leaf; `slots` is empty until it is opened."""
+class RangedGroup(Planned):
+    """Consecutive samples that lie in shards."""
 
-    __slots__ = ("_answers", "_cuts", "_index", "_leaf", "_local", "_objects", "_rows")
+    __slots__ = ("_answers", "_cuts", "_index", "_objects")
 
     def __init__(self, number: int, size: int, index: Ranged, leaf: int, local: list[int], rows: Rows) -> None:
-        super().__init__(number, [], size)
-        self.count = len(local)
-        self._index, self._leaf, self._local, self._rows = index, leaf, local, rows
+        super().__init__(number, size, leaf, local, rows)
+        self._index = index
         self._cuts: list[tuple[Answer, int, int]] = []
         self._objects: list[int] = []
         self._answers: Sequence[Answer] = ()
-
-    @property
-    def locals(self) -> list[int]:
-        return self._local
 
     def wait_for(self, answers: Sequence[Answer], cuts: list[tuple[Answer, int, int]], objects: list[int]) -> None:
         """These reads, and of each part: which of them, start and stop within it. `objects`: see `Ranged.blanks`."""
@@ -120,8 +115,8 @@ class RangedGroup(Group):
         if self.slots:
             return
         cut = iter(self._cuts)
-        leaf, slots = self._leaf, self.slots
-        for local, (key, names, extra) in zip(self._local, self._index.blanks(self._rows, self._objects), strict=True):
+        leaf, slots = self.leaf, self.slots
+        for local, (key, names, extra) in zip(self._local, self._index.blanks(self.rows, self._objects), strict=True):
             sample: dict[str, Any] = {"__key__": key}
             slot = Slot(key, leaf, local, sample, [])
             for name, (answer, start, stop) in zip(names, cut, strict=False):
@@ -133,34 +128,19 @@ class RangedGroup(Group):
             slots.append(slot)
         self._cuts, self._answers = [], ()
 
-    def spread(self) -> None:
-        """From columns to samples."""
-        columns, self.columns = self.columns or {}, None
-        names = list(columns)
-        for local, row in zip(self._local, zip(*columns.values(), strict=True), strict=True):
-            sample = dict(zip(names, row, strict=True))
-            self.slots.append(Slot(sample["__key__"], self._leaf, local, sample, []))
-
     def open_columns(self, stages: Sequence[TakesColumns]) -> bool:
-        """Make the samples as columns. False: something is odd or bad, and `open` finds out what."""
         if any(answer.error is not None for answer in self._answers):
             return False
-        found, names = self._index.columns(self._rows, self._objects)
+        found, names = self._index.columns(self.rows, self._objects)
         if names is None:
             return False
         cuts, step = self._cuts, len(names)
-        columns: dict[str, list[Any]] | None = {"__key__": found.pop("__key__")}
+        columns: dict[str, list[Any]] = {"__key__": found.pop("__key__")}
         for place, name in enumerate(names):
             columns[name] = [answer.data[start:stop] for answer, start, stop in cuts[place::step]]
         columns.update(found)
-        try:
-            for stage in stages:
-                columns = stage.columns(columns)
-                if columns is None:
-                    return False
-        except Exception:  # whatever it is, it belongs to one of them
+        if not self.through(stages, columns):
             return False
-        self.columns = columns
         self._cuts, self._answers = [], ()
         return True
 

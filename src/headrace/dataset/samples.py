@@ -13,6 +13,7 @@ from headrace.dataset.group import Groups
 from headrace.dataset.objects import Objects, expand
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.dataset.text import folders_of
+from headrace.dataset.whole import Wholes
 from headrace.namespace.home import url_of
 from headrace.store.protocol import Store
 
@@ -73,6 +74,26 @@ class ObjectSamples:
             specs.append((key if whole else key[:stem], tuple(parts), extra))
         return specs
 
+    def wholes(self, rows: Rows) -> Wholes | None:
+        """See `headrace.dataset.whole.HasWholes.wholes`."""
+        places, counts = self._objects(rows)
+        step = int(counts[0]) if len(counts) else 0
+        extra = self._extra_columns(rows, places, counts)
+        if not step or extra is None or (counts != step).any():
+            return None
+        keys, stems, sizes, versions = zip(*self.objects.read(places), strict=True)
+        if None in versions or min(sizes) < 0:
+            return None
+        suffixes = [key[stem + 1 :] for key, stem in zip(keys, stems, strict=True)]
+        names = tuple(suffix or "data" for suffix in suffixes[:step])
+        if len(set(names)) < step or any(len(set(suffixes[place::step])) > 1 for place in range(step)):
+            return None
+        whole, first = self.groups.first is None, slice(0, None, step)
+        found = keys[first] if whole else [key[:stem] for key, stem in zip(keys[first], stems[first], strict=True)]
+        prefix = self.prefix
+        objects = [prefix + key for key in keys] if prefix else list(keys)
+        return Wholes(list(found), names, objects, list(versions), list(sizes), extra)
+
     def sizes(self, rows: Rows) -> Rows:
         """See `SampleIndex.sizes`."""
         objects, counts = self._objects(rows)
@@ -111,6 +132,19 @@ class ObjectSamples:
             counts = first[rows + 1] - starts
             places = expand(starts, counts)
         return (places if order is None else order[places]), counts
+
+    def _extra_columns(
+        self, rows: Rows, objects: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+    ) -> dict[str, list[Any]] | None:
+        """The extra fields by name; None where samples have different ones."""
+        if self._extras is None:
+            label = self.groups.label
+            return {} if label is None else {"class": label[rows].tolist()}
+        fields = self._fields(rows, objects, counts)
+        names = fields[0].keys() if fields else ()
+        if any(one.keys() != names for one in fields):
+            return None
+        return {name: [one[name] for one in fields] for name in names}
 
     def _fields(
         self, rows: Rows, objects: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.dataset.batch import size_of
+from headrace.dataset.source import Rows
+from headrace.dataset.stages import TakesColumns
 from headrace.fetch import Ticket
 
 
@@ -71,6 +74,43 @@ class Group:
             return False
         self.fetched_at = time.perf_counter()
         return True
+
+
+class Planned(Group):
+    """Consecutive samples of one leaf, planned by arrays: `slots` is empty until somebody wants single ones."""
+
+    __slots__ = ("_local", "leaf", "rows")
+
+    def __init__(self, number: int, size: int, leaf: int, local: list[int], rows: Rows) -> None:
+        super().__init__(number, [], size)
+        self.count = len(local)
+        self.leaf, self.rows, self._local = leaf, rows, local
+
+    @property
+    def locals(self) -> list[int]:
+        return self._local
+
+    def open_columns(self, stages: Sequence[TakesColumns]) -> bool:
+        """Make `columns` instead of slots, behind these stages. False: that cannot be done."""
+        raise NotImplementedError
+
+    def spread(self) -> None:
+        """From columns to samples."""
+        columns, self.columns = self.columns or {}, None
+        names = list(columns)
+        for local, row in zip(self._local, zip(*columns.values(), strict=True), strict=True):
+            sample = dict(zip(names, row, strict=True))
+            self.slots.append(Slot(sample["__key__"], self.leaf, local, sample, []))
+
+    def through(self, stages: Sequence[TakesColumns], columns: dict[str, list[Any]] | None) -> bool:
+        """Make `columns` what these stages make of them. False: something is odd or bad; one by one it is told what."""
+        try:
+            for stage in stages:
+                columns = None if columns is None else stage.columns(columns)
+        except Exception:  # whatever it is, it belongs to one of them
+            return False
+        self.columns = columns
+        return columns is not None
 
 
 class Frame:

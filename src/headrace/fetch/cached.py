@@ -19,7 +19,7 @@ from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read, Sink
 from headrace.fetch.threads import Workers
 from headrace.fetch.wanted import Wanted
-from headrace.store.protocol import Blob, ObjectInfo
+from headrace.store.protocol import Blob, ObjectInfo, Store
 
 _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
@@ -106,6 +106,18 @@ class Cached:
         self._account(len(reads) - len(left), len(left), size, time.perf_counter() - began)
         return left
 
+    def kept(
+        self, store: Store, keys: Sequence[str], versions: Sequence[str], sizes: Sequence[int]
+    ) -> list[memoryview | None]:
+        """As `Fetcher.kept`."""
+        began = time.perf_counter()
+        found = self._cache.read_many(self._cache.names(store.identity, keys, versions, sizes))
+        missing = found.count(None)
+        hits = len(found) - missing
+        size = sum(sizes) if not missing else sum(len(one) for one in found if one is not None)
+        self._account(hits, missing, size, time.perf_counter() - began)
+        return found
+
     def send(self, operations: Sequence[Operation]) -> None:
         """Look up, fetch what is missing, keep it."""
         if not self._size:  # nothing is known of hits yet: a guess
@@ -187,7 +199,8 @@ class Cached:
             self._per_read += 0.1 * (seconds / hits - self._per_read)
             self._size += 0.1 * (size / hits - self._size)
         if hits + misses:
-            self._lately += 0.5 * (hits / (hits + misses) - self._lately)
+            weight = max(0.5, 1 - 0.5 ** ((hits + misses) / _GROUP))
+            self._lately += weight * (hits / (hits + misses) - self._lately)
             self._hits += 0.1 * (hits / (hits + misses) - self._hits)
 
     def _fetch(self, missing: Sequence[Wanted]) -> None:

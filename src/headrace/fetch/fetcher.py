@@ -82,6 +82,20 @@ class Fetcher:
             self._cached.passed_by()
         return ticket
 
+    def keeps(self, store: Store) -> bool:
+        """Whether objects of `store` are kept in the node's cache."""
+        return self.cache is not None and self.cache.enabled and store.local_root is None
+
+    def kept(
+        self, store: Store, keys: Sequence[str], versions: Sequence[str], sizes: Sequence[int]
+    ) -> list[memoryview | None]:
+        """What the cache holds of these whole objects, read on the calling thread, some dozens at a time; None for each
+        that it does not hold: `submit` those. Small ones share memory. Any thread; many at once get in no one's way.
+        """
+        if self._cached is None:
+            return [None] * len(keys)
+        return self._cached.kept(store, keys, versions, sizes)
+
     @property
     def warm(self) -> bool:
         """Whether the last reads were nearly all served by the cache, as far as is known. Any thread."""

@@ -1,0 +1,129 @@
+"""Many files in one call to the kernel, where it has io_uring."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from headrace.base import uring
+from headrace.base.memory import rooms
+
+
+@pytest.fixture
+def ring() -> uring.Ring:
+    found = uring.mine()
+    if found is None:
+        pytest.skip("the kernel has no io_uring, or does not allow it: see kernel.io_uring_disabled in sysctl(8)")
+    return found
+
+
+def made(folder: Path, count: int) -> list[Path]:
+    paths = [folder / f"{number:04d}-{'x' * (number % 50)}" for number in range(count)]
+    for number, path in enumerate(paths):
+        path.write_bytes(body(number))
+    return paths
+
+
+def body(number: int) -> bytes:
+    return bytes([number % 251]) * (number * 331 % 20_000)
+
+
+def raw(paths: list[Path]) -> list[bytes]:
+    return [f"{path}\0".encode() for path in paths]
+
+
+def read(ring: uring.Ring, paths: list[Path], sizes: list[int]) -> tuple[list[bytes], list[int]]:
+    files = ring.open(raw(paths))
+    views, addresses = rooms(sizes)
+    counts = ring.read(files, addresses, sizes)
+    ring.close(files)
+    return [bytes(view[: max(count, 0)]) for view, count in zip(views, counts, strict=True)], counts
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_each_gets_its_own_bytes_time_and_again(ring: uring.Ring, tmp_path: Path) -> None:
+    paths = made(tmp_path, uring.MOST)
+    before = open_files()
+    for count in (1, 2, 63, 64, *range(1, 64, 7)) * 5:  # so that the queues wrap around in every way
+        expected = [body(number) for number in range(count)]
+        data, counts = read(ring, paths[:count], list(map(len, expected)))
+        assert data == expected
+        assert counts == list(map(len, expected))
+    assert open_files() == before
+
+
+def test_what_cannot_be_opened_or_read_says_why_and_spoils_no_other(ring: uring.Ring, tmp_path: Path) -> None:
+    first, *_ = paths = made(tmp_path, 4)
+    paths[1] = tmp_path / "absent"
+    paths[2] = tmp_path
+    files = ring.open(raw(paths))
+    assert files[1] == -errno.ENOENT
+    there = [files[0], files[2], files[3]]
+    views, addresses = rooms([10, 10, 993])
+    assert ring.read(there, addresses, [10, 10, 993]) == [len(first.read_bytes()), -errno.EISDIR, 993]
+    assert views[2] == body(3)
+    ring.close(there)
+
+
+def test_a_short_file_gives_what_it_has(ring: uring.Ring, tmp_path: Path) -> None:
+    paths = made(tmp_path, 3)
+    data, counts = read(ring, paths, [5000, 5000, 5000])
+    assert counts == [0, 331, 662]
+    assert data == [body(0), body(1), body(2)]
+
+
+def test_every_thread_has_its_own_and_leaves_nothing(ring: uring.Ring, tmp_path: Path) -> None:
+    paths = made(tmp_path, 40)
+    expected = [body(number) for number in range(40)]
+    before, wrong, rings = open_files(), list[object](), set[int]()
+
+    def work() -> None:
+        mine = uring.mine()
+        assert mine is not None
+        rings.add(id(mine))
+        for _ in range(50):
+            if read(mine, paths, list(map(len, expected)))[0] != expected:
+                wrong.append(mine)
+
+    together = [threading.Thread(target=work) for _ in range(4)]
+    for thread in together:
+        thread.start()
+    for thread in together:
+        thread.join()
+    assert not wrong
+    assert id(ring) not in rings
+    assert open_files() <= before
+
+
+def test_signals_interrupt_nothing(ring: uring.Ring, tmp_path: Path) -> None:
+    paths = made(tmp_path, uring.MOST)
+    expected = [body(number) for number in range(uring.MOST)]
+    heard: list[int] = []
+    old = signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        while len(heard) < 100:
+            assert read(ring, paths, list(map(len, expected)))[0] == expected
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def test_a_forked_child_uses_its_own(ring: uring.Ring, tmp_path: Path) -> None:
+    paths = made(tmp_path, 30)
+    expected = [body(number) for number in range(30)]
+    child = os.fork()
+    if child == 0:
+        mine = uring.mine()
+        good = mine is not None and mine is not ring and read(mine, paths, list(map(len, expected)))[0] == expected
+        os._exit(0 if good else 1)
+    assert read(ring, paths, list(map(len, expected)))[0] == expected
+    assert os.waitpid(child, 0)[1] == 0
