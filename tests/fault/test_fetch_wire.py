@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -358,3 +359,31 @@ def test_closing_fails_what_is_under_way_within_two_seconds(start: Start) -> Non
     assert time.monotonic() - began < 2
     assert len(results) == 50
     assert all(isinstance(r, HeadraceError) for r in results)
+
+
+def test_threads_that_begin_together_share_one_reactor(start: Start) -> None:
+    _, store = start(lambda connection, path, number: connection.sendall(ok(BODY)))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            before = _reactors()
+            fetcher, together = Fetcher.open(settings()), threading.Barrier(8)
+
+            def read(fetcher: Fetcher = fetcher, together: threading.Barrier = together) -> None:
+                together.wait(60)
+                fetcher.get(Read(store, "o"))
+
+            threads = [threading.Thread(target=read) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            fetcher.close()
+            assert _reactors() == before  # a second one would never be closed
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _reactors() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "headrace-fetch"}
