@@ -27,7 +27,8 @@ _GROUP = 4
 class Direct:
     """Sends operations to their stores. Any thread."""
 
-    def __init__(self, settings: FetchSettings, metrics: Metrics) -> None:
+    def __init__(self, settings: FetchSettings, metrics: Metrics, *, bulk: bool = False) -> None:
+        self._bulk = bulk
         self._settings = settings
         self._metrics = metrics
         self._budget = Budget(settings.memory)
@@ -82,7 +83,7 @@ class Direct:
     def _running(self) -> Reactor:
         with self._starting:  # two that were started at once would each have half of the reads, and one never end
             if self._reactor is None:
-                self._reactor = Reactor(self._settings, self._budget, self._metrics)
+                self._reactor = Reactor(self._settings, self._budget, self._metrics, bulk=self._bulk)
             return self._reactor
 
     def _wire(self, store: Store) -> Wire | None:
