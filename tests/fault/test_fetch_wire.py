@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -358,3 +360,62 @@ def test_closing_fails_what_is_under_way_within_two_seconds(start: Start) -> Non
     assert time.monotonic() - began < 2
     assert len(results) == 50
     assert all(isinstance(r, HeadraceError) for r in results)
+
+
+def test_threads_that_begin_together_share_one_reactor(start: Start) -> None:
+    _, store = start(lambda connection, path, number: connection.sendall(ok(BODY)))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            before = _reactors()
+            fetcher, together = Fetcher.open(settings()), threading.Barrier(8)
+
+            def read(fetcher: Fetcher = fetcher, together: threading.Barrier = together) -> None:
+                together.wait(60)
+                fetcher.get(Read(store, "o"))
+
+            threads = [threading.Thread(target=read) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            fetcher.close()
+            assert _reactors() == before  # a second one would never be closed
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_bulk_reads_use_all_connections_at_once(start: Start) -> None:
+    together = threading.Barrier(64)
+
+    def answer(connection: socket.socket, path: str, number: int) -> None:
+        if number < 64:
+            with suppress(threading.BrokenBarrierError):
+                together.wait(9)  # the first is answered when all are asked for; after 10 s they would be asked again
+        connection.sendall(ok(path.encode()))
+
+    _, store = start(answer)
+    chosen = settings(connections=64, hedge=False)
+    fetcher = Fetcher(replace(chosen, fetch=replace(chosen.fetch, deadline=60.0)), None, Metrics(), bulk=True)
+    got: dict[str, bytes] = {}
+    ended = threading.Semaphore(0)
+
+    def sink(read: Read, result: Blob | HeadraceError) -> None:
+        if isinstance(result, Blob):
+            got[read.key] = bytes(result.data)
+        ended.release()
+
+    keys = [f"{number:03d}" for number in range(500)]
+    try:
+        fetcher.submit([Read(store, key) for key in keys], sink)
+        assert all(ended.acquire(timeout=90) for _ in keys)
+    finally:
+        fetcher.close()
+    assert not together.broken
+    assert sorted(got) == keys
+    assert all(data.endswith(key.encode()) for key, data in got.items())
+
+
+def _reactors() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "headrace-fetch"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -26,11 +27,13 @@ _GROUP = 4
 class Direct:
     """Sends operations to their stores. Any thread."""
 
-    def __init__(self, settings: FetchSettings, metrics: Metrics) -> None:
+    def __init__(self, settings: FetchSettings, metrics: Metrics, *, bulk: bool = False) -> None:
+        self._bulk = bulk
         self._settings = settings
         self._metrics = metrics
         self._budget = Budget(settings.memory)
         self._reactor: Reactor | None = None
+        self._starting = threading.Lock()
         self._wires: dict[int, tuple[Store, Wire | None]] = {}
         self._workers = Workers("read", min(settings.connections, _MOST_THREADS))
         self._verifier = Verifier(lambda o: self._start(o.read.store, [o]), metrics) if settings.verify else None
@@ -78,9 +81,10 @@ class Direct:
             self._verifier.close()
 
     def _running(self) -> Reactor:
-        if self._reactor is None:
-            self._reactor = Reactor(self._settings, self._budget, self._metrics)
-        return self._reactor
+        with self._starting:  # two that were started at once would each have half of the reads, and one never end
+            if self._reactor is None:
+                self._reactor = Reactor(self._settings, self._budget, self._metrics, bulk=self._bulk)
+            return self._reactor
 
     def _wire(self, store: Store) -> Wire | None:
         known = self._wires.get(id(store))

@@ -34,13 +34,17 @@ class FetchStats:
 
 
 class Fetcher:
-    """Reads object versions. All methods may be called from any thread; open one per process (`default_fetcher`)."""
+    """Reads object versions. All methods may be called from any thread; open one per process (`default_fetcher`).
 
-    def __init__(self, settings: Settings, cache: Cache | None, metrics: Metrics) -> None:
+    `bulk`: what counts is when all is read, not when any one read ends: all connections are used from the start, and
+    while many requests are under way their answers are looked for once a millisecond, unless many come in that time.
+    """
+
+    def __init__(self, settings: Settings, cache: Cache | None, metrics: Metrics, *, bulk: bool = False) -> None:
         self.settings = settings
         self.cache = cache
         self.metrics = metrics
-        self._direct = Direct(settings.fetch, metrics)
+        self._direct = Direct(settings.fetch, metrics, bulk=bulk)
         self._hurries: list[None] = []
         self._cached: Cached | None = None
         if cache is not None:

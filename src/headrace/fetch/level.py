@@ -8,6 +8,8 @@ from headrace.base.figures import LATENCIES, latency_class
 from headrace.base.metrics import Metrics
 from headrace.base.quantiles import quantiles
 
+FIRST = 16
+"""Requests in flight to begin with, where nothing is known of the store nor of who reads."""
 ROUND_TRIP = 65536
 """What an answer counts for besides its bytes: small objects are work too."""
 _SHORTEST, _LONGEST = 0.15, 3.0
@@ -24,7 +26,7 @@ class Level:
     only.
     """
 
-    def __init__(self, most: int, start: int = 16) -> None:
+    def __init__(self, most: int, start: int = FIRST) -> None:
         self.most = max(most, 1)
         self.limit = min(start, self.most)
         self.work = 0.0

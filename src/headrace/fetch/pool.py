@@ -22,7 +22,7 @@ from headrace.base.errors import (
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.budget import Budget
-from headrace.fetch.level import ROUND_TRIP, FirstByte, Latency, Level
+from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
 from headrace.fetch.wire import CLOSED, WOULD_BLOCK, BrokenResponse, Connection, Response, broken, resolve
@@ -44,7 +44,7 @@ class Pool:
 
     def __init__(self, wire: Wire, settings: FetchSettings, budget: Budget, metrics: Metrics, reactor: Reactor) -> None:
         self.wire = wire
-        self.level = Level(settings.connections)
+        self.level = Level(settings.connections, settings.connections if reactor.bulk else FIRST)
         self.latency = Latency()
         self._settings = settings
         self._budget = budget
@@ -69,6 +69,11 @@ class Pool:
     def quiet(self) -> bool:
         """Nothing waits and nothing is under way."""
         return not (self._demand or self._ahead or self._active or self._later)
+
+    @property
+    def active(self) -> int:
+        """Reads under way."""
+        return self._active
 
     def add(self, operation: Operation) -> None:
         """Queue a read; `pump` starts it. A read that is under way already is not sent twice."""

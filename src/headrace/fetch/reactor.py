@@ -28,15 +28,25 @@ _log = logging.getLogger("headrace.fetch")
 _SWEEP = 0.02
 _SCRATCH = 16 * 1024  # what comes with a head is copied once more; the rest goes straight to its buffer
 _MOST_AT_ONCE = 128
+_PAUSE_S = 0.001
+_MANY, _FEW = 32, 8
+"""Requests under way, and answers at once. With as many under way the next answers come by themselves; looking for each
+as it comes costs system calls and turns of the interpreter's lock here, and the server its core where it has no other.
+"""
 
 
 class Reactor:
-    """Runs pools. `submit` and `close` from any thread; everything else on the reactor's own thread."""
+    """Runs pools. `submit` and `close` from any thread; everything else on the reactor's own thread.
 
-    def __init__(self, settings: FetchSettings, budget: Budget, metrics: Metrics) -> None:
+    `bulk`: see `Fetcher`.
+    """
+
+    def __init__(self, settings: FetchSettings, budget: Budget, metrics: Metrics, *, bulk: bool = False) -> None:
         self._settings = settings
         self._budget = budget
         self._metrics = metrics
+        self.bulk = bulk
+        self._came = 0
         self._inbox: deque[Callable[[], None]] = deque()
         self._pools: dict[str, Pool] = {}
         self._watched: dict[int, tuple[Pool, Connection]] = {}
@@ -176,7 +186,10 @@ class Reactor:
         self._asleep = True
         if self._inbox:
             timeout = 0.0
+        elif self.bulk and 0 < self._came < _FEW and any(pool.active >= _MANY for pool in self._pools.values()):
+            time.sleep(_PAUSE_S)
         events = self._epoll.poll(timeout, _MOST_AT_ONCE)
+        self._came = len(events)
         self._asleep = False
         touched: dict[int, Pool] = {}
         for fd, _ in events:

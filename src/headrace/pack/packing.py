@@ -175,7 +175,7 @@ def _fetcher(settings: Settings, options: PackOptions) -> Fetcher:
     """Past the node's cache, which one pass over a dataset would only fill with what nobody reads again."""
     verify = settings.fetch.verify or options.verify == "full"
     fetch = dataclasses.replace(settings.fetch, verify=verify)
-    return Fetcher(dataclasses.replace(settings, fetch=fetch), None, Metrics())
+    return Fetcher(dataclasses.replace(settings, fetch=fetch), None, Metrics(), bulk=True)
 
 
 def _uploader(workers: int) -> Uploader:
