@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.base.errors import CorruptError
 from headrace.dataset.pieces import Pieces
 from headrace.dataset.shards.chain import chained
-from headrace.dataset.shards.crc import crc32c
+from headrace.dataset.shards.crc import Words, crc32c, unmasked_of
 from headrace.dataset.shards.tfrecord import TFRECORD
 from tests.shard_formats_kit import record
 
@@ -23,6 +23,10 @@ def laid_out(payloads: list[bytes]) -> tuple[bytearray, Pieces]:
     return data, Pieces(memoryview(data), start, stop)
 
 
+def stored(pieces: Pieces) -> Words:
+    return unmasked_of(np.array([int.from_bytes(one[-4:], "little") for one in pieces], np.uint32))
+
+
 @given(st.lists(st.binary(max_size=3000), min_size=1, max_size=12), st.integers(0), st.integers(0, 8))
 def test_a_damaged_byte_is_noticed_exactly_where_it_belongs_to_a_record(
     payloads: list[bytes], place: int, bit: int
@@ -31,6 +35,7 @@ def test_a_damaged_byte_is_noticed_exactly_where_it_belongs_to_a_record(
     place %= len(data)
     data[place] ^= 1 << bit & 0xFF  # bit 8: nothing is damaged
     inside = bit < 8 and bool(((pieces.start <= place) & (place < pieces.stop)).any())
+    assert chained(pieces.data, pieces.start, pieces.stop - 4, stored(pieces)) is not inside
     if inside:
         with pytest.raises(CorruptError):
             TFRECORD.decode_all(pieces)
@@ -60,8 +65,8 @@ def test_what_is_no_chain_is_not_taken_for_one() -> None:
 
 
 def test_a_long_chain_is_told_from_a_damaged_one() -> None:
-    data, pieces = laid_out([bytes([at % 256]) * (20_000 + at) for at in range(200)])
-    assert len(TFRECORD.decode_all(pieces)) == 200
+    data, pieces = laid_out([bytes([at % 256]) * (20_000 + at) for at in range(300)])
+    assert len(TFRECORD.decode_all(pieces)) == 300
     data[len(data) // 2] ^= 0x40
     with pytest.raises(CorruptError):
         TFRECORD.decode_all(pieces)
