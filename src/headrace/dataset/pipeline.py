@@ -31,6 +31,7 @@ from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
 from headrace.dataset.feed import CHUNK, Course, Leaf, Maker, mean_size, register, separate, settle
+from headrace.dataset.joining import MOST
 from headrace.dataset.ledger import Judge, Skip, Skipped
 from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
 from headrace.dataset.slots import Group, Planned, Slot
@@ -42,6 +43,10 @@ from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob, ObjectInfo
 
 _GROUP = 64
+_GROUP_FILES, _BETWEEN = 512, 64
+"""Samples in a group that is one read of a file: what a wake-up of another thread costs is shared by all of them. And
+bytes that lie between two of them.
+"""
 _GROUP_DECODED = 16
 _GROUP_BYTES = 1 << 20
 _GROUP_BYTES_RAW = 8 << 20
@@ -283,6 +288,8 @@ class Pipeline:
         if self._threads_wanted and not self._columns:
             limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean))
             return min(limit, room, self._plan.batch or limit), 1
+        if self._files is not None:
+            return max(1, min(room, _GROUP_FILES, MOST // (mean + _BETWEEN))), 1
         soon = max(1, _GROUP_BYTES_RAW // mean, min(self._plan.batch or 1, _GROUP))
         return min(_GROUP, room, soon), 1
 

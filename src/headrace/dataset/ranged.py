@@ -16,6 +16,7 @@ import numpy as np
 from headrace.base.errors import HeadraceError
 from headrace.dataset.joining import GAP, MOST, range_error, short_answer
 from headrace.dataset.order import Ints, distinct
+from headrace.dataset.pieces import Pieces
 from headrace.dataset.slots import Planned, Slot
 from headrace.dataset.source import Rows, SampleIndex
 from headrace.dataset.stages import TakesColumns
@@ -91,57 +92,77 @@ class Answer:
         return [group for group in groups if group.arrived()]
 
 
+class Cuts(NamedTuple):
+    """What is cut out of which answers. `numbers`: the answers', ascending. Of each part, sample after sample: the
+    number of its answer, start and stop within that; of each sample the number of the object of its first part.
+    """
+
+    answers: Sequence[Answer]
+    numbers: list[int]
+    answer: Ints
+    start: Ints
+    stop: Ints
+    objects: Ints
+
+    def column(self, place: int, step: int) -> Sequence[memoryview]:
+        """Every `step`th part, from `place` on. All answers are here."""
+        start, stop = self.start[place::step], self.stop[place::step]
+        if len(self.answers) == 1:
+            return Pieces(self.answers[0].data, start, stop)
+        data = [answer.data for answer in self.answers]
+        which = np.searchsorted(self.numbers, self.answer[place::step])
+        return [data[one][a:b] for one, a, b in zip(which.tolist(), start.tolist(), stop.tolist(), strict=True)]
+
+
 class RangedGroup(Planned):
     """Consecutive samples that lie in shards."""
 
-    __slots__ = ("_answers", "_cuts", "_index", "_objects")
+    __slots__ = ("_cuts", "_index")
 
     def __init__(self, number: int, size: int, index: Ranged, leaf: int, local: list[int], rows: Rows) -> None:
         super().__init__(number, size, leaf, local, rows)
         self._index = index
-        self._cuts: list[tuple[Answer, int, int]] = []
-        self._objects: list[int] = []
-        self._answers: Sequence[Answer] = ()
+        self._cuts: Cuts | None = None
 
-    def wait_for(self, answers: Sequence[Answer], cuts: list[tuple[Answer, int, int]], objects: list[int]) -> None:
-        """These reads, and of each part: which of them, start and stop within it. `objects`: see `Ranged.blanks`."""
-        self._answers, self._cuts, self._objects = answers, cuts, objects
-        self.tokens = list(range(len(answers)))
-        for answer in answers:
+    def wait_for(self, cuts: Cuts) -> None:
+        """Be told when its answers are here."""
+        self._cuts = cuts
+        self.tokens = list(range(len(cuts.answers)))
+        for answer in cuts.answers:
             answer.groups.append(self)
 
     def open(self) -> None:
         """Make the samples. On one thread, once all is here; a second call does nothing."""
-        if self.slots:
+        if self.slots or self._cuts is None:
             return
-        cut = iter(self._cuts)
+        cuts, self._cuts = self._cuts, None
+        which = np.searchsorted(cuts.numbers, cuts.answer)
+        part = zip(which.tolist(), cuts.start.tolist(), cuts.stop.tolist(), strict=True)
         leaf, slots = self.leaf, self.slots
-        for local, (key, names, extra) in zip(self._local, self._index.blanks(self.rows, self._objects), strict=True):
+        blanks = self._index.blanks(self.rows, cuts.objects.tolist())
+        for local, (key, names, extra) in zip(self._local, blanks, strict=True):
             sample: dict[str, Any] = {"__key__": key}
             slot = Slot(key, leaf, local, sample, [])
-            for name, (answer, start, stop) in zip(names, cut, strict=False):
+            for name, (number, start, stop) in zip(names, part, strict=False):
+                answer = cuts.answers[number]
                 if answer.error is None:
                     sample[name] = answer.data[start:stop]
                 else:
                     slot.error = ("fetch", answer.error)
             sample.update(extra)
             slots.append(slot)
-        self._cuts, self._answers = [], ()
 
     def open_columns(self, stages: Sequence[TakesColumns]) -> bool:
-        if any(answer.error is not None for answer in self._answers):
+        cuts = self._cuts
+        if cuts is None or any(answer.error is not None for answer in cuts.answers):
             return False
-        found, names = self._index.columns(self.rows, self._objects)
+        found, names = self._index.columns(self.rows, cuts.objects.tolist())
         if names is None:
             return False
-        cuts, step = self._cuts, len(names)
-        columns: dict[str, list[Any]] = {"__key__": found.pop("__key__")}
-        for place, name in enumerate(names):
-            columns[name] = [answer.data[start:stop] for answer, start, stop in cuts[place::step]]
-        columns.update(found)
-        if not self.through(stages, columns):
+        keys, parts = found.pop("__key__"), {name: cuts.column(at, len(names)) for at, name in enumerate(names)}
+        if not self.through(stages, {"__key__": keys, **parts, **found}):
             return False
-        self._cuts, self._answers = [], ()
+        self._cuts = None
         return True
 
 
@@ -170,7 +191,7 @@ def lots(index: Ranged, leaf: int, local: list[int], rows: Rows, grouping: Group
         parts = slice(int(ends[first - 1]) if first else 0, int(ends[stop - 1]))
         here = Ranges(found.parts[first:stop], found.object[parts], found.start[parts], found.stop[parts])
         plan = _planned(here, grouping.limit)
-        objects = here.object[np.cumsum(here.parts) - here.parts].tolist()
+        objects = here.object[np.cumsum(here.parts) - here.parts]
         begins = range(first, stop, grouping.limit)
         held = np.add.reduceat(sizes[:stop], begins).tolist()
         groups = [
@@ -201,7 +222,9 @@ class _Plan(NamedTuple):
 def _planned(found: Ranges, limit: int) -> _Plan:
     order = np.lexsort((found.stop, found.start, found.object))
     number, start, stop = found.object[order], found.start[order], found.stop[order]
-    begins = _runs(number, start, stop)
+    counts = np.add.reduceat(found.parts, np.arange(0, len(found.parts), limit))
+    in_order = bool((order[1:] > order[:-1]).all())
+    begins = _runs(number, start, stop, np.append(0, np.cumsum(counts)) if in_order else None)
     low, high = start[begins], np.maximum.reduceat(stop, begins)
     run = np.zeros(len(order), np.int64)
     run[begins[1:]] = 1
@@ -211,7 +234,6 @@ def _planned(found: Ranges, limit: int) -> _Plan:
     high = high + (empty & (high == low))
     read, within, until = np.empty_like(run), np.empty_like(run), np.empty_like(run)
     read[order], within[order], until[order] = run, start - low[run], stop - low[run]
-    counts = np.add.reduceat(found.parts, np.arange(0, len(found.parts), limit))
     group = np.repeat(np.arange(len(counts)), counts)
     pairs = distinct(read * len(counts) + group)
     return _Plan(
@@ -219,8 +241,10 @@ def _planned(found: Ranges, limit: int) -> _Plan:
     )
 
 
-def _runs(number: Ints, start: Ints, stop: Ints) -> Ints:
-    """Where, among ranges in the order in which they lie, one read ends and the next begins; the first is 0."""
+def _runs(number: Ints, start: Ints, stop: Ints, better: Ints | None) -> Ints:
+    """Where, among ranges in the order in which they lie, one read ends and the next begins; the first is 0. `better`:
+    where that is best: no group has to wait for two reads, and all of its bytes are in one buffer.
+    """
     rank = np.cumsum(np.diff(number, prepend=number[:1]) != 0) << _SHIFT
     reach = np.maximum.accumulate(stop + rank)
     apart = np.flatnonzero((start + rank)[1:] > reach[:-1] + GAP) + 1
@@ -231,16 +255,18 @@ def _runs(number: Ints, start: Ints, stop: Ints) -> Ints:
             begins.append(at)
             most = int(start[at] + rank[at]) + MOST
             at = max(at + 1, first + int(np.searchsorted(reach[first:last], most, side="right")))
+            if better is not None and at < last:
+                whole = int(better[np.searchsorted(better, at, side="right") - 1])
+                at = whole if whole > begins[-1] else at
     return np.asarray(begins, np.int64)
 
 
-def _submitted(index: Ranged, plan: _Plan, groups: list[RangedGroup], objects: list[int]) -> Iterator[Lot]:
+def _submitted(index: Ranged, plan: _Plan, groups: list[RangedGroup], objects: Ints) -> Iterator[Lot]:
     """Cut where no read serves groups on both sides; each read goes with the last group it serves."""
     answers = [Answer() for _ in range(len(plan.low))]
-    cuts = list(zip([answers[one] for one in plan.read.tolist()], plan.start.tolist(), plan.stop.tolist(), strict=True))
-    waits: list[list[Answer]] = [[] for _ in groups]
+    waits: list[list[int]] = [[] for _ in groups]
     for read, group in zip(plan.pair_read.tolist(), plan.pair_group.tolist(), strict=True):
-        waits[group].append(answers[read])
+        waits[group].append(read)
     starts = np.flatnonzero(np.diff(plan.pair_read, prepend=-1))
     first, last = plan.pair_group[starts], plan.pair_group[np.append(starts[1:], len(plan.pair_read)) - 1]
     until = np.zeros(len(groups), np.int64)
@@ -253,8 +279,10 @@ def _submitted(index: Ranged, plan: _Plan, groups: list[RangedGroup], objects: l
     lot = Lot([], [])
     begin = first_sample = 0
     for place, (group, end) in enumerate(zip(groups, plan.group_ends.tolist(), strict=True)):
-        group.wait_for(waits[place], cuts[begin:end], objects[first_sample : first_sample + group.count])
-        begin, first_sample = end, first_sample + group.count
+        numbers, parts, samples = waits[place], slice(begin, end), slice(first_sample, first_sample + group.count)
+        some = [answers[one] for one in numbers]
+        group.wait_for(Cuts(some, numbers, plan.read[parts], plan.start[parts], plan.stop[parts], objects[samples]))
+        begin, first_sample = end, samples.stop
         lot.groups.append(group)
         for read in by_group[place]:
             key, size, version = index.object_at(int(plan.object[read]))

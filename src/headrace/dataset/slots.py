@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.dataset.batch import size_of
+from headrace.dataset.pieces import Pieces
 from headrace.dataset.source import Rows
 from headrace.dataset.stages import TakesColumns
 from headrace.fetch import Ticket
@@ -102,15 +103,17 @@ class Planned(Group):
             sample = dict(zip(names, row, strict=True))
             self.slots.append(Slot(sample["__key__"], self.leaf, local, sample, []))
 
-    def through(self, stages: Sequence[TakesColumns], columns: dict[str, list[Any]] | None) -> bool:
+    def through(self, stages: Sequence[TakesColumns], columns: dict[str, Any] | None) -> bool:
         """Make `columns` what these stages make of them. False: something is odd or bad; one by one it is told what."""
         try:
             for stage in stages:
                 columns = None if columns is None else stage.columns(columns)
         except Exception:  # whatever it is, it belongs to one of them
             return False
-        self.columns = columns
-        return columns is not None
+        if columns is None:
+            return False
+        self.columns = {name: one.views() if isinstance(one, Pieces) else one for name, one in columns.items()}
+        return True
 
 
 class Frame:

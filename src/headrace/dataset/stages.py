@@ -18,9 +18,9 @@ class TakesColumns(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def columns(self, columns: Mapping[str, list[Any]], /) -> dict[str, list[Any]] | None:
-        """What becomes of samples given as a list of values [n] for each name; None where they have to be made one by
-        one. May raise whatever it raises for one of them: one by one it is told whose it is. Any thread.
+    def columns(self, columns: Mapping[str, Sequence[Any]], /) -> dict[str, Sequence[Any]] | None:
+        """What becomes of samples given as the values [n] of each name, lists or `Pieces`; None where they have to be
+        made one by one. May raise whatever it raises for one of them: one by one it is told whose it is. Any thread.
         """
 
 

@@ -69,7 +69,7 @@ class ObjectGroup(Planned):
     def open_columns(self, stages: Sequence[TakesColumns]) -> bool:
         keys, names, *_, extra = self.wholes
         step = len(names)
-        columns: dict[str, list[Any]] = {"__key__": keys}
+        columns: dict[str, Sequence[Any]] = {"__key__": keys}
         for place, name in enumerate(names):
             columns[name] = list(self._data[place::step])
         columns.update(extra)

@@ -22,7 +22,7 @@ _POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41 with its bits reversed
 _CHUNK = 1024  # bytes: its table is 1 MiB, which stays in the processor's cache
 _BLOCK = 256 * _CHUNK  # bytes looked up at a time, which bounds what NumPy holds
 _MASK = 0xA282EAD8
-_ALL = 0xFFFFFFFF
+ALL = 0xFFFFFFFF
 
 
 def crc32c(data: memoryview) -> int:
@@ -40,15 +40,21 @@ def masked_of(crc: Words) -> Words:
     return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(_MASK)
 
 
+def unmasked_of(stored: Words) -> Words:
+    """The checksums that were masked."""
+    turned = stored - np.uint32(_MASK)
+    return (turned >> np.uint32(17)) | (turned << np.uint32(15))
+
+
 def masked(crc: int) -> int:
     """A checksum as TFRecord stores it: rotated, and a constant added."""
-    return (((crc >> 15) | (crc << 17)) + _MASK) & _ALL
+    return (((crc >> 15) | (crc << 17)) + _MASK) & ALL
 
 
 def masked_of_rows(rows: Bytes) -> Words:
     """The masked checksum of every row of a matrix [n, width], width up to 1024: many short texts at once."""
     width = rows.shape[1]
-    crc = _rows(rows) ^ np.uint32(_plain(bytes(width)))
+    crc = left_by(rows) ^ np.uint32(_plain(bytes(width)))
     return masked_of(crc)
 
 
@@ -73,18 +79,25 @@ def by_numpy(data: memoryview) -> int:
     first, second, third, fourth = _skip()
     register = 0
     for at in range(0, len(padded), _BLOCK):
-        for chunk in _rows(padded[at : at + _BLOCK].reshape(-1, _CHUNK)).tolist():
+        for chunk in left_by(padded[at : at + _BLOCK].reshape(-1, _CHUNK)).tolist():
             register = chunk ^ (
                 first[register & 0xFF]
                 ^ second[(register >> 8) & 0xFF]
                 ^ third[(register >> 16) & 0xFF]
                 ^ fourth[register >> 24]
             )
-    return register ^ _ALL
+    return register ^ ALL
 
 
-def _rows(rows: Bytes) -> Words:
-    """What each row leaves in a register that started from zero: the sum of what its bytes leave there alone."""
+def of_a_byte() -> Words:
+    """[256]: what each byte leaves in a register that started from zero."""
+    return _tables()[-1]
+
+
+def left_by(rows: Bytes) -> Words:
+    """What each row of [n, width], width up to 1024, leaves in a register that started from zero: the sum of what its
+    bytes leave there alone.
+    """
     width = rows.shape[1]
     places = np.arange((_CHUNK - width) * 256, _CHUNK * 256, 256)
     return np.bitwise_xor.reduce(_tables().take(rows + places), axis=1)
@@ -93,10 +106,10 @@ def _rows(rows: Bytes) -> Words:
 def _plain(data: memoryview | bytes) -> int:
     """The definition, byte by byte: for what is shorter than four bytes, and for constants."""
     table = cast("list[int]", _tables()[-1].tolist())
-    register = _ALL
+    register = ALL
     for byte in data:
         register = table[(register ^ byte) & 0xFF] ^ (register >> 8)
-    return register ^ _ALL
+    return register ^ ALL
 
 
 @cache

@@ -48,7 +48,7 @@ class Records(TakesColumns):
         found = {name: [value.get(name) for value in values] for name in names}
         return {"__key__": key, **found, "__shard__": shard}
 
-    def columns(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]] | None:
+    def columns(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]] | None:
         """The same for several samples with the same parts: a list of values for each name. None where that cannot be:
         records of several names, or more kinds of shards than one. Raises as for one.
         """
@@ -59,7 +59,7 @@ class Records(TakesColumns):
             return None
         return {"__key__": columns["__key__"], **values, "__shard__": columns["__shard__"]}
 
-    def _columns(self, parts: Mapping[str, list[Any]]) -> dict[str, list[Any]] | None:
+    def _columns(self, parts: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]] | None:
         decode = self.decoders[0]
         if isinstance(decode, Mapping):
             return {name: [decode[name](one) for one in values] for name, values in parts.items()}

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.shards.crc import crc32c, crc32c_of, masked, masked_of, masked_of_rows
+from headrace.dataset.pieces import Pieces
+from headrace.dataset.shards.chain import chained
+from headrace.dataset.shards.crc import crc32c, crc32c_of, masked, masked_of, masked_of_rows, unmasked_of
 from headrace.dataset.shards.format import Member, ShardBytes
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _HEAD = _LENGTH.size + _CRC.size
 _FIRST = 64 << 10  # bytes of the first read: enough to see how large records are
+_MANY = 256  # records from which on one checksum of all is quicker than one of each
 _PIECE = 1 << 20  # bytes a read, when records are smaller than that; else only heads are read
 
 
@@ -88,12 +91,18 @@ class TFRecord:
             raise CorruptError("the record fails its checksum", hint="the shard is damaged")
         return payload
 
-    def decode_all(self, data: Sequence[memoryview]) -> list[memoryview]:
-        """As `decode`, for several records: a third of the time for each. Raises as `decode`, for any of them."""
-        payloads = [one[:-4] for one in data]
-        found = masked_of(crc32c_of(payloads))  # first: it brings the end of each record into the processor's cache
-        stored = b"".join([one[-4:] for one in data])
-        if len(stored) != 4 * len(data) or not (found == np.frombuffer(stored, "<u4")).all():
+    def decode_all(self, data: Sequence[memoryview]) -> Sequence[memoryview]:
+        """As `decode`, for several records: a fraction of the time for each. Raises as `decode`, for any of them."""
+        if isinstance(data, Pieces):
+            payloads = Pieces(data.data, data.start, data.stop - _CRC.size)
+            right = _all_right(payloads)
+        else:
+            payloads = [one[: -_CRC.size] for one in data]
+            found = crc32c_of(payloads)  # first: it brings the end of each record into the processor's cache
+            stored = b"".join([one[-_CRC.size :] for one in data])
+            whole = len(stored) == _CRC.size * len(data)
+            right = whole and bool((masked_of(found) == np.frombuffer(stored, "<u4")).all())
+        if not right:
             raise CorruptError("the record fails its checksum", hint="the shard is damaged")
         return payloads
 
@@ -116,9 +125,19 @@ class Verified:
         """See `TFRecord.decode`."""
         return TFRECORD.decode(data)
 
-    def all(self, data: Sequence[memoryview]) -> list[memoryview]:
+    def all(self, data: Sequence[memoryview]) -> Sequence[memoryview]:
         """See `TFRecord.decode_all`."""
         return TFRECORD.decode_all(data)
+
+
+def _all_right(payloads: Pieces) -> bool:
+    """Whether each is followed by its checksum."""
+    data, start, stop = payloads.data, payloads.start, payloads.stop
+    if (stop < start).any():
+        return False
+    stored = np.frombuffer(data, np.uint8)[stop[:, None] + np.arange(_CRC.size)].view("<u4")[:, 0]
+    right = chained(data, start, stop, unmasked_of(stored)) if len(payloads) >= _MANY else None
+    return bool((masked_of(crc32c_of(payloads)) == stored).all()) if right is None else right
 
 
 def _walk(piece: memoryview) -> tuple[list[int], list[int], int]:
