@@ -34,6 +34,7 @@ from headrace.dataset.feed import CHUNK, Course, Leaf, Maker, mean_size, registe
 from headrace.dataset.joining import MOST
 from headrace.dataset.ledger import Judge, Skip, Skipped
 from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
+from headrace.dataset.room import Bounds, Room
 from headrace.dataset.slots import Group, Planned, Slot
 from headrace.dataset.stages import Stage, StageError, TakesColumns, run_stages, threads_of
 from headrace.dataset.stats import Meter, Stats, summarise
@@ -58,9 +59,8 @@ _BUNDLE = 32
 _WAKE = 16
 _TIED = 4
 """Samples that share reads are submitted together, in portions of this part of the byte window."""
-_WARM, _WARM_TOGETHER, _WARM_BATCHES = 128 << 20, 32 << 20, 4
-"""The window while the cache serves: at least so many bytes (fewer where no reads are joined, so that they stay in the
-processor's caches), and so many batches, or portions read together."""
+_WARM, _WARM_TOGETHER = 128 << 20, 32 << 20
+"""Bytes of the window while the cache serves; fewer where no reads are joined, which gains from reading far ahead."""
 _READERS = 2
 """Threads that read from the cache: each keeps a processor busy, mostly in the kernel."""
 _JOIN_S = 1.8
@@ -125,9 +125,8 @@ class Pipeline:
         self._at_hand: deque[Delivery] = deque()  # the consumer's own
         self._built = self._taken = 0
         self._groups = Gate()
-        self._space = Gate()
-        self._held = self._batch_held = 0
-        self._held_lock = threading.Lock()
+        bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._together else _WARM)
+        self._room = Room(bounds, lambda: fetcher.warm)
         self._fed = self._settled = 0
         self._fed_all = False
         self._closed = False
@@ -176,8 +175,8 @@ class Pipeline:
         delivery = self._at_hand.popleft()
         self._taken += 1
         meter.account(began, time.perf_counter(), delivery)
-        self._batch_held = delivery.held
-        self._hold(-delivery.held)
+        self._room.batch = delivery.held
+        self._room.hold(-delivery.held)
         return delivery
 
     def _next_ready(self) -> list[Delivery] | Failure | Finished:
@@ -199,7 +198,7 @@ class Pipeline:
             self.meter,
             decode_threads=self._threads_wanted,
             decode_busy_s=sum(self._decode_busy),
-            held=self._held,
+            held=self._room.held,
             counters=self._counted(),
         )
 
@@ -210,7 +209,7 @@ class Pipeline:
     def close(self) -> None:
         """Stop: cancel reads, wake everyone, wait for the threads (at most 1.8 s, should a user's function hang)."""
         self._closed = True
-        self._space.release()
+        self._room.close()
         self._groups.release()
         for group in self._collector.pending():
             if group.ticket is not None:
@@ -307,9 +306,9 @@ class Pipeline:
     def _admit(self, groups: Sequence[Group], reads: int) -> bool:
         """Wait until there is room for these groups, and count them. False: closed."""
         size = sum(group.size for group in groups)
-        if not self._space.wait(lambda: self._fits(size)):
+        if not self._room.wait(size, self._needs_more):
             return False
-        self._hold(size)
+        self._room.hold(size)
         self.meter.reads += reads
         for group in groups:
             self._fed += group.count
@@ -336,30 +335,15 @@ class Pipeline:
                 ticket.cancel()
         return True
 
-    def _fits(self, size: int) -> bool:
-        if self._held + size <= self._most(size) or self._held == 0:
-            return True
+    def _needs_more(self) -> bool:
         # Never stuck: the batch under construction may be completed even when it is larger than the window.
         return (self._nothing_ready() and self._fed - self._settled < (self._plan.batch or 1)) or self._idle()
-
-    def _most(self, size: int) -> int:
-        """Bytes of the window now, where `size` bytes that hang together are next."""
-        if not self._fetcher.warm:
-            return self._plan.prefetch
-        least = _WARM_TOGETHER if self._together else _WARM
-        return min(self._plan.prefetch, max(least, _WARM_BATCHES * max(self._batch_held, size)))
 
     def _idle(self) -> bool:
         return not len(self._collector) and self._nothing_ready()
 
     def _nothing_ready(self) -> bool:
         return not self._at_hand and self._ready.empty()
-
-    def _hold(self, amount: int) -> None:
-        with self._held_lock:
-            self._held += amount
-        if amount <= 0:
-            self._space.knock()
 
     # -- fetch threads -------------------------------------------------------------------------------------------
 
@@ -455,7 +439,7 @@ class Pipeline:
             self._run(slot, done)
             grown += size_of(slot.sample)
         group.size += grown
-        self._hold(grown)
+        self._room.hold(grown)
         self._decode_busy[number] += time.perf_counter() - began
         self._finish(group)
 
@@ -495,7 +479,7 @@ class Pipeline:
             self._build(builder, group, seen)
             seen += group.count
             self._settled = seen - builder.waiting
-            self._space.knock()
+            self._room.knock()
             del group
         if not self._closed:
             self._hand_on(builder.finish())
@@ -505,7 +489,7 @@ class Pipeline:
         """Whether the batcher can go on. Before it waits it tells the feeder, who may be waiting for just that."""
         if self._collector.ready() or (self._fed_all and not len(self._collector)):
             return True
-        self._space.knock()
+        self._room.knock()
         return False
 
     def _build(self, builder: Builder, group: Group, seen: int) -> None:
