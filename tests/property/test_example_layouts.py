@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import CorruptError
+from headrace.dataset.pieces import Pieces
 from headrace.dataset.shards import example as module
 from headrace.dataset.shards.example import example, examples
 from headrace.pack.examples import example as written
@@ -57,14 +59,23 @@ def test_a_known_layout_changes_nothing(given: dict[str, Any], changes: list[tup
     assert outcome(good) == first
 
 
-@given(features, st.lists(st.binary(min_size=4, max_size=4), min_size=1, max_size=9), st.booleans())
-def test_several_at_once_are_as_one_by_one(given: dict[str, Any], texts: list[bytes], known: bool) -> None:
+def in_one_buffer(rows: list[bytes]) -> Pieces:
+    """With something before, between and behind them."""
+    lengths = np.array([len(row) for row in rows], np.int64)
+    stop = np.cumsum(lengths + 3)
+    return Pieces(memoryview(b"".join(b"\xff\x0a\x01" + row for row in rows) + b"\x08"), stop - lengths, stop)
+
+
+@given(features, st.lists(st.binary(min_size=4, max_size=4), min_size=1, max_size=9), st.booleans(), st.booleans())
+def test_several_at_once_are_as_one_by_one(
+    given: dict[str, Any], texts: list[bytes], known: bool, together: bool
+) -> None:
     rows = [written({**given, "text": text, "n": text[0] % 128}) for text in texts]
     module._layouts.clear()
     if known:
         for _ in range(2):
             example(rows[0])
-    found = examples([memoryview(row) for row in rows])
+    found = examples(in_one_buffer(rows) if together else [memoryview(row) for row in rows])
     assert found is not None
     one_by_one = [plain(example(row)) for row in rows]
     assert [plain(dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True)] == one_by_one
@@ -100,3 +111,30 @@ def test_an_empty_list_has_a_layout_too() -> None:
     found = examples([memoryview(empty)] * 3)
     assert found is not None
     assert [plain(dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True)] == [alone] * 3
+
+
+@given(features, st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=5))
+def test_one_that_is_odd_among_those_in_one_buffer(given: dict[str, Any], changes: list[tuple[int, int]]) -> None:
+    good = written({**given, "n": 3})
+    odd = bytearray(good)
+    for place, byte in changes:
+        odd[place % len(good)] = byte
+    rows = [good, good, bytes(odd), good]
+    module._layouts.clear()
+    for _ in range(2):
+        example(good)
+
+    def found() -> Any:
+        columns = examples(in_one_buffer(rows))
+        return columns and [plain(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+    expected = outcome_of(lambda: [plain(example(row)) for row in rows])
+    alike = isinstance(expected, str) or len({tuple(one) for one in expected}) == 1
+    assert outcome_of(found) == (expected if alike else None)
+
+
+def outcome_of(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except CorruptError as error:
+        return error.reason

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError
+from headrace.dataset.pieces import Pieces
 from headrace.store.protocol import Buffer
 
 Value: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32] | list[bytes]"
@@ -51,11 +52,11 @@ def examples(data: Sequence[Buffer]) -> dict[str, list[Value]] | None:
     """`example` of several, by columns; None where they do not all have the same names in the same order. Raises as
     `example`, for any of them.
     """
-    views = [memoryview(one).cast("B") for one in data]
-    layout = _shared(views)
+    several = _InOneBuffer(data) if isinstance(data, Pieces) else _Apart([memoryview(one).cast("B") for one in data])
+    layout = _shared(several)
     if layout is not None:
-        return {spot.name: _column(views, spot) for spot in layout.spots}
-    rows = [example(one) for one in views]
+        return {spot.name: _column(several, spot) for spot in layout.spots}
+    rows = [example(one) for one in several.views()]
     names = list(rows[0]) if rows else []
     if any(list(row) != names for row in rows):
         return None
@@ -109,31 +110,75 @@ def _example(view: memoryview) -> dict[str, Value]:
     return features
 
 
-def _shared(views: Sequence[memoryview]) -> _Layout | None:
+class _Apart:
+    """Several Examples, wherever they are."""
+
+    def __init__(self, views: list[memoryview]) -> None:
+        self._views = views
+
+    def size(self) -> int | None:
+        """Bytes of each of them; None where they differ."""
+        sizes = {len(view) for view in self._views}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def views(self) -> list[memoryview]:
+        """All bytes of each."""
+        return self._views
+
+    def cuts(self, start: int, stop: int) -> list[memoryview]:
+        """The same stretch of each: [n]."""
+        return [view[start:stop] for view in self._views]
+
+    def rows(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        """The same as an array: [n, stop - start], of its own memory."""
+        return np.frombuffer(b"".join(self.cuts(start, stop)), np.uint8).reshape(len(self._views), stop - start)
+
+
+class _InOneBuffer:
+    """As `_Apart`, of Examples in one buffer: no view is made of what nobody looks at."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+
+    def size(self) -> int | None:
+        sizes = self._pieces.stop - self._pieces.start
+        return int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else None
+
+    def views(self) -> list[memoryview]:
+        return self._pieces.views()
+
+    def cuts(self, start: int, stop: int) -> list[memoryview]:
+        data, size = self._pieces.data, stop - start
+        return [data[at : at + size] for at in (self._pieces.start + start).tolist()]
+
+    def rows(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        places = self._pieces.start[:, None] + np.arange(start, stop)
+        return np.frombuffer(self._pieces.data, np.uint8)[places]
+
+
+def _shared(several: _Apart | _InOneBuffer) -> _Layout | None:
     """The layout that all of them have, if it is known."""
-    lengths = {len(view) for view in views}
-    layout = _layouts.get(lengths.pop()) if len(lengths) == 1 else None
+    size = several.size()
+    layout = None if size is None else _layouts.get(size)
     if layout is None:
         return None
     for start, stop, same in layout.around:
-        if b"".join([view[start:stop] for view in views]) != bytes(same) * len(views):
+        if (several.rows(start, stop) != np.frombuffer(same, np.uint8)).any():
             return None
     return layout
 
 
-def _column(views: Sequence[memoryview], spot: _Spot) -> list[Value]:
+def _column(several: _Apart | _InOneBuffer, spot: _Spot) -> list[Value]:
     """The feature of each of them. Numbers become rows of one array."""
     if spot.kind == _FIRST and len(spot.ranges) == 1:
-        ((start, stop),) = spot.ranges
-        return [[bytes(view[start:stop])] for view in views]
+        return [[bytes(one)] for one in several.cuts(*spot.ranges[0])]
     if spot.kind != _FIRST:
-        ((start, stop),) = spot.ranges
-        packed = np.frombuffer(b"".join([view[start:stop] for view in views]), np.uint8).reshape(len(views), -1)
+        packed = several.rows(*spot.ranges[0])
         if spot.kind == _SECOND:
             return list(packed.view("<f4").astype(np.float32))
         if (packed < 0x80).all():
             return list(packed.astype(np.int64))
-    return [_value(view, spot) for view in views]
+    return [_value(view, spot) for view in several.views()]
 
 
 def _learn(view: memoryview, spots: list[_Spot]) -> None:
