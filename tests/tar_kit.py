@@ -18,10 +18,11 @@ Seen = list[tuple[str, str, bytes]]
 
 
 class MemoryBytes:
-    """A shard in memory; remembers what was read of it."""
+    """A shard in memory; remembers what was read of it. `window`: bytes that are at hand behind any place."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, window: int = 1 << 30) -> None:
         self.path = "memory://shards/s.tar"
+        self.window = window
         self.data = data
         self.size = len(data)
         self.bytes_read = self.most_at_once = 0
@@ -31,6 +32,9 @@ class MemoryBytes:
         self.bytes_read += len(part)
         self.most_at_once = max(self.most_at_once, len(part))
         return part
+
+    def at_hand(self, start: int) -> memoryview:
+        return memoryview(self.data)[start : start + self.window]
 
 
 def tar_of(files: Files, form: int = tarfile.PAX_FORMAT) -> bytes:
@@ -43,8 +47,8 @@ def tar_of(files: Files, form: int = tarfile.PAX_FORMAT) -> bytes:
     return out.getvalue()
 
 
-def scanned(data: bytes) -> list[Member]:
-    return list(Tar().scan(MemoryBytes(data)))
+def scanned(data: bytes, window: int = 1 << 30) -> list[Member]:
+    return list(Tar().scan(MemoryBytes(data, window)))
 
 
 def seen(data: bytes) -> Seen:

@@ -6,6 +6,7 @@ import io
 import tarfile
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -107,3 +108,57 @@ def test_only_headers_are_read(files: list[tuple[str, bytes]], form: int) -> Non
     assert [m.stop - m.start for m in members] == [m.stop - m.start for m in scanned(data.data)]
     extended = 4 * 512  # a long name or a PAX header has a block or two more
     assert data.bytes_read <= len(files) * (512 + extended) + 20 * 512
+
+
+def outcome(data: bytes, window: int) -> Any:
+    try:
+        return scanned(data, window)
+    except CorruptError as error:
+        return error.reason, error.hint
+
+
+MANY = st.lists(st.tuples(GOOD, BODIES), min_size=20, max_size=60)
+ODD = st.lists(st.tuples(st.one_of(LONG, NAMES, st.just("../a.x"), st.just("/a.x")), BODIES), max_size=2)
+
+
+@many
+@given(MANY, ODD, MANY, FORMS, st.integers(0, 60_000), st.data())
+def test_headers_read_together_are_as_one_by_one(
+    first: list[tuple[str, bytes]], odd: list[tuple[str, bytes]], last: list[tuple[str, bytes]], form: int, window: int,
+    data: Any,
+) -> None:  # fmt: skip
+    try:
+        made = bytearray(tar_of([*first, *odd, *last], form))
+    except ValueError:  # a name too long for ustar
+        return
+    for _ in range(data.draw(st.integers(0, 2))):
+        made[data.draw(st.integers(0, len(made) - 1))] ^= data.draw(st.integers(1, 255))
+    tar = bytes(made[: len(made) - data.draw(st.sampled_from([0, 0, 0, 700, 20_000]))])
+    expected = outcome(tar, 0)
+    assert outcome(tar, 1 << 30) == expected
+    assert outcome(tar, window) == expected
+
+
+def test_an_archive_within_an_archive_is_a_body() -> None:
+    inner = tar_of([(f"{row}.txt", b"x" * row) for row in range(40)], tarfile.GNU_FORMAT)
+    files = [(f"{row:03d}.{name}", body) for row in range(30) for name, body in (("tar", inner), ("cls", b"1"))]
+    tar = tar_of(files, tarfile.GNU_FORMAT)
+    assert [name for _, name, _ in seen(tar)] == ["tar", "cls"] * 30
+    assert scanned(tar) == scanned(tar, 0)
+
+
+def test_plain_headers_are_read_together() -> None:
+    data = MemoryBytes(tar_of([(f"{row:04d}.x", b"y" * row) for row in range(500)], tarfile.GNU_FORMAT))
+    assert len(list(Tar().scan(data))) == 500
+    assert data.bytes_read < 20 * 512 + 10_240, "one by one, there would be 500 headers"
+
+
+@pytest.mark.parametrize("name", ["a.x", "../a.x", "b/../a.x", "/a.x", "./a.x", "a", ".a", "é.x", "b" * 120 + ".x"])
+@pytest.mark.parametrize("before", [0, 40])
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_what_is_odd_among_many_is_told_as_one_by_one(name: str, before: int, form: int) -> None:
+    plain = [(f"{row:03d}.x", b"y" * 3000) for row in range(40)]
+    whole = tar_of([*plain[:before], (name, b"1"), *plain], form)
+    for cut in (0, *range(9_000, 25_000, 731)):
+        tar = whole[: len(whole) - cut]
+        assert outcome(tar, 1 << 30) == outcome(tar, 0)

@@ -50,6 +50,15 @@ class ShardBytes(Protocol):
         ...
 
 
+@runtime_checkable
+class AtHand(Protocol):
+    """A `ShardBytes` that has more of the shard in memory than was asked for."""
+
+    def at_hand(self, start: int) -> memoryview:
+        """The bytes from `start` on that need not be read: maybe none."""
+        ...
+
+
 class Format(Protocol):
     """One way to put samples into an object. Immutable; any thread."""
 

@@ -43,6 +43,10 @@ class StoreBytes:
             self._fetch(start, stop)
         return self._data[start - self._from : stop - self._from]
 
+    def at_hand(self, start: int) -> memoryview:
+        """See `AtHand.at_hand`."""
+        return self._data[start - self._from :] if self._from <= start < self._until else memoryview(b"")
+
     def _fetch(self, start: int, stop: int) -> None:
         near = self._from <= start <= self._until + _SKIP
         self._ahead = min(2 * self._ahead, _MOST) if near and self._until else _FIRST

@@ -18,11 +18,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.shards.format import Member, ShardBytes
+from headrace.dataset.shards.format import AtHand, Member, ShardBytes
 from headrace.dataset.shards.tar_header import BLOCK, Header, parse_header, parse_records
+from headrace.dataset.shards.tar_run import Run, plain_run
 
 _LOG = logging.getLogger(__name__)
+_tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _ZEROS = bytes(BLOCK)
+_LEAST = 8 * BLOCK
+_FEW, _MOST_ALONE = 16, 1024
+"""Members from which on reading headers together pays; and headers that are read alone, at most, after it did not."""
 _REGULAR = (b"0", b"\0", b"7")
 _BODILESS = (b"1", b"2", b"3", b"4", b"5", b"6")
 _LONG_NAME, _LONG_LINK, _SPARSE = b"L", b"K", b"S"
@@ -54,8 +59,17 @@ class Tar:
     def scan(self, shard: ShardBytes) -> Iterator[Member]:
         """See `Format.scan`."""
         left_out = 0
-        for offset, name, start, stop in _Walk(shard).files():
-            key, suffix = _split(shard, offset, name)
+        for found in _Walk(shard).files():
+            if isinstance(found, Run):
+                for name, start, stop in zip(found.names, found.starts, found.stops, strict=True):
+                    key, suffix = split_name(name)
+                    if suffix:
+                        yield _tuple(Member, (key, suffix, start, stop))
+                    else:
+                        left_out += 1
+                continue
+            offset, path, start, stop = found
+            key, suffix = _split(shard, offset, path)
             if suffix:
                 yield Member(key, suffix, start, stop)
             else:
@@ -95,15 +109,24 @@ class _Walk:
 
     def __init__(self, shard: ShardBytes) -> None:
         self._shard = shard
+        self._reach = shard if isinstance(shard, AtHand) else None
         self._offset = 0
         self._global: dict[str, bytes] = {}
         self._special = 0
+        self._alone = self._patience = 0
 
-    def files(self) -> Iterator[tuple[int, bytes, int, int]]:
-        """(offset of its header, path, start, stop) of every regular file."""
+    def files(self) -> Iterator[tuple[int, bytes, int, int] | Run]:
+        """(offset of its header, path, start, stop) of every regular file, or many plain ones at once."""
         shard = self._shard
         records: dict[str, bytes] = {}
-        while (header := self._next()) is not None:
+        while True:
+            if not records and not self._global and (run := self._run()) is not None:
+                self._offset = run.end
+                yield run
+                continue
+            header = self._next()
+            if header is None:
+                break
             at, body = self._offset, self._offset + BLOCK
             name, kind, size = header
             if kind in _REGULAR and not records and not self._global:
@@ -129,6 +152,20 @@ class _Walk:
                 self._special += 1
         if self._special:
             _LOG.warning("%s: %d sparse or special members are left out", shard.path, self._special)
+
+    def _run(self) -> Run | None:
+        """The plain members that come next, where many are at hand; not looked for again at once where few were."""
+        if self._alone:
+            self._alone -= 1
+            return None
+        data = self._reach.at_hand(self._offset) if self._reach is not None else b""
+        if len(data) < _LEAST:
+            return None
+        run = plain_run(memoryview(data), self._offset, self._shard.size)
+        few = run is None or len(run.names) < _FEW
+        self._patience = min(max(2 * self._patience, _FEW), _MOST_ALONE) if few else 0
+        self._alone = self._patience
+        return run
 
     def _next(self) -> Header | None:
         """The header here; None at the end of the archive."""
