@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from headrace.base.settings import CacheSettings, Settings
 from headrace.cache import Cache
 from headrace.dataset import Skip
 from headrace.fetch import Fetcher
+from headrace.pack.examples import RecordWriter
 from headrace.store import open_store
 from headrace.store.protocol import Store
 
@@ -171,3 +173,59 @@ def test_an_abandoned_epoch_leaves_no_thread(store: Store, fetcher: Fetcher) -> 
         loader.close()
         left = [one.name for one in threading.enumerate() if one.name.startswith("headrace-loader")]
         assert not left
+
+
+RECORDS = 600
+
+
+@pytest.fixture
+def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """Six shards of a hundred records, each of which tells who it is."""
+    monkeypatch.setenv("HEADRACE_CACHE_DIR", str(tmp_path / "node"))
+    monkeypatch.chdir(tmp_path)
+    store = open_store(f"memory://together-{next(_stores)}")
+    for shard in range(6):
+        file = io.BytesIO()
+        writer = RecordWriter(file)
+        for row in range(100 * shard, 100 * shard + 100):
+            writer.add(record(row))
+        store.put(f"{shard}.tfrecord", file.getvalue())
+    yield store
+    store.close()
+
+
+def record(row: int) -> bytes:
+    return b"%05d" % row * (600 + row)
+
+
+def records_of(loader: Any) -> list[int]:
+    found: list[int] = []
+    for batch in loader:
+        for data in batch["data"]:
+            row = int(bytes(data[:5]))
+            assert data == record(row)
+            found.append(row)
+    return found
+
+
+@pytest.mark.parametrize("order", ["sequential", "blocked", "global"])
+@pytest.mark.parametrize("gone", [0, 1, 6])
+def test_records_of_shards_that_the_cache_holds(
+    shards: Store, fetcher: Fetcher, tmp_path: Path, order: str, gone: int
+) -> None:
+    ds = hr.Dataset.open(shards.url)
+    ds = ds if order == "sequential" else ds.shuffle(3, block="64kB" if order == "blocked" else None)
+    assert sorted(records_of(ds.batch(32).loader(fetcher=fetcher))) == list(range(RECORDS))
+    assert fetcher.settle()
+    again = Fetcher.open(Settings(cache=CacheSettings(dir=str(tmp_path / "own"), min_free=0)), None, Metrics())
+    assert again.cache is not None
+    assert again.cache.evict(entries(again, shards)[:gone]).entries == gone
+    loader = ds.batch(32).loader(fetcher=again)
+    got = records_of(loader)
+    assert sorted(got) == list(range(RECORDS))
+    if order == "sequential":
+        assert got == list(range(RECORDS))
+    if not gone:
+        assert again.metrics.get("fetch.requests") == 0
+        assert again.metrics.get("cache.bytes_read") >= sum(len(record(row)) for row in range(RECORDS))
+    again.close()

@@ -143,7 +143,11 @@ class Pipeline:
         leaf = self._plan.leaves[0]
         if not self._columns or not self._threads_wanted or leaf.window is not None or not is_ranged(leaf.index):
             return None
-        return CachedFiles.of(leaf.index.store, self._fetcher.metrics)
+        return CachedFiles.of(leaf.index.store, self._fetcher)
+
+    @property
+    def _serve_files(self) -> bool:
+        return self._files is not None and self._files.serve
 
     def _read_together(self) -> bool:
         """Whether what the cache holds is read group by group, by threads of the pipeline's own."""
@@ -233,7 +237,7 @@ class Pipeline:
         maker = Maker(self._plan.leaves, self._plan.prefetch // _TIED)
         limit, bundle = self._group_limit()
         number = 0
-        for chunk in self._course.chunks(CHUNK if self._files is None else 4 * CHUNK):
+        for chunk in self._course.chunks(4 * CHUNK if self._serve_files else CHUNK):
             planned = maker.lots(*chunk, number, limit)
             if planned is not None:
                 for lot in planned:
@@ -287,7 +291,7 @@ class Pipeline:
         if self._threads_wanted and not self._columns:
             limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean))
             return min(limit, room, self._plan.batch or limit), 1
-        if self._files is not None:
+        if self._serve_files:
             return max(1, min(room, _GROUP_FILES, MOST // (mean + _BETWEEN))), 1
         soon = max(1, _GROUP_BYTES_RAW // mean, min(self._plan.batch or 1, _GROUP))
         return min(_GROUP, room, soon), 1
@@ -324,7 +328,7 @@ class Pipeline:
             for slot in group.slots:
                 if register(slot):
                     self._complete(slot)
-        if reads and self._files is not None:
+        if reads and self._files is not None and self._files.suit(len(reads), sum(group.size for group in groups)):
             for read in reads:
                 self._raw.put(read)
         elif reads:

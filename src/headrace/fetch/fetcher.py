@@ -100,6 +100,12 @@ class Fetcher:
             return [None] * len(keys)
         return self._cached.kept(store, keys, versions, sizes)
 
+    def file(self, read: Read) -> int | None:
+        """The file of the whole object that `read` is of, opened for reading, where the cache holds it. Close it."""
+        if self.cache is None or read.version is None or read.size is None:
+            return None
+        return self.cache.descriptor(self.cache.name(read.store.identity, read.key, read.version, read.size))
+
     @property
     def warm(self) -> bool:
         """Whether the last reads were nearly all served by the cache, as far as is known. Any thread."""
