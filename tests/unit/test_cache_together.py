@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.base import uring
+from headrace.base.settings import CacheSettings
+from headrace.cli.checkup.node import check_cache
 from tests.cache_kit import MB, content, entry_file, fill, named, open_cache
 
 
@@ -90,3 +92,8 @@ def test_a_closed_cache_is_a_miss(tmp_path: Path) -> None:
     names = [fill(cache, f"k{number}", 5000) for number in range(3)]
     cache.close()
     assert cache.read_many(names) == [None] * 3
+
+
+def test_doctor_says_when_each_is_read_by_itself(tmp_path: Path) -> None:
+    found = {one.id: one for one in check_cache(CacheSettings(dir=str(tmp_path), min_free=0))}
+    assert ("cache-reads" in found) == (uring.mine() is None)
