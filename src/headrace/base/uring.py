@@ -18,6 +18,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -76,9 +77,9 @@ class Ring:
             mine["opcode"], mine["mark"] = operation, self._numbers
         self._of(0, MOST)["flags"] = os.O_RDONLY | os.O_CLOEXEC
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the interpreter's end `os` is gone
         if self._fd >= 0:
-            os.close(self._fd)
+            close(self._fd)
 
     def open(self, paths: Sequence[bytes]) -> list[int]:
         """Files for reading, at most `MOST`. `paths`: absolute, ended by a zero byte. Returns their descriptors; where
@@ -125,38 +126,37 @@ class Ring:
         return results
 
 
-class _Rings(threading.local):
-    """Of each thread its own. Where the kernel has refused one, nobody asks again."""
+class _Rings:
+    """Of each thread its own. Where the kernel has refused one for good, nobody asks again."""
 
-    ring: Ring | None = None
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self._refused = sys.platform != "linux" or sys.byteorder != "little"
 
-
-_rings = _Rings()
-_call: Callable[..., int] | None = None
-_refused = False
-
-
-def mine() -> Ring | None:
-    """The calling thread's ring, made on first use; None where the system has none to give. It ends with the thread."""
-    ring = _rings.ring
-    if ring is not None and ring.process == os.getpid():  # after a fork the parent's is of no use
+    def mine(self) -> Ring | None:
+        """The calling thread's ring, made on first use; None where the system has none to give. It ends with the
+        thread.
+        """
+        ring: Ring | None = getattr(self._local, "ring", None)
+        if ring is not None and ring.process == os.getpid():  # after a fork the parent's is of no use
+            return ring
+        if self._refused:
+            return None
+        try:
+            self._local.ring = ring = Ring(_syscall())
+        except OSError as error:
+            self._refused = error.errno not in _SHORT
+            return None
         return ring
-    if _refused:
-        return None
-    return _make()
 
 
-def _make() -> Ring | None:
-    global _call, _refused  # noqa: PLW0603
-    if sys.platform != "linux" or sys.byteorder != "little":
-        return None
-    try:
-        if _call is None:
-            _call = ctypes.CDLL(None, use_errno=True).syscall
-            _call.argtypes = (ctypes.c_long,) * 7
-            _call.restype = ctypes.c_long
-        _rings.ring = Ring(_call)
-    except OSError as error:
-        _refused = error.errno not in _SHORT
-        return None
-    return _rings.ring
+@cache
+def _syscall() -> Callable[..., int]:
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.argtypes = (ctypes.c_long,) * 7
+    call.restype = ctypes.c_long
+    return call
+
+
+mine = _Rings().mine
+"""The calling thread's ring: `mine()`."""

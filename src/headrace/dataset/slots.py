@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,7 +78,7 @@ class Group:
         return True
 
 
-class Planned(Group):
+class Planned(Group, ABC):
     """Consecutive samples of one leaf, planned by arrays: `slots` is empty until somebody wants single ones."""
 
     __slots__ = ("_local", "leaf", "rows")
@@ -91,9 +92,9 @@ class Planned(Group):
     def locals(self) -> list[int]:
         return self._local
 
+    @abstractmethod
     def open_columns(self, stages: Sequence[TakesColumns]) -> bool:
         """Make `columns` instead of slots, behind these stages. False: that cannot be done."""
-        raise NotImplementedError
 
     def spread(self) -> None:
         """From columns to samples."""
