@@ -118,7 +118,7 @@ class Pipeline:
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
         )
         self._files = self._files_here()
-        self._together = self._read_together()
+        self._together = self._reads_together()
         self._unread: SimpleQueue[ObjectGroup | None] = SimpleQueue()
         self._raw: SimpleQueue[Group | Read | None] = SimpleQueue()
         self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
@@ -149,7 +149,7 @@ class Pipeline:
     def _serve_files(self) -> bool:
         return self._files is not None and self._files.serve
 
-    def _read_together(self) -> bool:
+    def _reads_together(self) -> bool:
         """Whether what the cache holds is read group by group, by threads of the pipeline's own."""
         leaf = self._plan.leaves[0]
         alone = len(self._plan.leaves) == 1 and leaf.window is None and self._plan.window is None
