@@ -89,7 +89,8 @@ class Ahead:
         for each in listing.pages[listing.position(page) :]:
             for at in range(index + 1, min(len(each), index + 1 + left)):
                 if each.kinds[at] == FOLDER:
-                    yield each.node(at)
+                    own = self._folders.own(each, at)
+                    yield own.id if own is not None else each.node(at)
             left -= len(each) - index - 1
             if left <= 0:
                 return

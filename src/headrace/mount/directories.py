@@ -27,15 +27,21 @@ _REGULAR = stat.S_IFREG >> 12
 
 
 class _Open:
-    """One open folder: its listing and, apart from it, the names of our own as they were when it was opened."""
+    """One open folder: its listing and, apart from it, the names of our own as they were when it was opened.
 
-    __slots__ = ("folder", "listing", "names", "own")
+    `skip`: names that the listing does not tell of: those of our own, and what was gone by then. A newer listing that
+    has ended since does not remember what was gone before it.
+    """
+
+    __slots__ = ("folder", "listing", "own", "skip")
 
     def __init__(self, folder: Folder, listing: Listing, own: list[tuple[bytes, Known]]) -> None:
         self.folder = folder
         self.listing = listing
         self.own = own
-        self.names = frozenset(name for name, _ in own)
+        self.skip = frozenset([name for name, _ in own]).union(
+            name for name, when in folder.gone.items() if when >= listing.started
+        )
 
 
 class Directories:
@@ -66,8 +72,9 @@ class Directories:
         with self._table.lock:
             now = time.monotonic()
             own = [(name, known(node)) for name, node in folder.own.items() if self._extra(node, listing, now)]
+            opened = _Open(folder, listing, own)
         number = next(self._numbers)
-        self._open[number] = _Open(folder, listing, own)
+        self._open[number] = opened
         # The kernel keeps the names it read last; good while the folder has not changed since.
         same = listing is before and listing.complete and self._shown.get(folder.id) == folder.mtime_ns
         self._shown[folder.id] = folder.mtime_ns
@@ -127,21 +134,21 @@ class Directories:
                     return 0
             else:
                 name, found = opened.own[position - 2]
-                item = self._item(found, after, plus=plus)
-                if len(out) + len(item) > size:
+                if len(out) + 24 + (len(name) + 7 & ~7) + (128 if plus else 0) > size:
                     return 0
-                if plus and self._plus:
-                    with self._table.lock:
-                        if found.id not in self._table.nodes:
-                            continue
-                        self._table.looked_up(found.id)
+                item = self._told(found, after, plus=plus)
             out += item
         return 1 << _PAGE_SHIFT
 
-    def _item(self, found: Known, after: int, *, plus: bool) -> bytes:
+    def _told(self, found: Known, after: int, *, plus: bool) -> bytes:
+        """A name that has a node of its own, which the kernel knows from now on; nothing where it has none any more."""
         kind = _TYPES.get(found.kind, _REGULAR)
         if not plus or not self._plus:
             return (wire.no_entry() if plus else b"") + wire.dirent(found.id, after, kind, found.name)
+        with self._table.lock:
+            if found.id not in self._table.nodes:
+                return b""
+            self._table.looked_up(found.id)
         shown = self._attributes
         left, valid = wire.lasting(shown.ttl), wire.lasting(shown.valid(found))
         return wire.listed(shown.of(found), left, valid, after, kind, found.name)
@@ -149,7 +156,7 @@ class Directories:
     def _page(self, opened: _Open, number: int, start: int, size: int, out: bytearray, *, plus: bool) -> int:
         """Names of one page from `start` on; -1 when `out` is full before the page's end."""
         page = opened.listing.pages[number]
-        skip, gone = opened.names, opened.folder.gone
+        skip, gone = opened.skip, opened.folder.gone
         overlay = self._folders.overlay
         hidden = overlay is not None and overlay.hides_any
         path = opened.folder.path if hidden else ""
@@ -171,7 +178,10 @@ class Directories:
             if len(out) + room > size:
                 return -1
             after = base | (index + 1) if index + 1 < count else (number + 2) << _PAGE_SHIFT
-            if plus and self._plus:
+            own = self._folders.own(page, index) if page.folder.own else None
+            if own is not None:
+                out += self._told(known(own), after, plus=plus)
+            elif plus and self._plus:
                 out += self._with_attributes(page, index, name, after, left)
             else:
                 out += wire.no_entry() if plus else b""

@@ -13,7 +13,7 @@ from headrace.base.metrics import Metrics
 from headrace.mount.away import Away
 from headrace.mount.inodes import Folder, Known, Node, Place, Table, at, known
 from headrace.mount.listing import Listing, release
-from headrace.mount.pages import FILE, FOLDER, LINK, LINK_SUFFIX, showable
+from headrace.mount.pages import FILE, FOLDER, LINK, LINK_SUFFIX, Page, showable
 from headrace.mount.requests import Request, Waiters
 from headrace.namespace import Namespace
 from headrace.namespace.paths import as_prefix
@@ -149,6 +149,14 @@ class Folders:
             node.trust(self._ttl)
             return known(node)
 
+    def own(self, page: Page, index: int) -> Node | None:
+        """The node of its own that a listed name has: the kernel knows the name by it, and is told of no other."""
+        node = page.folder.own.get(page.name(index))
+        if node is None or node.staged is not None or node.until > time.monotonic():
+            return node
+        listed = at(page, index, node.id)
+        return node if _same(node, listed.kind, listed.info if listed.kind != FOLDER else None) else None
+
     def _listed(self, folder: Folder, name: bytes, request: Request) -> tuple[Known | None, float] | None:
         """What a fresh listing tells, as far as it has come; None: it does not tell of this name."""
         began = time.monotonic()
@@ -201,10 +209,18 @@ class Folders:
                     del folder.own[name]
                 return fresh, until - now
         if listing.complete:
-            if own is not None:
-                folder.own.pop(name, None)
-            return None, until - now
+            kept = self._kept(folder, own)
+            return (None, until - now) if kept is None else (kept, self._ttl)
         return None
+
+    def _kept(self, folder: Folder, own: Node | None) -> Known | None:
+        """A name of our own that the store does not show: only what the overlay keeps is still there."""
+        if own is None:
+            return None
+        node = self.overlay.find(folder, own.name) if self.overlay is not None else None
+        if node is None:
+            folder.own.pop(own.name, None)
+        return known(node) if node is not None else None
 
     def _ask(self, folder: Folder, name: bytes) -> tuple[Known | None, float]:
         text = name.decode("utf-8", "surrogateescape")
@@ -219,8 +235,7 @@ class Folders:
             for kind, suffix in ((FILE, ""), (LINK, LINK_SUFFIX)):
                 with suppress(NotFoundError):
                     return self.single(folder, name, kind, self._head(place, key + suffix)), self._ttl
-        folder.own.pop(name, None)
-        return None, self._ttl
+        return self._kept(folder, folder.own.get(name)), self._ttl
 
     def _locate(self, folder: Folder) -> tuple[Place | None, frozenset[str]]:
         path = folder.path

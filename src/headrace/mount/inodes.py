@@ -211,6 +211,17 @@ class Table:
         self.pages[page.serial] = page
         return number
 
+    def known(self, page: Page) -> list[int]:
+        """Where the names are that the kernel knows by the ids they have in this page. Under the lock."""
+        if page.ids is None:
+            return [index for index, count in enumerate(page.counts) if count]
+        return [index for index, number in enumerate(page.ids) if self._count(number)]
+
+    def _count(self, number: int) -> int:
+        """How often the kernel knows a node that pages tell of; what is carried over is counted in the older page."""
+        page = self.pages.get(number >> SHIFT)
+        return page.counts[number & _MASK] if page is not None else 0
+
     def show(self, page: Page, index: int) -> int:
         """Tell the kernel of a name of a page; its node id. Under the lock."""
         number = self.node_of(page, index)
@@ -240,8 +251,9 @@ class Table:
         """Let go of a page that neither a listing nor the kernel knows. Under the lock."""
         if not page.live and page.known <= 0 and self.pages.pop(page.serial, None) is not None:
             for index, kind in enumerate(page.kinds):
-                if kind == FOLDER:  # listed ahead, and never asked for
-                    self._drop_folder(page.node(index))
+                number = page.serial << SHIFT | index
+                if kind == FOLDER and number not in self.nodes:  # listed ahead, and never asked for
+                    self._drop_folder(number)
 
     def add(self, folder: Folder, name: bytes, kind: int, number: int | None = None) -> Node:
         """A node of its own for a name, in place of what was known of it. Under the lock."""
@@ -278,6 +290,8 @@ class Table:
             if node.told < started:
                 self.nodes.pop(node.id, None)
                 del folder.own[node.name]
+                if node.kind == FOLDER:
+                    self._drop_folder(node.id)
 
     def size(self) -> int:
         """Names held in pages."""

@@ -114,7 +114,7 @@ class Listing:
         else:
             table.enrol(page)
             if before is not None:
-                _carry(page, before)
+                _carry(table, page, before)
         if self._firsts and page.first < self.pages[-1].last:
             self._ordered = False
         self._hide_shadowed(page)
@@ -167,16 +167,15 @@ def release(table: Table, left: Listing, kept: Listing | None = None) -> None:
             table.retire(page)
 
 
-def _carry(page: Page, before: Listing) -> None:
-    """Names that the kernel knows keep their ids while they stand for the same version."""
+def _carry(table: Table, page: Page, before: Listing) -> None:
+    """Names that the kernel knows keep their ids while they stand for the same version. Under the table's lock."""
     for old in before.pages:
-        if not old.known or old.last < page.first or old.first > page.last:
+        if (not old.known and old.ids is None) or old.last < page.first or old.first > page.last:
             continue
-        for at, count in enumerate(old.counts):
-            if count:
-                index = page.find(old.name(at))
-                if index >= 0 and page.same_entry(index, old, at):
-                    page.carry(index, old.node(at))
+        for at in table.known(old):
+            index = page.find(old.name(at))
+            if index >= 0 and page.same_entry(index, old, at):
+                page.carry(index, old.node(at))
 
 
 def _parts(folder: Folder, place: Place | None) -> Iterator[protocol.Folder]:

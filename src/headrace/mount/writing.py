@@ -236,8 +236,7 @@ class Writing:
         if found.kind == FOLDER:
             raise OSError(errno.EISDIR, "a folder")
         self._staging.unlink(self._path(found))
-        with self._table.lock:
-            self._table.remove(folder, name)
+        self._removed(folder, name)
         return wire.reply(request.unique)
 
     def rmdir(self, request: Request) -> Answer:
@@ -250,8 +249,7 @@ class Writing:
         if self._folders.is_attached(folder, name):
             raise OSError(errno.EBUSY, "something is attached there")
         self._staging.rmdir(found.path)
-        with self._table.lock:
-            self._table.remove(folder, name)
+        self._removed(folder, name)
         return wire.reply(request.unique)
 
     def rename(self, request: Request, size: int, flags: int) -> Answer:
@@ -280,6 +278,7 @@ class Writing:
             displaced=displaced,
         )
         node = move(self._table, self._folders, found, new_folder, new_name, self._ttl)
+        self._keep(old_folder)
         if node.kind != FOLDER and node.staged is None:
             self._learn(node)
         return wire.reply(request.unique)
@@ -453,6 +452,17 @@ class Writing:
         if found is None:
             raise OSError(errno.ENOENT, "no such name")
         return folder, found
+
+    def _removed(self, folder: Folder, name: bytes) -> None:
+        with self._table.lock:
+            self._table.remove(folder, name)
+        self._keep(folder)
+
+    def _keep(self, folder: Folder) -> None:
+        """A folder whose last object may just have gone: what it is called by no longer depends on a listing."""
+        if folder.parent is not None and self._staging.made(folder.path) is not None:
+            with self._table.lock:
+                self._table.promote(self._table.get(folder.id), self._ttl)
 
     def _path(self, found: Known) -> str:
         """Where a name is stored."""
