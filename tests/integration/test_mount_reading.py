@@ -9,7 +9,8 @@ import random
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -181,25 +182,64 @@ def test_refused(mount: Rig) -> None:
         assert caught.value.errno == errno.ENOTSUP
 
 
-def test_a_walk_lists_the_next_small_folders_ahead_and_each_once(seaweedfs: EmbeddedS3) -> None:
+def _walk_of(keys: Sequence[str]) -> Callable[[Rig], None]:
     def fill(rig: Rig) -> None:
         store = rig.store()
-        for folder in range(20):
-            for file in range(3):
-                store.put(f"walk/{folder:02d}/{file}", b"x")
 
-    with rigged(seaweedfs, before=fill, HEADRACE_CACHE_TTL="1h") as rig:
+        def put(key: str) -> None:
+            store.put(key, b"x")
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(put, keys))
+
+    return fill
+
+
+def test_a_walk_lists_the_next_folders_ahead_and_each_once(seaweedfs: EmbeddedS3) -> None:
+    keys = [f"walk/{folder:02d}/{file:03d}" for folder in range(12) for file in range(260)]
+    with rigged(seaweedfs, before=_walk_of(keys), HEADRACE_CACHE_TTL="1h") as rig:
         root = Path(rig.folder, "walk")
         names = sorted(os.listdir(root))
         before = _stat(rig, "mount.listings")
-        os.listdir(root / names[5])
+        os.listdir(root / names[1])
         assert _stat(rig, "mount.listings") == before + 1, "one folder is no walk"
-        for name in names[6:9]:
+        for name in names[2:5]:
             os.listdir(root / name)
-        assert wait_for(lambda: _stat(rig, "mount.listings") >= before + 8, 5), "4 asked for, and at least 4 ahead"
-        seen = [sorted(os.listdir(root / name)) for name in names]
-        assert seen == [["0", "1", "2"]] * 20
-        assert _stat(rig, "mount.listings") == before + 20
+        assert wait_for(lambda: _stat(rig, "mount.listings") >= before + 8, 30), "4 asked for, and at least 4 ahead"
+        seen = [len(os.listdir(root / name)) for name in names]
+        assert seen == [260] * 12
+        assert _stat(rig, "mount.listings") == before + 12
+
+
+def test_a_walk_over_small_folders_lists_many_of_them_at_once(seaweedfs: EmbeddedS3) -> None:
+    names = [f"{number:02d}{tail}" for number in range(40) for tail in ("", "-b", " é")]
+    keys = [f"walk/{name}/{file}" for name in names for file in range(3)]
+    keys += [f"walk/{names[50]}/deep/er/{file}" for file in range(3)] + ["walk/20-a file between", "walk/zz"]
+    with rigged(seaweedfs, before=_walk_of(keys), HEADRACE_CACHE_TTL="1h") as rig:
+        root = Path(rig.folder, "walk")
+        began = _stat(rig, "mount.listings")
+        found = {
+            os.path.relpath(os.path.join(folder, name), rig.folder)
+            for folder, _, files in os.walk(root)
+            for name in files
+        }
+        assert found == set(keys)
+        assert _stat(rig, "mount.listings") <= began + 12, "of 123 folders"
+        os.unlink(root / names[60] / "1")
+        (root / names[61] / "mine").write_bytes(b"written here")
+        assert sorted(os.listdir(root / names[60])) == ["0", "2"]
+        assert sorted(os.listdir(root / names[61])) == ["0", "1", "2", "mine"]
+        assert all(os.stat(root / name / "0").st_size == 1 for name in names)
+
+
+def test_what_a_walk_listed_ahead_is_trusted_no_longer_than_the_rest(seaweedfs: EmbeddedS3) -> None:
+    keys = [f"walk/{folder:02d}/{file}" for folder in range(30) for file in range(3)]
+    with rigged(seaweedfs, before=_walk_of(keys), HEADRACE_CACHE_TTL="2s") as rig:
+        root = Path(rig.folder, "walk")
+        for name in sorted(os.listdir(root))[:10]:
+            os.listdir(root / name)
+        rig.store().put("walk/20/new", b"x")
+        assert wait_for(lambda: "new" in os.listdir(root / "20"), 30)
 
 
 def test_metrics_for_prometheus(mount: Rig) -> None:

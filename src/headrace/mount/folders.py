@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.base.errors import NameRefusedError, NotFoundError, TryAgainError
 from headrace.base.metrics import Metrics
 from headrace.mount.away import Away
+from headrace.mount.flat import fill
 from headrace.mount.inodes import Folder, Known, Node, Place, Table, at, known
 from headrace.mount.listing import Listing, release
 from headrace.mount.pages import FILE, FOLDER, LINK, LINK_SUFFIX, Page, showable
@@ -93,18 +95,49 @@ class Folders:
     def listing(self, folder: Folder) -> Listing:
         """The folder's listing, begun now unless there is a fresh one."""
         place = self.place(folder)
+        listing, is_new = self._begin(folder)
+        if is_new:
+            self._metrics.add("mount.listings")
+            self._waiters.add(lambda: listing.run(self.table, place))
+        return listing
+
+    def together(self, parent: Folder, some: Sequence[Folder]) -> None:
+        """List folders of `parent` by one LIST of all that is below them; those that have a fresh listing keep it.
+
+        They have been placed (`place`), below their parent's keys. What that LIST does not bring within a few pages is
+        listed folder by folder.
+        """
+        place = self.place(parent)
+        assert place is not None
+        begun = [listing for folder in some for listing, is_new in [self._begin(folder)] if is_new]
+        if not begun:
+            return
+        self._metrics.add("mount.listings")
+        names = {folder.name.decode("utf-8", "surrogateescape") for folder in some}
+
+        def run() -> None:
+            try:
+                fill(self.table, place, names, begun)
+            finally:
+                for listing in begun:
+                    if not listing.ended:
+                        self._metrics.add("mount.listings")
+                        self._waiters.add(partial(listing.run, self.table, listing.folder.place))
+
+        self._waiters.add(run)
+
+    def _begin(self, folder: Folder) -> tuple[Listing, bool]:
+        """The folder's listing where it is fresh; else a new one, which the caller has to run."""
         with self.table.lock:
             before = folder.listing
             trusted = before is not None and (before.fresh or not before.ended or self._is_away(folder) > 0)
             if before is not None and before.error is None and trusted:
                 before.used = time.monotonic()
-                return before
+                return before, False
             listing = Listing(folder, self._ttl, self._deadline, before)
             folder.listing = listing
             self._trim(folder)
-        self._metrics.add("mount.listings")
-        self._waiters.add(lambda: listing.run(self.table, place))
-        return listing
+            return listing, True
 
     def place(self, folder: Folder) -> Place | None:
         """Where the folder's keys are; None: nowhere, it only leads to attachments.

@@ -85,11 +85,11 @@ class Listing:
             raise self.error
         return False
 
-    def run(self, table: Table, place: Place | None) -> None:
-        """Fetch all pages. On a thread of its own."""
+    def run(self, table: Table, place: Place | None, told: protocol.Folder | None = None) -> None:
+        """Fetch all pages, on a thread of its own; or take all from what is `told`, asked for since `started`."""
         before = self.before
         try:
-            for part in _parts(self.folder, place):
+            for part in _parts(self.folder, place) if told is None else _pieces(told):
                 page = Page(self.folder, place.prefix if place else "", part.folders, part.objects)
                 with table.lock:
                     self._append(table, page, before)
@@ -192,8 +192,14 @@ def _parts(folder: Folder, place: Place | None) -> Iterator[protocol.Folder]:
             cut = len(prefix)
             folders = tuple(each for each in folders if each[cut:-1] not in attached)
             objects = tuple(each for each in objects if each.key[cut:] not in attached)
-        for start in range(0, max(len(folders), 1), MOST // 2):
-            some = objects[: MOST // 2] if start == 0 else ()
-            yield protocol.Folder(folders[start : start + MOST // 2], some)
-        for start in range(MOST // 2, len(objects), MOST // 2):
-            yield protocol.Folder((), objects[start : start + MOST // 2])
+        yield from _pieces(protocol.Folder(folders, objects))
+
+
+def _pieces(part: protocol.Folder) -> Iterator[protocol.Folder]:
+    """The same in pieces that fit a page."""
+    folders, objects = part.folders, part.objects
+    for start in range(0, max(len(folders), 1), MOST // 2):
+        some = objects[: MOST // 2] if start == 0 else ()
+        yield protocol.Folder(folders[start : start + MOST // 2], some)
+    for start in range(MOST // 2, len(objects), MOST // 2):
+        yield protocol.Folder((), objects[start : start + MOST // 2])
