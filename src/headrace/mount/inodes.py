@@ -256,7 +256,13 @@ class Table:
                     self._drop_folder(number)
 
     def add(self, folder: Folder, name: bytes, kind: int, number: int | None = None) -> Node:
-        """A node of its own for a name, in place of what was known of it. Under the lock."""
+        """A node of its own for a name, in place of what was known of it. Under the lock.
+
+        Its folder has one too from then on, and keeps it as long: what was just written must not be looked for below
+        another id, in a listing that is older.
+        """
+        if folder.parent is not None and folder.id not in self.nodes:
+            self._promote(folder.id, folder.parent, folder.name, FOLDER)
         node = Node(self.number() if number is None else number, folder, name, kind)
         folder.own[name] = node
         folder.gone.pop(name, None)
@@ -267,11 +273,15 @@ class Table:
         """Give a name a node object of its own under the id it has. Under the lock."""
         if found.node is not None:
             return found.node
-        node = self.add(found.folder, found.name, found.kind, found.id)
+        node = self._promote(found.id, found.folder, found.name, found.kind)
         node.tells(ObjectInfo("", found.size, found.etag, found.mtime_us), ttl)
-        page = self.pages.get(found.id >> SHIFT)
+        return node
+
+    def _promote(self, number: int, folder: Folder, name: bytes, kind: int) -> Node:
+        node = self.add(folder, name, kind, number)
+        page = self.pages.get(number >> SHIFT)
         if page is not None:  # what the kernel knows of it is counted here from now on
-            index = found.id & _MASK
+            index = number & _MASK
             node.count, page.counts[index] = page.counts[index], 0
             page.known -= node.count
         return node
@@ -286,12 +296,10 @@ class Table:
         """A listing begun then is complete: what it tells is not held twice. Under the lock."""
         for name in [name for name, when in folder.gone.items() if when < started]:
             del folder.gone[name]
-        for node in [node for node in folder.own.values() if node.count <= 0 and node.staged is None]:
-            if node.told < started:
-                self.nodes.pop(node.id, None)
-                del folder.own[node.name]
-                if node.kind == FOLDER:
-                    self._drop_folder(node.id)
+        for node in list(folder.own.values()):
+            if node.count <= 0 and node.staged is None and node.told < started and not self._anchors(node):
+                self._let_go(node)
+        self._release(folder)
 
     def size(self) -> int:
         """Names held in pages."""
@@ -302,11 +310,27 @@ class Table:
         listed = node.folder.own.get(node.name) is node
         if listed and (node.staged is not None or (listing is not None and node.told >= listing.started)):
             return  # the listing is older than what we did ourselves: it stays known until there is a newer one
+        if not self._anchors(node):
+            self._let_go(node)
+            self._release(node.folder)
+
+    def _anchors(self, node: Node) -> bool:
+        """Whether names of our own lie below, which are found by its id."""
+        folder = self.folders.get(node.id) if node.kind == FOLDER else None
+        return folder is not None and bool(folder.own)
+
+    def _let_go(self, node: Node) -> None:
         self.nodes.pop(node.id, None)
         if node.folder.own.get(node.name) is node:
             del node.folder.own[node.name]
         if node.kind == FOLDER:
             self._drop_folder(node.id)
+
+    def _release(self, folder: Folder) -> None:
+        """A folder that may just have lost its last name of our own need not be known for its sake."""
+        node = self.nodes.get(folder.id)
+        if not folder.own and node is not None and node.count <= 0:
+            self._drop_node(node)
 
     def _drop_folder(self, number: int) -> None:
         folder = self.folders.get(number)
