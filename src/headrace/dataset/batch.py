@@ -60,7 +60,7 @@ def _stack(values: list[Any]) -> Any:
         isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype for value in values
     ):
         return values
-    batch = _room(len(values) * first.nbytes, dtype).reshape((len(values), *shape))
+    batch = room(len(values) * first.nbytes, dtype).reshape((len(values), *shape))
     for place, value in enumerate(values):
         batch[place] = value
     return batch
@@ -74,7 +74,7 @@ def join_rows(pieces: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | 
     shape, dtype = first.shape[1:], first.dtype
     if dtype.hasobject or any(one.shape[1:] != shape or one.dtype != dtype for one in pieces):
         return None
-    batch = _room(count * (first.nbytes // len(first)), dtype).reshape((count, *shape))
+    batch = room(count * (first.nbytes // len(first)), dtype).reshape((count, *shape))
     at = 0
     for one in pieces:
         batch[at : at + len(one)] = one
@@ -82,7 +82,7 @@ def join_rows(pieces: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | 
     return batch
 
 
-def _room(size: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def room(size: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """An array of `size` bytes. Large ones are of memory used before, which comes back when the batch is gone: fresh
     pages take longer than what is copied into them.
     """

@@ -9,16 +9,20 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from headrace.dataset.batch import collate, collate_field, join_rows
+from headrace.dataset.seats import Seat, seated
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.state import Progress
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Samples by columns: lists, or arrays whose rows they are. `own`: nothing else looks into these arrays."""
+    """Samples by columns: lists, or arrays whose rows they are. `own`: nothing else looks into these arrays.
+    `seats`: where some are already, by name.
+    """
 
     values: dict[str, Sequence[Any]]
     own: bool
+    seats: dict[str, Seat]
 
 
 _Piece: TypeAlias = "list[Any] | _Columns"
@@ -144,7 +148,7 @@ class Builder:
             stop = min(count, at + size - self._count)
             whole = stop - at == count
             some = columns if whole else {name: one[at:stop] for name, one in columns.items()}
-            self._pieces.append(_Columns(some, group.own))
+            self._pieces.append(_Columns(some, group.own, group.seats if whole else {}))
             self._locals += local[at:stop]
             self._count += stop - at
             at = stop
@@ -200,7 +204,11 @@ def _joined(pieces: list[_Piece]) -> Any:
     if isinstance(first, list) or len(columns) < len(pieces) or any(one.keys() != columns[0].keys() for one in columns):
         return collate(_samples(pieces))
     own = len(pieces) == 1 and first.own
-    return {name: _field([one[name] for one in columns], own=own) for name in first.values}
+    found: dict[str, Any] = {}
+    for name in first.values:
+        batch = seated([piece.seats.get(name) for piece in pieces if isinstance(piece, _Columns)])
+        found[name] = _field([one[name] for one in columns], own=own) if batch is None else batch
+    return found
 
 
 def _field(columns: list[Sequence[Any]], *, own: bool) -> Any:

@@ -36,6 +36,7 @@ from headrace.dataset.joining import MOST
 from headrace.dataset.ledger import Judge, Skip, Skipped
 from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
 from headrace.dataset.room import Bounds, Room
+from headrace.dataset.seats import Seats
 from headrace.dataset.slots import Group, Planned, Slot
 from headrace.dataset.stages import Stage, StageError, TakesColumns, run_stages, threads_of
 from headrace.dataset.stats import Meter, Stats, summarise
@@ -113,6 +114,7 @@ class Pipeline:
         self._stages = plan.stages_by_leaf
         self._decoders = _by_columns(self._stages)
         self._odd = 0
+        self._seats = Seats(plan.batch or 1)
         self._columns = (
             plan.batch is not None and len(plan.leaves) == 1 and len(self._decoders) == len(self._stages[0])
         )
@@ -320,6 +322,7 @@ class Pipeline:
         self._room.hold(size)
         self.meter.reads += reads
         for group in groups:
+            group.first = self._fed
             self._fed += group.count
             self._collector.add(group)
         return True
@@ -463,6 +466,8 @@ class Pipeline:
                     group.spread()
                 elif group.count >= (self._plan.batch or 1):
                     group.gather()
+                else:
+                    group.sit(self._seats)
                 return len(self._decoders)
             self._odd += 1
         group.open()
