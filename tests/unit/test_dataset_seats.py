@@ -43,3 +43,10 @@ def test_rows_that_are_unlike_the_others_get_no_seat() -> None:
     assert seats.take("x", rows(1, 1).view(np.int8), 1) is None
     assert seats.take("x", rows(1, 1)[:, :9], 1) is None
     assert seats.take("y", rows(1, 1).view(np.int8), 1) is not None
+
+
+def test_seats_in_another_order_are_no_batch() -> None:
+    seats = Seats(2)
+    first, second = seats.take("x", rows(0, 1), 0), seats.take("x", rows(1, 1), 1)
+    assert seated([second, first]) is None
+    assert seated([first, second]) is not None
