@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import HeadraceError
+from headrace.dataset.pieces import Pieces
 from headrace.dataset.shards.decoding import records
 from headrace.dataset.shards.litdata import LITDATA
 from headrace.dataset.shards.mds import MDS
@@ -63,14 +64,32 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, memoryview) else value
 
 
+def placed(data: list[bytes], gap: int, *, uneven: bool = False, turned: bool = False) -> Pieces:
+    """In one buffer, with so many bytes before each, the second farther from the first; or in another order."""
+    order = list(reversed(range(len(data)))) if turned else list(range(len(data)))
+    buffer, start = bytearray(), [0] * len(data)
+    for place, number in enumerate(order):
+        buffer += b"\xff" * (gap + (uneven and place == 1))
+        start[number] = len(buffer)
+        buffer += data[number]
+    begins = np.array(start, np.int64)
+    return Pieces(memoryview(bytes(buffer)), begins, begins + np.array([len(one) for one in data], np.int64))
+
+
 def same(decoder: Any, preamble: bytes, data: list[bytes]) -> None:
     found = records(decoder, [("s", preamble)])
     views = [memoryview(one) for one in data]
+    together = (placed(data, 0), placed(data, 3), placed(data, 3, uneven=True), placed(data, 0, turned=True))
+    for one in (views, *together):
+        alike(found, one, views)
+
+
+def alike(found: Any, given: Any, views: list[memoryview]) -> None:
     keys = [str(number) for number in range(len(views))]
     bad: HeadraceError | None = None
     columns = None
     try:
-        columns = found.columns({"__key__": keys, "data": views, "__shard__": ["s"] * len(views)})
+        columns = found.columns({"__key__": keys, "data": given, "__shard__": ["s"] * len(views)})
     except HeadraceError as error:
         bad = error
     try:
@@ -130,3 +149,16 @@ def test_what_is_alike_goes_by_columns() -> None:
     mds: Any = MDS.decoder(MDS_SAYS)
     found = mds.all([row] * 3)
     assert (list(found), found["n"], found["t"]) == (["a", "n", "v", "t"], [0] * 3, ["hi"] * 3)
+
+
+def test_arrays_in_even_steps_are_rows_of_one() -> None:
+    """Or the quickest way would not have been tried."""
+    shape = struct.pack("<4I", 1, 2, 1, 1)
+    leaves = ([bytes([n, 0]), shape + bytes([n, 1]), bytes(8), b"x"] for n in range(5))
+    items = [lengths(some) + b"".join(some) for some in leaves]
+    litdata: Any = LITDATA.decoder(LITDATA_SAYS)
+    for gap in (0, 5):
+        found = litdata.all(placed(items, gap))
+        assert [type(one) for one in found.values()] == [np.ndarray, np.ndarray, list, list]
+        assert (found["a"].dtype, found["a"].tolist()) == (np.int16, [[n] for n in range(5)])
+        assert found["b"].tolist() == [[[256 + n]] for n in range(5)]

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from headrace.dataset.shards.format import Member
 from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
 
 many = settings(deadline=None, max_examples=150)
-KEYS = st.text(st.sampled_from("ab/é日0"), max_size=5)
+KEYS = st.text(st.sampled_from("ab/é日0\0"), max_size=5) | st.text("ab", min_size=2, max_size=2)
 NAMES = st.sampled_from(["x", "y", "seg.png", "日"])
 SHARD = st.dictionaries(st.tuples(KEYS, NAMES), st.integers(0, 1 << 40), max_size=12)
 Shard = dict[tuple[str, str], int]
@@ -28,6 +29,19 @@ def model(shard: Shard) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
         (key, tuple(name for name, _ in parts), tuple(bound for _, start in parts for bound in (start, start + 7)))
         for key, parts in samples.items()
     ]
+
+
+def _read_alike(rows: Rows, some: npt.NDArray[np.int64]) -> None:
+    """Keys, layout and bounds at once are those of each."""
+    samples = rows.read(some)
+    parts, bounds = rows.bounds(some)
+    assert parts.tolist() == [len(names) for _, names, _ in samples]
+    assert bounds.reshape(-1).tolist() == [bound for *_, bounds in samples for bound in bounds]
+    keys, layout = rows.keys_at(some)
+    if len({names for _, names, _ in samples}) > 1:
+        assert layout is None
+    else:
+        assert (keys, layout) == ([key for key, *_ in samples], samples[0][1])
 
 
 @many
@@ -49,6 +63,11 @@ def test_a_set_holds_the_samples_of_its_shards_one_after_the_other(shards: list[
         assert meta["samples"] == len(rows) == len(expected)
         order = np.arange(len(rows), dtype=np.int64)[::-1]
         assert rows.read(order) == expected[::-1]
+        for first in range(len(rows)):
+            for stop in range(first + 1, len(rows) + 1):
+                some = np.arange(first, stop, dtype=np.int64)
+                _read_alike(rows, some)
+                _read_alike(rows, some[::-1])
         assert rows.keys(0, len(rows)).to_pylist() == [key for key, _, _ in expected]
         assert np.diff(np.fromfile(joined / "first", "<i8")).tolist() == [len(model(shard)) for shard in shards]
         rows.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -34,6 +36,18 @@ def test_a_buffer_comes_back_when_its_last_view_is_gone() -> None:
     assert address(buffers.take(MB)) != where
     del piece
     assert where in {address(view) for view in (buffers.take(MB), buffers.take(MB))}
+
+
+def test_it_does_not_come_back_while_an_array_made_by_hand_looks_into_it() -> None:
+    """Such an array refers to what the memory is a part of, as far as NumPy can tell."""
+    buffers = Buffers()
+    array: np.ndarray[Any, Any] = np.ndarray((2, 50_000), np.uint8, buffers.take(100_000))
+    array = array[1:].view(np.uint16)
+    gc.collect()
+    assert buffers.unused == 0
+    del array
+    gc.collect()
+    assert buffers.unused >= 100_000
 
 
 def test_a_larger_one_will_do_where_none_fits() -> None:

@@ -64,7 +64,9 @@ class Buffers:
             self._unused -= room
         self._in_use += room
         self._peak = max(self._in_use, self._peak - (room >> _FORGET))
-        lease = block[:size]
+        # Not a slice: `numpy.ndarray(shape, buffer=lease.data)` would refer to what that is a slice of, and the memory
+        # would be lent again while it is looked at.
+        lease = np.frombuffer(block.data, np.uint8, size)
         token = id(lease)
         self._lent[token] = weakref.ref(lease, partial(self._back, token, block))
         return lease.data

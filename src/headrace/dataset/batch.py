@@ -12,7 +12,7 @@ from headrace.base.memory import take
 Sample: TypeAlias = Any
 """What a stage hands on: by default a dict of ``__key__``, parts by name and extra columns."""
 
-_FLAT = {memoryview, np.ndarray}
+_FLAT, _BYTES = {memoryview, np.ndarray}, {bytes}
 _LARGE = 16 * 1024
 _NUMBERS = (bool, int, float, complex, np.generic)
 
@@ -60,13 +60,29 @@ def _stack(values: list[Any]) -> Any:
         isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype for value in values
     ):
         return values
-    batch = _room(len(values) * first.nbytes, dtype).reshape((len(values), *shape))
+    batch = room(len(values) * first.nbytes, dtype).reshape((len(values), *shape))
     for place, value in enumerate(values):
         batch[place] = value
     return batch
 
 
-def _room(size: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def join_rows(pieces: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:
+    """One field of a batch from arrays whose rows are its values: the same as `collate_field` of these. None where
+    they do not agree in shape and type.
+    """
+    first, count = pieces[0], sum(map(len, pieces))
+    shape, dtype = first.shape[1:], first.dtype
+    if dtype.hasobject or any(one.shape[1:] != shape or one.dtype != dtype for one in pieces):
+        return None
+    batch = room(count * (first.nbytes // len(first)), dtype).reshape((count, *shape))
+    at = 0
+    for one in pieces:
+        batch[at : at + len(one)] = one
+        at += len(one)
+    return batch
+
+
+def room(size: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """An array of `size` bytes. Large ones are of memory used before, which comes back when the batch is gone: fresh
     pages take longer than what is copied into them.
     """
@@ -97,8 +113,11 @@ def size_of(value: Any) -> int:
         return len(value)
     if isinstance(value, (list, tuple)):
         values = cast("list[Any]", value)
-        if set(map(type, values)) <= _FLAT:
+        kinds = set(map(type, values))
+        if kinds <= _FLAT:
             return sum([one.nbytes for one in values])
+        if kinds == _BYTES:
+            return sum(map(len, values))
         return sum(size_of(one) for one in values)
     nbytes = getattr(value, "nbytes", 0)
     return nbytes if isinstance(nbytes, int) else 0

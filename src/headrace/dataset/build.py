@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from headrace.dataset.batch import collate, collate_field
+import numpy as np
+
+from headrace.dataset.batch import collate, collate_field, join_rows
+from headrace.dataset.seats import Seat, seated
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.state import Progress
 
-_Piece: TypeAlias = "list[Any] | dict[str, list[Any]]"
-"""Samples, or columns of them."""
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Samples by columns: lists, or arrays whose rows they are. `own`: nothing else looks into these arrays.
+    `seats`: where some are already, by name.
+    """
+
+    values: dict[str, Sequence[Any]]
+    own: bool
+    seats: dict[str, Seat]
+
+
+_Piece: TypeAlias = "list[Any] | _Columns"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +64,15 @@ class Track:
         while self._ahead and self._frontier in self._ahead:
             self._ahead.remove(self._frontier)
             self._frontier += 1
+
+    def mark_all(self, local: list[int]) -> None:
+        """All of these are done."""
+        first = self._frontier
+        if not self._ahead and local == list(range(first, first + len(local))):
+            self._frontier += len(local)
+            return
+        for one in local:
+            self.mark(one)
 
     def now(self) -> Progress:
         """The state if nothing more came."""
@@ -118,13 +141,14 @@ class Builder:
             self._pieces.append(last)
         return last
 
-    def _add_columns(self, group: Group, columns: dict[str, list[Any]]) -> Iterator[Delivery]:
+    def _add_columns(self, group: Group, columns: dict[str, Sequence[Any]]) -> Iterator[Delivery]:
         at, count, local, size = 0, group.count, group.locals, self._size or group.count
         group.columns = None
         while at < count:
             stop = min(count, at + size - self._count)
             whole = stop - at == count
-            self._pieces.append(columns if whole else {name: one[at:stop] for name, one in columns.items()})
+            some = columns if whole else {name: one[at:stop] for name, one in columns.items()}
+            self._pieces.append(_Columns(some, group.own, group.seats if whole else {}))
             self._locals += local[at:stop]
             self._count += stop - at
             at = stop
@@ -136,8 +160,7 @@ class Builder:
         held_back = int(group.size * rest) if group is not None else 0
         raw_back = int(group.raw * rest) if group is not None else 0
         pieces, count = self._take_pieces()
-        for local in self._locals:
-            self._track.mark(local)
+        self._track.mark_all(self._locals)
         self._locals.clear()
         self._left_out.clear()
         return self._packed(_joined(pieces), (), count, raw_back, held_back)
@@ -177,16 +200,26 @@ def _joined(pieces: list[_Piece]) -> Any:
     """One batch: as `collate` makes it of the samples."""
     pieces = [piece for piece in pieces if piece]
     first = pieces[0]
-    if isinstance(first, list) or not all(isinstance(one, dict) and one.keys() == first.keys() for one in pieces):
+    columns = [piece.values for piece in pieces if isinstance(piece, _Columns)]
+    if isinstance(first, list) or len(columns) < len(pieces) or any(one.keys() != columns[0].keys() for one in columns):
         return collate(_samples(pieces))
-    if len(pieces) == 1:
-        return {name: collate_field(values) for name, values in first.items()}
-    return {name: collate_field([value for one in pieces for value in _column(one, name)]) for name in first}
+    own = len(pieces) == 1 and first.own
+    found: dict[str, Any] = {}
+    for name in first.values:
+        batch = seated([piece.seats.get(name) for piece in pieces if isinstance(piece, _Columns)])
+        found[name] = _field([one[name] for one in columns], own=own) if batch is None else batch
+    return found
 
 
-def _column(piece: _Piece, name: str) -> list[Any]:
-    assert isinstance(piece, dict)
-    return piece[name]
+def _field(columns: list[Sequence[Any]], *, own: bool) -> Any:
+    """One field of a batch."""
+    if own and isinstance(columns[0], np.ndarray):
+        return columns[0]
+    if all(isinstance(one, np.ndarray) for one in columns):
+        rows = join_rows(cast("list[np.ndarray[Any, Any]]", columns))
+        if rows is not None:
+            return rows
+    return collate_field([value for one in columns for value in one])
 
 
 def _samples(pieces: list[_Piece]) -> list[Any]:
@@ -195,5 +228,6 @@ def _samples(pieces: list[_Piece]) -> list[Any]:
         if isinstance(piece, list):
             samples += piece
         else:
-            samples += [dict(zip(piece, row, strict=True)) for row in zip(*piece.values(), strict=True)]
+            names, rows = list(piece.values), zip(*piece.values.values(), strict=True)
+            samples += [dict(zip(names, row, strict=True)) for row in rows]
     return samples

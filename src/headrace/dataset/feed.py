@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,10 +51,12 @@ class Course:
     end: int | None
     """The stripe's last index + 1; None: no end."""
 
-    def chunks(self, size: int = CHUNK) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """(own indices, leaf, row) of what is left, about `size` at a time, in order; at first fewer."""
+    def chunks(self, size: Callable[[], int] = lambda: CHUNK, step: int = 1) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """(own indices, leaf, row) of what is left, about `size()` at a time, in order; at first fewer. Whole steps,
+        where that can be.
+        """
         ahead = set(self.progress.ahead)
-        first, count = self.progress.frontier, _FIRST_CHUNK
+        first, count = self.progress.frontier, -(-_FIRST_CHUNK // step) * step
         grain = self.residual.grain if self.residual.grain <= _MOST_CHUNK else 1
         while self.end is None or first < self.end:
             stop = (first // grain + max(1, count // grain)) * grain  # what is best read together is in one chunk
@@ -65,7 +67,7 @@ class Course:
             position = self.residual.positions(self.residual.index(self.stripe, local))
             leaf, row = self.stream.locate(self.residual.epoch, position)
             yield local, leaf, row
-            first, count = stop, size
+            first, count = stop, max(size() // step, 1) * step
 
 
 class Made(NamedTuple):

@@ -15,6 +15,7 @@ particular sample longer than the fetch room's deadline, and `close` ends everyt
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -35,6 +36,7 @@ from headrace.dataset.joining import MOST
 from headrace.dataset.ledger import Judge, Skip, Skipped
 from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
 from headrace.dataset.room import Bounds, Room
+from headrace.dataset.seats import Seats
 from headrace.dataset.slots import Group, Planned, Slot
 from headrace.dataset.stages import Stage, StageError, TakesColumns, run_stages, threads_of
 from headrace.dataset.stats import Meter, Stats, summarise
@@ -57,6 +59,10 @@ _ODD = 16
 """Groups one after another that could not be made by columns, after which that is no longer tried."""
 _BUNDLE = 32
 _WAKE = 16
+_COLUMN_THREADS = 2
+"""Decode threads where all that they do is ours, by columns: half of it holds the interpreter's lock, and with more of
+them most time goes into handing it over.
+"""
 _TIED = 4
 """Samples that share reads are submitted together, in portions of this part of the byte window."""
 _WARM, _WARM_TOGETHER = 128 << 20, 32 << 20
@@ -106,13 +112,14 @@ class Pipeline:
         self._plan, self._course, self._fetcher = plan, course, fetcher
         self._before = fetcher.stats().counters
         self._stages = plan.stages_by_leaf
-        self._threads_wanted = threads_of(self._stages)
         self._decoders = _by_columns(self._stages)
         self._odd = 0
+        self._seats = Seats(plan.batch or 1)
         self._columns = (
             plan.batch is not None and len(plan.leaves) == 1 and len(self._decoders) == len(self._stages[0])
         )
         """Whether groups may be handed on as columns: nobody asks for single samples."""
+        self._threads_wanted = min(threads_of(self._stages), _COLUMN_THREADS if self._columns else sys.maxsize)
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
         self._collector: Collector = (
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
@@ -125,7 +132,7 @@ class Pipeline:
         self._at_hand: deque[Delivery] = deque()  # the consumer's own
         self._built = self._taken = 0
         self._groups = Gate()
-        bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._together else _WARM)
+        bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._together or self._files is not None else _WARM)
         self._room = Room(bounds, lambda: fetcher.warm)
         self._fed = self._settled = 0
         self._fed_all = False
@@ -235,9 +242,10 @@ class Pipeline:
 
     def _feed(self) -> None:
         maker = Maker(self._plan.leaves, self._plan.prefetch // _TIED)
-        limit, bundle = self._group_limit()
-        number = 0
-        for chunk in self._course.chunks(4 * CHUNK if self._serve_files else CHUNK):
+        number, mean = 0, mean_size(self._plan.leaves)
+        step = self._plan.batch if self._columns and (self._plan.batch or CHUNK) < CHUNK else 1
+        for chunk in self._course.chunks(lambda: 4 * CHUNK if self._serve_files else CHUNK, step or 1):
+            limit, bundle = self._group_limit(mean)
             planned = maker.lots(*chunk, number, limit)
             if planned is not None:
                 for lot in planned:
@@ -278,13 +286,12 @@ class Pipeline:
         self._fed_all = True
         self._groups.knock()
 
-    def _group_limit(self) -> tuple[int, int]:
-        """Samples in a group, and groups submitted together.
+    def _group_limit(self, mean: int) -> tuple[int, int]:
+        """Samples in a group, and groups submitted together. `mean`: bytes of a sample.
 
         One sample where they may overtake each other; else few enough to spread over the decode threads, to fit the
         window several times, and to be here soon; and many enough to make locks rare, whatever the batch.
         """
-        mean = mean_size(self._plan.leaves)
         room = max(1, self._plan.prefetch // (8 * mean))
         if self._plan.window is not None:
             return 1, min(room, _BUNDLE, self._plan.batch or _BUNDLE)
@@ -292,7 +299,7 @@ class Pipeline:
             limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean))
             return min(limit, room, self._plan.batch or limit), 1
         if self._serve_files:
-            return max(1, min(room, _GROUP_FILES, MOST // (mean + _BETWEEN))), 1
+            return _whole_batches(max(1, min(room, _GROUP_FILES, MOST // (mean + _BETWEEN))), self._plan.batch), 1
         soon = max(1, _GROUP_BYTES_RAW // mean, min(self._plan.batch or 1, _GROUP))
         return min(_GROUP, room, soon), 1
 
@@ -315,6 +322,7 @@ class Pipeline:
         self._room.hold(size)
         self.meter.reads += reads
         for group in groups:
+            group.first = self._fed
             self._fed += group.count
             self._collector.add(group)
         return True
@@ -456,6 +464,10 @@ class Pipeline:
                 self._odd = 0
                 if not self._columns:
                     group.spread()
+                elif group.count >= (self._plan.batch or 1):
+                    group.gather()
+                else:
+                    group.sit(self._seats)
                 return len(self._decoders)
             self._odd += 1
         group.open()
@@ -526,6 +538,11 @@ def _by_columns(stages: Sequence[Sequence[Stage]]) -> list[TakesColumns]:
             break
         able.append(stage.function)
     return able
+
+
+def _whole_batches(count: int, batch: int | None) -> int:
+    """`count` or a little fewer samples, which are whole batches, if they are more than one."""
+    return count if batch is None or count < batch else count // batch * batch
 
 
 def _group(number: int, slots: list[Slot], size: int) -> Group:

@@ -10,10 +10,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-from headrace.dataset.batch import size_of
-from headrace.dataset.pieces import Pieces
+import numpy as np
+
+from headrace.dataset.batch import join_rows, size_of
+from headrace.dataset.pieces import Pieces, Weighed
+from headrace.dataset.seats import Seat, Seats
 from headrace.dataset.source import Rows
 from headrace.dataset.stages import TakesColumns
 from headrace.fetch import Ticket
@@ -37,18 +40,24 @@ class Slot:
 
 class Group:
     """Slots that travel together: `count` of them. `raw`: bytes fetched for them; `size`: what they hold of the byte
-    window. `columns`: instead of slots, a list of values for each name, where nobody looks at single samples.
+    window. `columns`: instead of slots, the values of each name, where nobody looks at single samples: a list, or an
+    array whose rows they are; `own`: nothing else looks into these arrays, so that a batch may be cut out of them.
+    `first`: how many samples are before it; `seats`: where in their batches some columns are already.
     """
 
     __slots__ = (
-        "columns", "count", "done", "done_at", "fetched_at", "number", "raw", "size", "slots", "ticket", "tokens",
+        "columns", "count", "done", "done_at", "fetched_at", "first", "number", "own", "raw", "seats", "size", "slots",
+        "ticket", "tokens",
     )  # fmt: skip
 
     def __init__(self, number: int, slots: list[Slot], size: int) -> None:
         self.number = number
         self.slots = slots
         self.count = len(slots)
-        self.columns: dict[str, list[Any]] | None = None
+        self.columns: dict[str, Sequence[Any]] | None = None
+        self.own = False
+        self.first = 0
+        self.seats: dict[str, Seat] = {}
         self.size = self.raw = size
         self.tokens = list(range(len(slots)))
         self.done = False
@@ -63,7 +72,11 @@ class Group:
     def column_bytes(self) -> int:
         """Bytes held by `columns`, keys and names of shards apart."""
         columns = self.columns or {}
-        return sum(size_of(values) for name, values in columns.items() if name not in ("__key__", "__shard__"))
+        return sum(
+            values.nbytes if isinstance(values, Weighed) else size_of(values)
+            for name, values in columns.items()
+            if name not in ("__key__", "__shard__")
+        )
 
     @property
     def locals(self) -> list[int]:
@@ -95,6 +108,24 @@ class Planned(Group, ABC):
     @abstractmethod
     def open_columns(self, stages: Sequence[TakesColumns]) -> bool:
         """Make `columns` instead of slots, behind these stages. False: that cannot be done."""
+
+    def gather(self) -> None:
+        """Copy columns that are views of what was read, all rows at once: the batches are cut out of the copy."""
+        columns = self.columns or {}
+        arrays = {name: one for name, one in columns.items() if isinstance(one, np.ndarray) and not one.flags.owndata}
+        copies = {name: join_rows([rows]) for name, rows in arrays.items()}
+        self.own = all(rows is not None for rows in copies.values())
+        if self.own:
+            columns.update(cast("dict[str, Sequence[Any]]", copies))
+
+    def sit(self, seats: Seats) -> None:
+        """Copy large rows to where their batch wants them, and let go of what was read."""
+        columns = self.columns or {}
+        for name, rows in columns.items():
+            seat = seats.take(name, rows, self.first) if isinstance(rows, np.ndarray) else None
+            if seat is not None:
+                self.seats[name] = seat
+                columns[name] = cast("Sequence[Any]", seat.batch[seat.at : seat.at + seat.held])
 
     def spread(self) -> None:
         """From columns to samples."""

@@ -19,7 +19,8 @@ class TakesColumns(ABC):
 
     @abstractmethod
     def columns(self, columns: Mapping[str, Sequence[Any]], /) -> dict[str, Sequence[Any]] | None:
-        """What becomes of samples given as the values [n] of each name, lists or `Pieces`; None where they have to be
+        """What becomes of samples given as the values [n] of each name, lists, `Pieces` or arrays
+        whose rows they are; None where they have to be
         made one by one. May raise whatever it raises for one of them: one by one it is told whose it is. Any thread.
         """
 

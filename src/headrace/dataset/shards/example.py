@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.pieces import Pieces
+from headrace.dataset.pieces import Pieces, Weighed
 from headrace.store.protocol import Buffer
 
 Value: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32] | list[bytes]"
@@ -48,7 +48,7 @@ def example(data: Buffer) -> dict[str, Value]:
         raise CorruptError("the Example is cut off", hint="is it a serialised tf.train.Example?") from None
 
 
-def examples(data: Sequence[Buffer]) -> dict[str, list[Value]] | None:
+def examples(data: Sequence[Buffer]) -> dict[str, Sequence[Value]] | None:
     """`example` of several, by columns; None where they do not all have the same names in the same order. Raises as
     `example`, for any of them.
     """
@@ -125,13 +125,14 @@ class _Apart:
         """All bytes of each."""
         return self._views
 
-    def cuts(self, start: int, stop: int) -> list[memoryview]:
-        """The same stretch of each: [n]."""
-        return [view[start:stop] for view in self._views]
+    def texts(self, start: int, stop: int) -> list[list[bytes]]:
+        """The same stretch of each, copied, as a list of one: [n]."""
+        return [[bytes(view[start:stop])] for view in self._views]
 
     def rows(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
-        """The same as an array: [n, stop - start], of its own memory."""
-        return np.frombuffer(b"".join(self.cuts(start, stop)), np.uint8).reshape(len(self._views), stop - start)
+        """The same as an array: [n, stop - start]."""
+        found = np.frombuffer(b"".join([view[start:stop] for view in self._views]), np.uint8)
+        return found.reshape(len(self._views), stop - start)
 
 
 class _InOneBuffer:
@@ -141,17 +142,19 @@ class _InOneBuffer:
         self._pieces = pieces
 
     def size(self) -> int | None:
-        sizes = self._pieces.stop - self._pieces.start
-        return int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else None
+        return self._pieces.size()
 
     def views(self) -> list[memoryview]:
         return self._pieces.views()
 
-    def cuts(self, start: int, stop: int) -> list[memoryview]:
-        data, size = self._pieces.data, stop - start
-        return [data[at : at + size] for at in (self._pieces.start + start).tolist()]
+    def texts(self, start: int, stop: int) -> list[list[bytes]]:
+        data, copy = self._pieces.data, struct.Struct(f"{stop - start}s").unpack_from
+        return [list(copy(data, at)) for at in (self._pieces.start + start).tolist()]
 
     def rows(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        rows = self._pieces.part(start, stop).matrix()
+        if rows is not None:
+            return rows
         places = self._pieces.start[:, None] + np.arange(start, stop)
         return np.frombuffer(self._pieces.data, np.uint8)[places]
 
@@ -168,16 +171,18 @@ def _shared(several: _Apart | _InOneBuffer) -> _Layout | None:
     return layout
 
 
-def _column(several: _Apart | _InOneBuffer, spot: _Spot) -> list[Value]:
+def _column(several: _Apart | _InOneBuffer, spot: _Spot) -> Sequence[Value]:
     """The feature of each of them. Numbers become rows of one array."""
     if spot.kind == _FIRST and len(spot.ranges) == 1:
-        return [[bytes(one)] for one in several.cuts(*spot.ranges[0])]
+        ((start, stop),) = spot.ranges
+        texts = several.texts(start, stop)
+        return Weighed(texts, len(texts) * (stop - start))
     if spot.kind != _FIRST:
         packed = several.rows(*spot.ranges[0])
         if spot.kind == _SECOND:
-            return list(packed.view("<f4").astype(np.float32))
+            return cast("Sequence[Value]", packed.view("<f4").astype(np.float32))
         if (packed < 0x80).all():
-            return list(packed.astype(np.int64))
+            return cast("Sequence[Value]", packed.astype(np.int64))
     return [_value(view, spot) for view in several.views()]
 
 

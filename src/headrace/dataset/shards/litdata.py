@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, UnsupportedError
+from headrace.dataset.pieces import Pieces
 from headrace.dataset.shards import values
 from headrace.dataset.shards.format import Decode, Member, ShardBytes
 from headrace.dataset.shards.litdata_nested import nested
@@ -178,7 +179,7 @@ class _Item:
             raise CorruptError(f"the leaves end at byte {at} of the item, which has {len(data)}")
         return build(self.tree, iter(found))
 
-    def all(self, data: Sequence[memoryview]) -> dict[str, list[Any]] | None:
+    def all(self, data: Sequence[memoryview]) -> dict[str, Sequence[Any]] | None:
         """The same for several items that are plain dicts and whose leaves have the same lengths, by columns; None for
         any others. Raises as for one.
         """
@@ -186,12 +187,12 @@ class _Item:
         if tree is None or tree.kind != "dict" or any(tree.children):
             return None
         lengths = values.same_lengths(data, len(self.leaves))
-        if lengths is None or 4 * len(lengths) + sum(lengths) != len(data[0]):
+        if lengths is None or 4 * len(lengths) + sum(lengths) != values.length(data):
             return None
-        found: dict[str, list[Any]] = {}
+        found: dict[str, Sequence[Any]] = {}
         at = 4 * len(lengths)
         for name, decode, length in zip(tree.keys, self.leaves, lengths, strict=True):
-            found[name] = values.decode_all(decode, [one[at : at + length] for one in data])
+            found[name] = values.decode_all(decode, values.cut(data, at, at + length))
             at += length
         return found
 
@@ -280,10 +281,14 @@ class _Headed:
         stop, dtype, shape = self._head(data)
         return values.shaped(data[stop:], dtype, shape)
 
-    def all(self, data: Sequence[memoryview]) -> list[npt.NDArray[Any]]:
-        """The same for several of one length."""
+    def all(self, data: Sequence[memoryview]) -> Sequence[npt.NDArray[Any]]:
+        """The same for several of one length; where they lie in even steps, rows of one array."""
         stop, dtype, shape = self._head(data[0])
         values.shaped(data[0][stop:], dtype, shape)
+        rows = data.matrix() if shape and isinstance(data, Pieces) else None
+        if rows is not None and (rows[:, :stop] == rows[0, :stop]).all():
+            of_kind = rows[:, stop:].view(np.dtype(dtype))
+            return cast("Sequence[npt.NDArray[Any]]", of_kind.reshape(len(rows), *shape))
         if b"".join([one[:stop] for one in data]) != bytes(data[0][:stop]) * len(data):
             return [self(one) for one in data]
         kind = np.dtype(dtype)

@@ -161,20 +161,21 @@ class _Record:
             raise CorruptError(f"the columns end at byte {at} of the record, which has {len(data)}")
         return found
 
-    def all(self, data: Sequence[memoryview]) -> dict[str, list[Any]] | None:
+    def all(self, data: Sequence[memoryview]) -> dict[str, Sequence[Any]] | None:
         """The same for several records whose columns have the same lengths, by columns; None for any others. Raises as
         for one.
         """
         columns = self.columns
         lengths = values.same_lengths(data, sum(column.size is None for column in columns))
-        if lengths is None or 4 * len(lengths) + sum(lengths) + sum(one.size or 0 for one in columns) != len(data[0]):
+        fixed = sum(column.size or 0 for column in columns)
+        if lengths is None or 4 * len(lengths) + sum(lengths) + fixed != values.length(data):
             return None
-        found: dict[str, list[Any]] = {}
+        found: dict[str, Sequence[Any]] = {}
         said = iter(lengths)
         at = 4 * len(lengths)
         for name, decode, size in columns:
             stop = at + (next(said) if size is None else size)
-            found[name] = values.decode_all(decode, [one[at:stop] for one in data])
+            found[name] = values.decode_all(decode, values.cut(data, at, stop))
             at = stop
         return found
 

@@ -192,6 +192,12 @@ class Rows:
         """(int64 [n], parts of each row; int64 [m, 2], start and stop of every part, row after row). Well below a
         microsecond each.
         """
+        even = self._even(rows) if len(self._layouts) == 1 else None
+        if even is not None:
+            count = len(self._layouts[0])
+            bounds = np.ascontiguousarray(even[:, 4 : 4 + 16 * count]).view("<i8").reshape(-1, 2)
+            self._release(len(rows))
+            return np.full(len(rows), count, np.int64), bounds
         data = np.frombuffer(self._rows, np.uint8)
         at = self._at[rows]
         counts = np.array([len(layout) for layout in self._layouts], np.int64)
@@ -203,6 +209,16 @@ class Rows:
         self._release(len(rows))
         return parts, found
 
+    def _even(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8] | None:
+        """The bytes of these rows, a view [n, bytes], if they lie one behind the other and are of one length."""
+        if not len(rows) or rows[-1] - rows[0] != len(rows) - 1 or (len(rows) > 1 and (np.diff(rows) != 1).any()):
+            return None
+        at = self._at[int(rows[0]) : int(rows[-1]) + 2]
+        sizes = np.diff(at)
+        if (sizes != sizes[0]).any():
+            return None
+        return np.frombuffer(self._rows, np.uint8)[int(at[0]) : int(at[-1])].reshape(len(rows), -1)
+
     def names(self, rows: npt.NDArray[np.int64]) -> list[tuple[str, Layout]]:
         """Key and names of the parts of each row; a microsecond each."""
         data, layouts = self._rows, self._layouts
@@ -213,7 +229,15 @@ class Rows:
         return found
 
     def keys_at(self, rows: npt.NDArray[np.int64]) -> tuple[list[str], Layout | None]:
-        """The keys of rows, and the layout they share, if they do; half a microsecond each."""
+        """The keys of rows, and the layout they share, if they do; half a microsecond each, and much less for rows in
+        their order whose keys are of one length, as numbers are.
+        """
+        even = self._even(rows)
+        if even is not None:
+            number = int(even[0, :4].view("<u4")[0])
+            keys = _texts(even[:, 4 + 16 * len(self._layouts[number]) :])
+            if keys is not None and (len(self._layouts) == 1 or (even[:, :4] == even[0, :4]).all()):
+                return keys, self._layouts[number]
         data = self._rows
         starts = self._at[rows].tolist()
         number = _layout_of(data, starts[0])[0]
@@ -245,3 +269,14 @@ class Rows:
         if self._touched > _RELEASE_ROWS and len(self._rows) > _RESIDENT:
             self._touched = 0
             self._rows.madvise(mmap.MADV_DONTNEED)
+
+
+def _texts(rows: npt.NDArray[np.uint8]) -> list[str] | None:
+    """Each row as text; None where one byte is no character of its own. A fraction of the time of one by one."""
+    count, size = rows.shape
+    ended = np.zeros((count, size + 1), np.uint8)
+    ended[:, :size] = rows
+    text = ended.tobytes()
+    if not text.isascii() or text.count(0) != count:
+        return None
+    return text.decode("ascii").split("\0")[:-1]

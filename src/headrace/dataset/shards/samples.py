@@ -101,7 +101,11 @@ class ShardSamples:
         """See `headrace.dataset.ranged.Ranged.columns`."""
         keys, layout = self._rows.keys_at(rows)
         shards = self._shards
-        return {"__key__": keys, "__shard__": [shards[one][3]["__shard__"] for one in objects]}, layout
+        if len(objects) and objects.count(objects[0]) == len(objects):
+            names = [shards[objects[0]][3]["__shard__"]] * len(objects)
+        else:
+            names = [shards[one][3]["__shard__"] for one in objects]
+        return {"__key__": keys, "__shard__": names}, layout
 
     def sizes(self, rows: Rows) -> Rows:
         """See `SampleIndex.sizes`."""

@@ -12,12 +12,13 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, UnsupportedError
+from headrace.dataset.pieces import Pieces
 from headrace.dataset.shards.format import Decode
 
 _SIZES = struct.Struct("<3I")
@@ -126,9 +127,12 @@ class Flat:
             raise CorruptError(f"{len(data)} bytes are no array of {dtype}")
         return np.frombuffer(data, dtype)
 
-    def all(self, data: Sequence[memoryview]) -> list[npt.NDArray[Any]]:
-        """The same for several."""
+    def all(self, data: Sequence[memoryview]) -> Sequence[npt.NDArray[Any]]:
+        """The same for several; where they lie in even steps, rows of one array."""
         dtype = np.dtype(self.dtype)
+        rows = data.matrix() if isinstance(data, Pieces) else None
+        if rows is not None and not rows.shape[1] % dtype.itemsize:
+            return cast("Sequence[npt.NDArray[Any]]", rows.view(dtype))
         if any(len(one) % dtype.itemsize for one in data):
             return [self(one) for one in data]
         return [np.frombuffer(one, dtype) for one in data]
@@ -137,6 +141,8 @@ class Flat:
 def same_lengths(data: Sequence[memoryview], count: int) -> tuple[int, ...] | None:
     """The `count` lengths (uint32) with which each of several records begins, if all are as long and say the same."""
     head = 4 * count
+    if isinstance(data, Pieces):
+        return _same_lengths(data, count)
     if len(data[0]) < head or any(len(one) != len(data[0]) for one in data):
         return None
     if b"".join([one[:head] for one in data]) != bytes(data[0][:head]) * len(data):
@@ -144,7 +150,30 @@ def same_lengths(data: Sequence[memoryview], count: int) -> tuple[int, ...] | No
     return struct.unpack_from(f"<{count}I", data[0])
 
 
-def decode_all(decode: Callable[[memoryview], Any], data: Sequence[memoryview]) -> list[Any]:
+def _same_lengths(data: Pieces, count: int) -> tuple[int, ...] | None:
+    size = data.size()
+    if size is None or size < 4 * count:
+        return None
+    said = data.part(0, 4 * count)
+    rows = said.matrix()
+    if rows is None:
+        rows = np.frombuffer(b"".join(said.views()), np.uint8).reshape(len(said), -1)
+    if (rows != rows[0]).any():
+        return None
+    return struct.unpack_from(f"<{count}I", rows[0])
+
+
+def length(data: Sequence[memoryview]) -> int:
+    """Bytes of the first of several."""
+    return int(data.stop[0] - data.start[0]) if isinstance(data, Pieces) else len(data[0])
+
+
+def cut(data: Sequence[memoryview], start: int, stop: int) -> Sequence[memoryview]:
+    """The same stretch of each, which it has to have."""
+    return data.part(start, stop) if isinstance(data, Pieces) else [one[start:stop] for one in data]
+
+
+def decode_all(decode: Callable[[memoryview], Any], data: Sequence[memoryview]) -> Sequence[Any]:
     """Each of them, at once where `decode` can. Raises as `decode`."""
     at_once = getattr(decode, "all", None)
     return list(map(decode, data)) if at_once is None else at_once(data)
