@@ -74,12 +74,15 @@ def command(
     import sys
 
     from headrace.base.units import parse_bytes
+    from headrace.cli.lean import lean
     from headrace.cli.progress import passing, progress
     from headrace.cli.target import is_snapshot, open_namespace, target
     from headrace.dataset.ahead import listed_ahead
 
     if function:
         sys.path.insert(0, os.getcwd())
+    else:
+        lean()
     namespace = open_namespace()
     place = source if is_snapshot(source) else target(namespace, source)
     with listed_ahead(place, namespace):

@@ -16,6 +16,8 @@ from headrace.base.memory import take
 from headrace.store.protocol import Endpoint
 
 _MOST_HEAD = 64 * 1024
+_PEEK = 2048
+"""Bytes in which the head of most answers ends."""
 _MOST_ERROR_BODY = 64 * 1024
 _NOTHING = memoryview(b"")
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -209,7 +211,9 @@ class Connection:
         received = self.sock.recv_into(scratch)
         if not received:
             raise ConnectionResetError(errno.ECONNRESET, "closed by the server before its answer")
-        data = self._partial + bytes(scratch[: min(received, 4096)])
+        data = bytes(scratch[: min(_PEEK, received)])
+        if self._partial:
+            data = self._partial + data
         end = data.find(b"\r\n\r\n")
         if end < 0:
             data = self._partial + bytes(scratch[:received])
@@ -229,7 +233,7 @@ class Connection:
             length = response.length or 0
             response.body = body = self._buffer(response)
             response.got = got = min(len(rest), length)
-            body[:got] = rest[:got]
+            body[:got] = rest if got == len(rest) else rest[:got]
         else:
             response.body = memoryview(bytearray(rest))
             response.got = len(rest)

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable
 from http.client import BadStatusLine, HTTPException, IncompleteRead, LineTooLong, RemoteDisconnected
 from io import BufferedReader
 
-import numpy as np
-
 _LINE = 65536
 _LINES = 256
 _CHUNK = 1 << 20
 _BODILESS = (204, 304)
+_SMALL = 1 << 18
 
 
 class Headers:
@@ -80,7 +79,7 @@ class Reply:
         self._file.close()
 
     def _exactly(self, size: int, check: Callable[[], object]) -> memoryview:
-        data = np.empty(size, np.uint8).data  # memory that was never zeroed
+        data = _room(size)
         done = 0
         while done < size:
             check()
@@ -132,3 +131,13 @@ class Reply:
         if not line.endswith(b"\n"):
             raise IncompleteRead(line)
         return line
+
+
+def _room(size: int) -> memoryview:
+    """`size` bytes, contents arbitrary."""
+    if size <= _SMALL:
+        return memoryview(bytearray(size))
+    # Here, because a command's first request, a listing as a rule, need not wait until NumPy is imported.
+    import numpy as np
+
+    return np.empty(size, np.uint8).data  # memory that was never zeroed
