@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import tarfile
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError
+from headrace.dataset.shards.format import Alike, Member, groups_of
+from headrace.dataset.shards.rows import RowsWriter
 from headrace.dataset.shards.tar import Tar
 from tests.tar_kit import MemoryBytes, Seen, as_tarfile_sees, scanned, seen, tar_of
 
@@ -137,6 +142,43 @@ def test_headers_read_together_are_as_one_by_one(
     expected = outcome(tar, 0)
     assert outcome(tar, 1 << 30) == expected
     assert outcome(tar, window) == expected
+
+
+KEYS = st.text(st.sampled_from("ab/1."), min_size=1, max_size=8).filter(is_relative)
+SUFFIXES = st.lists(st.sampled_from(["x", "JPG", "seg.png", "cls", "", "__key__"]), min_size=1, max_size=3)
+
+
+@many
+@given(st.lists(KEYS, min_size=6, max_size=30), SUFFIXES, st.lists(st.tuples(GOOD, st.integers(0, 90)), max_size=2))
+def test_samples_that_are_alike_are_indexed_as_one_by_one(
+    keys: list[str], suffixes: list[str], odd: list[tuple[str, int]]
+) -> None:
+    names = [f"{key}.{suffix}" for key in keys for suffix in suffixes]
+    for name, place in odd:
+        names.insert(place, name)
+    data = tar_of([(name, b"y" * (37 * row)) for row, name in enumerate(names)], tarfile.USTAR_FORMAT)
+    assert outcome(data, 1 << 30) == outcome(data, 0)
+    assert indexed(groups_of(Tar(), MemoryBytes(data))) == indexed(Tar().scan(MemoryBytes(data, 0)))
+
+
+def indexed(members: Iterable[Member | Alike]) -> Any:
+    """The rows that are made of these, or why there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        writer = RowsWriter(Path(folder), "memory://s")
+        try:
+            writer.add(members)
+        except CorruptError as error:
+            return error.reason
+        return (Path(folder) / "rows").read_bytes(), (Path(folder) / "at").read_bytes(), writer.meta()
+
+
+def test_samples_that_are_alike_come_together() -> None:
+    files = [(f"folder/{row}.{name}", b"y") for row in range(500) for name in ("JPG", "seg.png")]
+    found = list(groups_of(Tar(), MemoryBytes(tar_of(files, tarfile.GNU_FORMAT))))
+    together = [one for one in found if isinstance(one, Alike)]
+    assert [one.names for one in together] == [("jpg", "seg.png")]
+    assert len(together[0].keys) == 498
+    assert len(found) == 5
 
 
 def test_an_archive_within_an_archive_is_a_body() -> None:

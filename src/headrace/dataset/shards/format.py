@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
+
 Decode = Callable[[memoryview], Any]
 """Makes a value of a part's bytes; it pickles. Raises CorruptError: the bytes are none.
 
@@ -26,6 +29,17 @@ class Member(NamedTuple):
     name: str
     start: int
     stop: int
+
+
+class Alike(NamedTuple):
+    """Samples that lie one behind the other, each with parts of the same names in the same order.
+
+    `keys`: [n], in UTF-8, no two neighbours the same. `bounds`: int64 [n, 2 x parts], start and stop of each part.
+    """
+
+    keys: list[bytes]
+    names: tuple[str, ...]
+    bounds: npt.NDArray[np.int64]
 
 
 class ShardBytes(Protocol):
@@ -88,6 +102,20 @@ class Format(Protocol):
             CorruptError: with the shard's path, the byte offset and the reason.
         """
         ...
+
+
+@runtime_checkable
+class Grouped(Format, Protocol):
+    """A format that can tell of many samples at once."""
+
+    def groups(self, shard: ShardBytes, /) -> Iterator[Member | Alike]:
+        """As `scan`; where many samples are alike, these in place of their members."""
+        ...
+
+
+def groups_of(kind: Format, shard: ShardBytes) -> Iterator[Member | Alike]:
+    """All samples, in the quickest way that the format has. Raises as `Format.scan`."""
+    return kind.groups(shard) if isinstance(kind, Grouped) else kind.scan(shard)
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from headrace.base.metrics import Metrics
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.dataset.shards.adopt import Kept, adopt
-from headrace.dataset.shards.format import Accompanied, Format, Member, ShardBytes, Typed
+from headrace.dataset.shards.format import Accompanied, Alike, Format, Member, ShardBytes, Typed, groups_of
 from headrace.dataset.shards.reading import StoreBytes
 from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
 from headrace.dataset.shards.scanning import Told, scan_all
@@ -101,11 +101,11 @@ def index_bytes(shelf: Shelf, job: Job, shard: Shard, data: ShardBytes) -> None:
     Raises CorruptError.
     """
     preamble = job.format.preamble(data) if isinstance(job.format, Typed) else b""
-    index_members(shelf, job, shard, data.path, job.format.scan(data), preamble)
+    index_members(shelf, job, shard, data.path, groups_of(job.format, data), preamble)
 
 
 def index_members(
-    shelf: Shelf, job: Job, shard: Shard, path: str, members: Iterable[Member], preamble: bytes = b""
+    shelf: Shelf, job: Job, shard: Shard, path: str, members: Iterable[Member | Alike], preamble: bytes = b""
 ) -> None:
     """As `index_bytes`, of members that are known already, in the order in which they lie in the shard at URL `path`.
 
@@ -216,7 +216,7 @@ def _scan(
         preamble = job.format.preamble(data, about.get(_folder(shard.key)))
     else:
         preamble = job.format.preamble(data) if isinstance(job.format, Typed) else b""
-    writer.add(job.format.scan(data))
+    writer.add(groups_of(job.format, data))
     packed = {"packed": Packed(data.codec, data.finish())} if isinstance(data, StreamBytes) else {}
     shelf.publish(folder, name, {**writer.meta(), "preamble": preamble.hex(), **packed})
     job.progress.advance(1, max(0, shard.size - told.bytes))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import struct
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import xxhash
 
 from headrace.base.errors import CorruptError
 from headrace.dataset.arrow import Column
-from headrace.dataset.shards.format import Member
+from headrace.dataset.shards.format import Alike, Member
 from headrace.dataset.text import pieces
 
 Layout = tuple[str, ...]
@@ -54,8 +54,8 @@ class RowsWriter:
         self._at = array("q", [0])
         self._written = 0
 
-    def add(self, members: Iterable[Member]) -> None:
-        """All members of the shard, in their order.
+    def add(self, members: Iterable[Member | Alike]) -> None:
+        """All members of the shard, in their order, or samples in their place.
 
         Raises:
             CorruptError: two parts of one name in one sample, a part with a reserved name, or samples so odd that the
@@ -65,6 +65,12 @@ class RowsWriter:
             last: str | None = None
             parts: dict[str, tuple[int, int]] = {}
             for member in members:
+                if isinstance(member, Alike):
+                    if last is not None:
+                        self._flush_sample(last, parts)
+                    last, parts = None, {}
+                    self._flush_alike(member)
+                    continue
                 if member.key != last:
                     if last is not None:
                         self._flush_sample(last, parts)
@@ -73,7 +79,8 @@ class RowsWriter:
             if last is not None:
                 self._flush_sample(last, parts)
             self._finish()
-            if len(np.unique(np.frombuffer(self._hashes, np.uint64))) < len(self._hashes):
+            hashes = np.sort(np.frombuffer(self._hashes, np.uint64))  # not np.unique: that imports numpy.ma first
+            if (hashes[1:] == hashes[:-1]).any():
                 self._gather()
         finally:
             self._rows.close()
@@ -96,7 +103,17 @@ class RowsWriter:
         return CorruptError(f"at byte {start:,}: sample {key[:200]!r} {reason}", path=self._path, hint=hint)
 
     def _flush_sample(self, key: str, parts: dict[str, tuple[int, int]]) -> None:
-        names = tuple(parts)
+        layout = self._layout(key, tuple(parts), parts)
+        text = key.encode()
+        bounds = [bound for part in parts.values() for bound in part]
+        self._pending += struct.pack(f"<I{len(bounds)}q", layout, *bounds) + text
+        self._hashes.append(xxhash.xxh3_64_intdigest(text))
+        self._at.append(self._written + len(self._pending))
+        if len(self._pending) >= _FLUSH:
+            self._drain()
+
+    def _layout(self, key: str, names: Layout, parts: Mapping[str, tuple[int, int]]) -> int:
+        """The number of a sample's layout."""
         layout = self._layouts.get(names)
         if layout is None:
             self._names += len(names)
@@ -104,11 +121,24 @@ class RowsWriter:
                 at = parts[names[0]][0]
                 raise self._bad(at, key, "is one kind of sample too many", "a key ends at the first dot of the name")
             layout = self._layouts[names] = len(self._layouts)
-        text = key.encode()
-        bounds = [bound for part in parts.values() for bound in part]
-        self._pending += struct.pack(f"<I{len(bounds)}q", layout, *bounds) + text
-        self._hashes.append(xxhash.xxh3_64_intdigest(text))
-        self._at.append(self._written + len(self._pending))
+        return layout
+
+    def _flush_alike(self, samples: Alike) -> None:
+        """As `_flush_sample`, of many at once."""
+        keys, bounds = samples.keys, samples.bounds.astype("<i8")
+        first: dict[str, tuple[int, int]] = {}
+        for place, name in enumerate(samples.names):  # what is wrong with one is wrong with all
+            start, stop = bounds[0, 2 * place : 2 * place + 2].tolist()
+            self._put(first, Member(keys[0].decode(), name, start, stop))
+        layout = np.full(len(keys), self._layout(keys[0].decode(), samples.names, first), "<u4")
+        sizes = np.fromiter(map(len, keys), np.int64, len(keys))
+        texts = np.array(keys)[:, None].view(np.uint8)
+        heads = np.concatenate([layout[:, None].view(np.uint8), bounds.view(np.uint8)], axis=1)
+        rows = np.concatenate([heads, texts], axis=1)
+        ends = heads.shape[1] + sizes
+        self._at.frombytes((self._written + len(self._pending) + ends.cumsum()).tobytes())
+        self._pending += rows[np.arange(rows.shape[1]) < ends[:, None]].tobytes()
+        self._hashes.extend(map(xxhash.xxh3_64_intdigest, keys))
         if len(self._pending) >= _FLUSH:
             self._drain()
 

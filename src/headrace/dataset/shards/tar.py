@@ -16,11 +16,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.shards.format import AtHand, Member, ShardBytes
+from headrace.dataset.shards.format import Alike, AtHand, Member, ShardBytes
 from headrace.dataset.shards.tar_header import BLOCK, Header, parse_header, parse_records
 from headrace.dataset.shards.tar_run import Run, plain_run
+from headrace.dataset.shards.tar_samples import alike_in
 
 _LOG = logging.getLogger(__name__)
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
@@ -58,20 +60,25 @@ class Tar:
 
     def scan(self, shard: ShardBytes) -> Iterator[Member]:
         """See `Format.scan`."""
+        for found in self.groups(shard):
+            if isinstance(found, Member):
+                yield found
+                continue
+            for key, bounds in zip(found.keys, found.bounds.tolist(), strict=True):
+                for place, name in enumerate(found.names):
+                    yield Member(key.decode(), name, bounds[2 * place], bounds[2 * place + 1])
+
+    def groups(self, shard: ShardBytes) -> Iterator[Member | Alike]:
+        """See `Grouped.groups`."""
         left_out = 0
         for found in _Walk(shard).files():
-            if isinstance(found, Run):
-                for name, start, stop in zip(found.names, found.starts, found.stops, strict=True):
-                    key, suffix = split_name(name)
-                    if suffix:
-                        yield _tuple(Member, (key, suffix, start, stop))
-                    else:
-                        left_out += 1
+            if isinstance(found, Alike):
+                yield found
                 continue
             offset, path, start, stop = found
-            key, suffix = _split(shard, offset, path)
+            key, suffix = _split(shard, offset, path) if isinstance(path, bytes) else split_name(path)
             if suffix:
-                yield Member(key, suffix, start, stop)
+                yield _tuple(Member, (key, suffix, start, stop))
             else:
                 left_out += 1
         if left_out:
@@ -115,14 +122,15 @@ class _Walk:
         self._special = 0
         self._alone = self._patience = 0
 
-    def files(self) -> Iterator[tuple[int, bytes, int, int] | Run]:
-        """(offset of its header, path, start, stop) of every regular file, or many plain ones at once."""
+    def files(self) -> Iterator[tuple[int, bytes | str, int, int] | Alike]:
+        """(offset of its header, path, start, stop) of every regular file, or of many plain ones at once the samples.
+        A path that is text has been looked at.
+        """
         shard = self._shard
         records: dict[str, bytes] = {}
         while True:
             if not records and not self._global and (run := self._run()) is not None:
-                self._offset = run.end
-                yield run
+                yield from run
                 continue
             header = self._next()
             if header is None:
@@ -153,7 +161,7 @@ class _Walk:
         if self._special:
             _LOG.warning("%s: %d sparse or special members are left out", shard.path, self._special)
 
-    def _run(self) -> Run | None:
+    def _run(self) -> Iterator[tuple[int, str, int, int] | Alike] | None:
         """The plain members that come next, where many are at hand; not looked for again at once where few were."""
         if self._alone:
             self._alone -= 1
@@ -162,10 +170,18 @@ class _Walk:
         if len(data) < _LEAST:
             return None
         run = plain_run(memoryview(data), self._offset, self._shard.size)
-        few = run is None or len(run.names) < _FEW
-        self._patience = min(max(2 * self._patience, _FEW), _MOST_ALONE) if few else 0
+        few = run is None or len(run.starts) < _FEW
+        middle = alike_in(run, split_name) if run is not None and not few else None
+        unfit = run is None or (middle is None and run.names() is None)
+        self._patience = min(max(2 * self._patience, _FEW), _MOST_ALONE) if few or unfit else 0
         self._alone = self._patience
-        return run
+        if run is None or unfit:
+            return None
+        self._offset = run.end
+        if middle is None:
+            return _one_by_one(run)
+        first, last = run.part(0, middle.start), run.part(middle.stop, len(run.starts))
+        return chain(_one_by_one(first), (middle.samples,), _one_by_one(last))
 
     def _next(self) -> Header | None:
         """The header here; None at the end of the archive."""
@@ -230,6 +246,12 @@ class _Walk:
 
     def _bad(self, reason: str, hint: str) -> CorruptError:
         return _corrupt(self._shard, self._offset, reason, hint)
+
+
+def _one_by_one(run: Run) -> Iterator[tuple[int, str, int, int]]:
+    """As `_Walk.files`, of members whose names are fit."""
+    for name, start, stop in zip(run.names() or (), run.starts.tolist(), run.stops.tolist(), strict=True):
+        yield start - BLOCK, name, start, stop
 
 
 def _corrupt(shard: ShardBytes, offset: int, reason: str, hint: str) -> CorruptError:

@@ -26,19 +26,28 @@ _Ints = npt.NDArray[np.int64]
 
 
 class Run(NamedTuple):
-    """Of each member: its name, and start and stop of its body, bytes of the shard. `end`: where the next header is."""
+    """Of each of n members: its name as it stands there (uint8 [n, 100]), and start and stop of its body (int64 [n]),
+    bytes of the shard. `end`: where the next header is.
+    """
 
-    names: list[str]
-    starts: list[int]
-    stops: list[int]
+    field: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    stops: npt.NDArray[np.int64]
     end: int
+
+    def names(self) -> list[str] | None:
+        """The names; None where one is no UTF-8, absolute, or leads out of the shard, which is told one by one."""
+        return _names(self.field)
+
+    def part(self, start: int, stop: int) -> Run:
+        """Members [start, stop)."""
+        return Run(self.field[start:stop], self.starts[start:stop], self.stops[start:stop], self.end)
 
 
 def plain_run(data: memoryview, offset: int, size: int) -> Run | None:
     """The plain members whose headers lie one after another from the beginning of `data` on.
 
-    None: there is none, or a name of theirs is no UTF-8, absolute, or leads out of the shard: to be told by who reads
-    them one by one.
+    None: there is none.
 
     Args:
         data: bytes of the shard from `offset` on, which is where a header begins.
@@ -59,11 +68,8 @@ def plain_run(data: memoryview, offset: int, size: int) -> Run | None:
     count = len(places) if is_plain.all() else int(is_plain.argmin())
     if not count:
         return None
-    names = _names(heads[:count, _NAME : _NAME + 100])
-    if names is None:
-        return None
     end = offset + int(following[count - 1]) * BLOCK
-    return Run(names, starts[:count].tolist(), (starts + sizes)[:count].tolist(), end)
+    return Run(heads[:count, _NAME : _NAME + 100], starts[:count], (starts + sizes)[:count], end)
 
 
 def _octal(field: _Rows, digits: int) -> tuple[_Ints, npt.NDArray[np.bool_]]:
@@ -77,7 +83,7 @@ def _is_right(heads: _Rows) -> npt.NDArray[np.bool_]:
     """Whether their checksums are: the sum of all bytes, with spaces in place of the checksum."""
     check = heads[:, _CHECK : _CHECK + 8]
     expected, good = _octal(check, 6)
-    found = heads.sum(axis=1, dtype=np.int64) - check.sum(axis=1, dtype=np.int64) + 8 * _SPACE
+    found = heads.sum(axis=1, dtype=np.uint32).astype(np.int64) - check.sum(axis=1, dtype=np.int64) + 8 * _SPACE
     return good & (expected == found)
 
 
