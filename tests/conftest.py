@@ -21,6 +21,7 @@ import pytest
 
 pytest.register_assert_rewrite("headrace.testing.conformance")
 
+from headrace.base import uring  # noqa: E402
 from headrace.base.errors import UnsupportedError  # noqa: E402
 from headrace.testing.servers import Azurite, CephRGW, EmbeddedS3, FakeGCS, Sftp  # noqa: E402
 
@@ -169,6 +170,12 @@ def _no_skip(report):
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI=true does not allow: {reason}"
     return report
+
+
+def pytest_report_header() -> str:
+    """What is not collected, rather than skipped: nothing that users see depends on it."""
+    there = uring.mine() is not None
+    return "io_uring: " + ("allowed" if there else "refused by this kernel: its unit tests are NOT collected")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

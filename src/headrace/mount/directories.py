@@ -134,7 +134,7 @@ class Directories:
                     return 0
             else:
                 name, found = opened.own[position - 2]
-                if len(out) + 24 + (len(name) + 7 & ~7) + (128 if plus else 0) > size:
+                if len(out) + _room(name, plus=plus) > size:
                     return 0
                 item = self._told(found, after, plus=plus)
             out += item
@@ -174,8 +174,7 @@ class Directories:
                 continue
             if hidden and overlay is not None and overlay.hides(path, name):
                 continue
-            room = 24 + (len(name) + 7 & ~7) + (128 if plus else 0)
-            if len(out) + room > size:
+            if len(out) + _room(name, plus=plus) > size:
                 return -1
             after = base | (index + 1) if index + 1 < count else (number + 2) << _PAGE_SHIFT
             own = self._folders.own(page, index) if page.folder.own else None
@@ -200,6 +199,11 @@ class Directories:
             found = known(node) if node is not None else at(page, index, shown)
             attr, valid = attributes.of(found), wire.lasting(attributes.valid(found))
         return wire.listed(attr, left, valid, after, _TYPES.get(kind, _REGULAR), name)
+
+
+def _room(name: bytes, *, plus: bool) -> int:
+    """Bytes that a name takes in an answer."""
+    return 24 + (len(name) + 7 & ~7) + (128 if plus else 0)
 
 
 def _list_stats(offset: int, size: int, out: bytearray, *, plus: bool) -> None:

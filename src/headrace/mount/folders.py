@@ -251,9 +251,12 @@ class Folders:
         if own is None:
             return None
         node = self.overlay.find(folder, own.name) if self.overlay is not None else None
-        if node is None:
-            folder.own.pop(own.name, None)
-        return known(node) if node is not None else None
+        if node is not None:
+            return known(node)
+        with self.table.lock:
+            if folder.own.get(own.name) is own:
+                del folder.own[own.name]
+        return None
 
     def _ask(self, folder: Folder, name: bytes) -> tuple[Known | None, float]:
         text = name.decode("utf-8", "surrogateescape")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,7 @@ from headrace.base.progress import Progress
 from headrace.dataset import Dataset
 from headrace.dataset.order import Ints, Stream
 from headrace.dataset.source import Rows, SampleIndex, SampleSpec
-from headrace.dataset.whole import Wholes
 from headrace.pack.layouts import Layout, layout_named
-from headrace.pack.members import weigh_wholes
 from headrace.pack.options import PackOptions
 from headrace.pack.where import Where
 
@@ -212,7 +210,7 @@ def _cut(dataset: Dataset, options: PackOptions, progress: Progress) -> list[int
     for first in range(0, total, _AT_ONCE):
         positions = np.arange(first, min(first + _AT_ONCE, total), dtype=np.int64)
         _, rows = dataset.stream.locate(0, positions)
-        weights = _weights_of_wholes(index, rows) if checked and layout.name == "webdataset" else None
+        weights = None if options.columns else layout.weigh_wholes(index, rows, checked=checked)
         if weights is None:
             sizes = index.sizes(rows).tolist()
             if options.columns:
@@ -227,18 +225,6 @@ def _cut(dataset: Dataset, options: PackOptions, progress: Progress) -> list[int
             filled += weight
         progress.advance(len(positions))
     return [*starts, total]
-
-
-def _weights_of_wholes(index: SampleIndex, rows: Rows) -> list[int] | None:
-    """What samples take in a tar; None where they are not whole objects, all alike. Raises as `_weigh`."""
-    wholes: Callable[[Rows], Wholes | None] | None = getattr(index, "wholes", None)
-    found = None if wholes is None else wholes(rows)
-    if found is None or found.extra:
-        return None
-    try:
-        return weigh_wholes(found)
-    except UnicodeEncodeError:
-        return None  # said sample by sample
 
 
 def _weigh(layout: Layout, spec: SampleSpec, size: int, *, checked: bool) -> int:
