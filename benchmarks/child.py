@@ -17,12 +17,12 @@ from job import Job
 def main() -> None:
     job = Job.loads(sys.stdin.read())
     peer = importlib.import_module(f"peers.{job.peer}")
+    from meter import measure
+
     opened = time.perf_counter()
     if hasattr(peer, "run"):
         result = peer.run(job)
     else:
-        from meter import measure
-
         stream = peer.batches(job)
         result = measure(stream, job, opened)
         if hasattr(peer, "notes"):

@@ -53,7 +53,7 @@ def prepare(root: Path, *, large: int = LARGE_SAMPLES, small: int = SMALL_SAMPLE
     return bucket
 
 
-def prepare_shards(root: Path, *, large: int = 100, small: int = 33_000) -> Path:
+def prepare_shards(root: Path, *, large: int = 400, small: int = 33_000) -> Path:
     """As `prepare`, for the benchmark of shards: ``large`` of 4.2 MB and ``tenk`` of 10 kB, as tar shards and as single
     objects, the shards listed too. Returns the bucket's folder.
     """

@@ -24,6 +24,11 @@ def batches(job: Job) -> Iterator[Batch]:
         dataset = dataset.map(hr.decode.example())
     if job.mode == "steady":
         dataset = dataset.repeat()
+    return _batches(dataset, job)
+
+
+def _batches(dataset: Dataset, job: Job) -> Iterator[Batch]:
+    """Made apart: as with the peers, the data set is open before the clock of an epoch starts."""
     wanted = job.options.get("parts")
     for batch in dataset.batch(job.batch).loader():
         names = wanted or [name for name in batch if not name.startswith("__")]

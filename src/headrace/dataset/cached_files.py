@@ -8,6 +8,7 @@ wait for it side by side.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 
 from headrace.base.errors import HeadraceError
@@ -47,24 +48,30 @@ class CachedFiles:
         """The bytes, of the version asked for. None: they would have to be waited for, or something is wrong, and
         `headrace.fetch` says what.
         """
+        data = take(read.length())
+        return Blob(data, ObjectInfo(read.key, read.size or 0, read.version)) if self.scatter(read, [data]) else None
+
+    def scatter(self, read: Read, buffers: Sequence[memoryview]) -> bool:
+        """The same, into `buffers` one after another, which are as long together. False: as None; what is in them then
+        is arbitrary.
+        """
         with suppress(HeadraceError):
             descriptor = self._store.open_file(read.key, read.version) if self._is_local else self._fetcher.file(read)
             if descriptor is None:
-                return None
+                return False
             try:
-                return self._copied(descriptor, read)
+                return self._copied(descriptor, read, buffers)
             finally:
                 os.close(descriptor)
-        return None
+        return False
 
-    def _copied(self, descriptor: int, read: Read) -> Blob | None:
-        data = take(read.length())
+    def _copied(self, descriptor: int, read: Read, buffers: Sequence[memoryview]) -> bool:
         try:
-            if os.preadv(descriptor, [data], read.start, os.RWF_NOWAIT) < len(data):
-                return None
+            if os.preadv(descriptor, buffers, read.start, os.RWF_NOWAIT) < read.length():
+                return False
         except OSError:  # nothing of it is there, or a file system that cannot tell
-            return None
+            return False
         metrics, (requests, size) = self._fetcher.metrics, _LOCAL if self._is_local else _CACHED
         metrics.add(requests)
-        metrics.add(size, len(data))
-        return Blob(data, ObjectInfo(read.key, read.size or 0, read.version))
+        metrics.add(size, read.length())
+        return True

@@ -36,6 +36,7 @@ from headrace.dataset.joining import MOST
 from headrace.dataset.ledger import Judge, Skip, Skipped
 from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
 from headrace.dataset.room import Bounds, Room
+from headrace.dataset.scatter import Scattered
 from headrace.dataset.seats import Seats
 from headrace.dataset.slots import Group, Planned, Slot
 from headrace.dataset.stages import Stage, StageError, TakesColumns, run_stages, threads_of
@@ -115,9 +116,7 @@ class Pipeline:
         self._decoders = _by_columns(self._stages)
         self._odd = 0
         self._seats = Seats(plan.batch or 1)
-        self._columns = (
-            plan.batch is not None and len(plan.leaves) == 1 and len(self._decoders) == len(self._stages[0])
-        )
+        self._columns = plan.batch is not None and len(plan.leaves) == 1 and len(self._decoders) == len(self._stages[0])
         """Whether groups may be handed on as columns: nobody asks for single samples."""
         self._threads_wanted = min(threads_of(self._stages), _COLUMN_THREADS if self._columns else sys.maxsize)
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
@@ -125,6 +124,7 @@ class Pipeline:
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
         )
         self._files = self._files_here()
+        self._scattered = Scattered.of(self._files, self._decoders, self._seats, plan.batch or 1)
         self._together = self._reads_together()
         self._unread: SimpleQueue[ObjectGroup | None] = SimpleQueue()
         self._raw: SimpleQueue[Group | Read | None] = SimpleQueue()
@@ -430,9 +430,14 @@ class Pipeline:
     def _read(self, read: Read) -> list[RangedGroup]:
         """Bytes from the page cache, else through `headrace.fetch`. Returns the groups that have everything now."""
         assert self._files is not None
+        scattered = self._scattered
+        if scattered is not None and (group := scattered.read(read)) is not None:
+            return [group]
         answer: Answer = read.tag
         blob = self._files.get(read)
         if blob is not None:
+            if scattered is not None:
+                scattered.learn(answer, blob.data)
             return answer.settle(read, blob)
         waiting = list(answer.groups)
         ticket = self._fetcher.submit([read], self._arrived)
@@ -459,6 +464,8 @@ class Pipeline:
         """Make a group's samples, or columns. Returns how many stages are behind them already: what a format does is
         quicker for many records at once.
         """
+        if group.columns is not None:
+            return len(self._decoders)
         if isinstance(group, Planned) and not group.slots and (self._columns or self._decoders) and self._odd < _ODD:
             if group.open_columns(self._decoders):
                 self._odd = 0

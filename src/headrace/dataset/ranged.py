@@ -52,9 +52,7 @@ class Ranged(Protocol):
         """Key, size in bytes and version of an object."""
         ...
 
-    def blanks(
-        self, rows: Rows, objects: Sequence[int]
-    ) -> Sequence[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
+    def blanks(self, rows: Rows, objects: Sequence[int]) -> Sequence[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
         """``__key__``, names of the parts in the order of `ranges`, and extra fields of each sample. `objects`: the
         number of each one's first.
         """
@@ -130,6 +128,23 @@ class RangedGroup(Planned):
         self.tokens = list(range(len(cuts.answers)))
         for answer in cuts.answers:
             answer.groups.append(self)
+
+    def waits_only_for(self, answer: Answer) -> Cuts | None:
+        """What is cut out of that answer, if all of the group is, one part a sample."""
+        cuts = self._cuts
+        alone = cuts is not None and len(cuts.answers) == 1 and cuts.answers[0] is answer
+        return cuts if alone and cuts is not None and len(cuts.start) == self.count else None
+
+    def brought(self, columns: dict[str, Any]) -> bool:
+        """Everything is here, and already decoded: values by name, without keys. False: the parts are no records."""
+        cuts = self._cuts
+        assert cuts is not None
+        found, names = self._index.columns(self.rows, cuts.objects.tolist())
+        if names != ("data",):
+            return False
+        self.columns = {"__key__": found.pop("__key__"), **columns, **found}
+        self._cuts = None
+        return self.arrived()
 
     def open(self) -> None:
         """Make the samples. On one thread, once all is here; a second call does nothing."""

@@ -6,6 +6,7 @@ guess: `seated` looks whether it came true, and who puts batches together copies
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -39,18 +40,25 @@ class Seats:
         """Copy `rows` to their seat; `first`: the number of the first of these samples since the beginning. None: they
         are in two batches, or small, or unlike others of their batch.
         """
-        number, at = divmod(first, self._size)
-        count = len(rows)
-        if at + count > self._size or rows.nbytes < _LEAST or rows.dtype.hasobject:
-            return None
-        batch = self._batch(number, name, rows)
-        if batch.shape[1:] != rows.shape[1:] or batch.dtype != rows.dtype:
-            return None
-        batch[at : at + count] = rows
-        self._done(number, name, count)
-        return Seat(batch, at, count)
+        seat = None
+        if rows.nbytes >= _LEAST and not rows.dtype.hasobject:
+            seat = self.reserve(name, rows.dtype, rows.shape[1:], first, len(rows))
+        if seat is not None:
+            seat.batch[seat.at : seat.at + seat.held] = rows
+            self.done(name, first, len(rows))
+        return seat
 
-    def _done(self, number: int, name: str, count: int) -> None:
+    def reserve(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], first: int, count: int) -> Seat | None:
+        """As `take`, for `count` rows of that `shape` that whoever asks puts there, and says `done`, or does not."""
+        number, at = divmod(first, self._size)
+        if at + count > self._size:
+            return None
+        batch = self._batch(number, name, dtype, shape)
+        return Seat(batch, at, count) if batch.shape[1:] == shape and batch.dtype == dtype else None
+
+    def done(self, name: str, first: int, count: int) -> None:
+        """These rows are in their seats."""
+        number = first // self._size
         with self._lock:
             arrays = self._batches.get(number, {})
             if name in arrays:
@@ -60,15 +68,15 @@ class Seats:
             if not arrays:
                 self._batches.pop(number, None)
 
-    def _batch(self, number: int, name: str, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _batch(self, number: int, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         with self._lock:
             if number not in self._batches:
                 while len(self._batches) >= _OPEN:
                     del self._batches[min(self._batches)]
             arrays = self._batches.setdefault(number, {})
             if name not in arrays:
-                size = rows.nbytes // len(rows) * self._size
-                arrays[name] = [room(size, rows.dtype).reshape((self._size, *rows.shape[1:])), self._size]
+                size = dtype.itemsize * math.prod(shape) * self._size
+                arrays[name] = [room(size, dtype).reshape((self._size, *shape)), self._size]
             return arrays[name][0]
 
 

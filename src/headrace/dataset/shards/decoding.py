@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from headrace.base.errors import HeadraceError
+from headrace.dataset.layout import Layout
 from headrace.dataset.shards.format import Decode
 from headrace.dataset.stages import TakesColumns
 
@@ -58,6 +59,12 @@ class Records(TakesColumns):
         if values is None:
             return None
         return {"__key__": columns["__key__"], **values, "__shard__": columns["__shard__"]}
+
+    def layout(self, record: memoryview) -> Layout | None:
+        """See `headrace.dataset.layout.HasLayout`."""
+        told = getattr(self.decoders[0], "layout", None) if len(self.decoders) == 1 else None
+        found: Layout | None = None if told is None else told(record)
+        return None if found is None or any(part.name in _OURS for part in found.parts) else found
 
     def _columns(self, parts: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]] | None:
         decode = self.decoders[0]

@@ -15,12 +15,14 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, UnsupportedError
+from headrace.dataset.layout import Layout, laid_out
 from headrace.dataset.pieces import Pieces
 from headrace.dataset.shards import values
 from headrace.dataset.shards.format import Decode, Member, ShardBytes
@@ -196,6 +198,20 @@ class _Item:
             at += length
         return found
 
+    def layout(self, data: memoryview) -> Layout | None:
+        """Where the leaves of items like this one lie; None where they are no plain dict, or none is a large array.
+
+        Raises:
+            CorruptError, UnsupportedError: as for one.
+        """
+        tree = self.tree
+        if tree is None or tree.kind != "dict" or any(tree.children):
+            return None
+        self(data)  # so that what is said below is right
+        lengths = struct.unpack_from(f"<{len(self.leaves)}I", data)
+        ends = list(accumulate(lengths, initial=4 * len(lengths)))
+        return laid_out(data, list(zip(tree.keys, self.leaves, ends[:-1], ends[1:], strict=True)))
+
 
 @dataclass(frozen=True)
 class _Tokens:
@@ -278,24 +294,23 @@ class _Headed:
 
     def __call__(self, data: memoryview) -> npt.NDArray[Any]:
         """The array, a view. Raises CorruptError, UnsupportedError."""
-        stop, dtype, shape = self._head(data)
+        stop, dtype, shape = self.place(data)
         return values.shaped(data[stop:], dtype, shape)
 
     def all(self, data: Sequence[memoryview]) -> Sequence[npt.NDArray[Any]]:
         """The same for several of one length; where they lie in even steps, rows of one array."""
-        stop, dtype, shape = self._head(data[0])
+        stop, dtype, shape = self.place(data[0])
         values.shaped(data[0][stop:], dtype, shape)
         rows = data.matrix() if shape and isinstance(data, Pieces) else None
         if rows is not None and (rows[:, :stop] == rows[0, :stop]).all():
-            of_kind = rows[:, stop:].view(np.dtype(dtype))
+            of_kind = rows[:, stop:].view(dtype)
             return cast("Sequence[npt.NDArray[Any]]", of_kind.reshape(len(rows), *shape))
         if b"".join([one[:stop] for one in data]) != bytes(data[0][:stop]) * len(data):
             return [self(one) for one in data]
-        kind = np.dtype(dtype)
-        return [np.frombuffer(one, kind, -1, stop).reshape(shape) for one in data]
+        return [np.frombuffer(one, dtype, -1, stop).reshape(shape) for one in data]
 
-    def _head(self, data: memoryview) -> tuple[int, str, tuple[int, ...]]:
-        """Its length, and what it says."""
+    def place(self, data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
+        """Where the numbers begin, of which type they are, and of what shape. Raises CorruptError, UnsupportedError."""
         if len(data) < 8:
             raise CorruptError(f"{len(data)} bytes are no array")
         order = ">" if self.tensor and not data[0] else "<"
@@ -304,7 +319,7 @@ class _Headed:
         if stop > len(data):
             raise CorruptError(f"{len(data)} bytes are no array of {axes} axes")
         dtype = _torch(number) if self.tensor else _numpy(number)
-        return stop, dtype, struct.unpack_from(f"{order}{axes}I", data, 8)
+        return stop, np.dtype(dtype), struct.unpack_from(f"{order}{axes}I", data, 8)
 
 
 _OTHERS: dict[str, Decode] = {

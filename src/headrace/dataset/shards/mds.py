@@ -15,12 +15,14 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, HeadraceError, UnsupportedError
+from headrace.dataset.layout import Layout, laid_out
 from headrace.dataset.shards import values
 from headrace.dataset.shards.format import Decode, Member, ShardBytes
 from headrace.dataset.shards.offsets import members, table_of
@@ -179,6 +181,15 @@ class _Record:
             at = stop
         return found
 
+    def layout(self, data: memoryview) -> Layout | None:
+        """See `headrace.dataset.layout.HasLayout`."""
+        self(data)  # so that what is said below is right
+        lengths = iter(struct.unpack_from(f"<{sum(column.size is None for column in self.columns)}I", data))
+        sizes = [next(lengths) if column.size is None else column.size for column in self.columns]
+        ends = list(accumulate(sizes, initial=len(data) - sum(sizes)))
+        parts = zip(self.columns, ends[:-1], ends[1:], strict=True)
+        return laid_out(data, [(column.name, column.decode, start, stop) for column, start, stop in parts])
+
 
 @dataclass(frozen=True)
 class _Array:
@@ -188,20 +199,25 @@ class _Array:
     shape: tuple[int, ...] | None
 
     def __call__(self, data: memoryview) -> npt.NDArray[Any]:
-        dtype, shape = self.dtype, self.shape
+        start, dtype, shape = self.place(data)
+        return values.shaped(data[start:], dtype, shape)
+
+    def place(self, data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
+        """See `headrace.dataset.layout.IsArray`."""
+        dtype, shape, start = self.dtype, self.shape, 0
         if dtype is None:
             dtype = _TYPES.get(data[0]) if len(data) else None
             if dtype is None:
                 raise CorruptError("an array of no known type")
-            data = data[1:]
+            start = 1
         if shape is None:
-            axes, width = (data[0] >> 2, 1 << (data[0] & 3)) if len(data) else (0, 1)
-            stop = 1 + axes * width
+            axes, width = (data[start] >> 2, 1 << (data[start] & 3)) if len(data) > start else (0, 1)
+            stop = start + 1 + axes * width
             if len(data) < stop:
-                raise CorruptError(f"{len(data)} bytes are no array of {axes} axes")
-            shape = tuple(map(int, np.frombuffer(data[1:stop], f"<u{width}")))
-            data = data[stop:]
-        return values.shaped(data, dtype, shape)
+                raise CorruptError(f"{len(data) - start} bytes are no array of {axes} axes")
+            shape = tuple(map(int, np.frombuffer(data[start + 1 : stop], f"<u{width}")))
+            start = stop
+        return start, np.dtype(dtype), shape
 
 
 def _described(found: Any) -> list[tuple[str, str, int | None]]:

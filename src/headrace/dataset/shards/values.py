@@ -127,6 +127,11 @@ class Flat:
             raise CorruptError(f"{len(data)} bytes are no array of {dtype}")
         return np.frombuffer(data, dtype)
 
+    def place(self, data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
+        """See `headrace.dataset.layout.IsArray`."""
+        dtype = np.dtype(self.dtype)
+        return 0, dtype, (len(data) // dtype.itemsize,)
+
     def all(self, data: Sequence[memoryview]) -> Sequence[npt.NDArray[Any]]:
         """The same for several; where they lie in even steps, rows of one array."""
         dtype = np.dtype(self.dtype)
@@ -179,7 +184,7 @@ def decode_all(decode: Callable[[memoryview], Any], data: Sequence[memoryview]) 
     return list(map(decode, data)) if at_once is None else at_once(data)
 
 
-def shaped(data: memoryview, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
+def shaped(data: memoryview, dtype: str | np.dtype[Any], shape: Sequence[int]) -> npt.NDArray[Any]:
     """An array of that type and shape, a view. Raises CorruptError: the bytes are too many or too few."""
     if len(shape) > 64 or math.prod(shape) * np.dtype(dtype).itemsize != len(data):
         raise CorruptError(f"{len(data)} bytes are no {np.dtype(dtype)} of shape {tuple(shape)[:8]}")
