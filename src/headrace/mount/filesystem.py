@@ -18,7 +18,7 @@ from headrace.mount.inodes import Known, Table
 from headrace.mount.pages import FOLDER, LINK
 from headrace.mount.reading import Reading
 from headrace.mount.requests import Answer
-from headrace.mount.session import Handler
+from headrace.mount.session import Handler, Quick
 from headrace.mount.shown import Shown
 from headrace.mount.waiting import fetch
 from headrace.mount.wire import Attr, Fopen, Op
@@ -76,6 +76,14 @@ class FileSystem:
             Op.RELEASEDIR: self.directories.release,
             Op.FSYNCDIR: lambda request: wire.reply(request.unique),
             Op.STATFS: self.statfs,
+        }
+
+    def quick(self) -> Mapping[int, Quick]:
+        """What is asked most once everything is warm. IOCTL: Python asks of every file whether it is a terminal."""
+        return {
+            Op.OPEN: lambda unique, node, _: self.reading.reopen(unique, node),
+            Op.RELEASE: self.reading.end_passed,
+            Op.IOCTL: lambda unique, _, __: wire.failure(unique, errno.ENOTTY),
         }
 
     def lookup(self, request: Request) -> Answer:

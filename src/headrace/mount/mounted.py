@@ -23,7 +23,7 @@ from headrace.mount.folders import Folders
 from headrace.mount.inodes import Place, Table
 from headrace.mount.prefetch import Prefetcher
 from headrace.mount.reading import Reading
-from headrace.mount.session import Handler, Session
+from headrace.mount.session import Handler, Quick, Session
 from headrace.mount.shown import Shown
 from headrace.mount.staging import Staging, StagingOptions
 from headrace.mount.stats import Stats
@@ -189,7 +189,7 @@ class Mounted:
                 table, self.folders, attributes, directories, self.reading, fetcher, self._stats(table),
                 Details(table, attributes, away, options.ttl, shared=options.allow_other) if away else None,
             )  # fmt: skip
-            session.serve(self._handlers())
+            session.serve(*self._handlers())
             self._check_answers()
             kernel.set_readahead(self.point, _READAHEAD_KIB)
             self._note = live.note(self._settings, self._live())
@@ -214,15 +214,15 @@ class Mounted:
             _log.warning("%s: taken up from an earlier mount: %s", self.point, recovered)
         return staging
 
-    def _handlers(self) -> Mapping[int, Handler]:
+    def _handlers(self) -> tuple[Mapping[int, Handler], Mapping[int, Quick]]:
         if self._staging is None:
-            return self.filesystem.handlers()
+            return self.filesystem.handlers(), self.filesystem.quick()
         self._writing = Writing(
             self.filesystem, self._staging, self.options.ttl,
             lambda node: self._session.notify(wire.inval_inode(node, 0, 0)),
         )  # fmt: skip
         self.folders.overlay = self._writing
-        return self._writing.handlers()
+        return self._writing.handlers(), self._writing.quick()
 
     def _head(self, place: Place, key: str) -> ObjectInfo:
         return self._fetcher.head(place.store, key)

@@ -34,6 +34,7 @@ _log = logging.getLogger("headrace.mount")
 _BY_KERNEL: Final = Fopen.PASSTHROUGH | Fopen.NOFLUSH
 _BY_US: Final = Fopen.KEEP_CACHE | Fopen.NOFLUSH
 _KERNELS_HANDLE: Final = 0
+_HANDLE: Final = wire.HANDLE_IN.unpack_from
 _LARGE: Final = 1 << 20
 """Bytes from which on an object is read from the cache's file as soon as it is there, and leaves memory."""
 
@@ -77,6 +78,13 @@ class Reading:
         self._numbers = itertools.count(1)
         self._ours: dict[int, int] = {}
         self.lock = threading.Lock()
+
+    def end_passed(self, unique: int, node: int, message: memoryview) -> bytes | None:
+        """RELEASE of what the kernel reads by itself, at once (`headrace.mount.session.Quick`)."""
+        if _HANDLE(message, wire.HEADER)[0] != _KERNELS_HANDLE:
+            return None
+        self.backings.release(node)
+        return wire.OUT.pack(16, 0, unique)
 
     def reopen(self, unique: int, node: int) -> bytes | None:
         """The answer to OPEN where the kernel has the node's file already."""

@@ -22,7 +22,7 @@ from headrace.mount.inodes import Folder, Known, Node, known
 from headrace.mount.pages import FILE, FOLDER, LINK
 from headrace.mount.renaming import check_rename, move
 from headrace.mount.requests import Answer, Waiters
-from headrace.mount.session import Handler
+from headrace.mount.session import Handler, Quick
 from headrace.mount.wire import Fattr, Fopen, Op
 
 if TYPE_CHECKING:
@@ -86,6 +86,17 @@ class Writing:
             Op.MKNOD: self.mknod,
             Op.LINK: lambda request: wire.failure(request.unique, errno.EPERM),
         }
+
+    def quick(self) -> Mapping[int, Quick]:
+        """What is asked most once everything is warm."""
+        return {**self._files.quick(), Op.OPEN: self._reopen}
+
+    def _reopen(self, unique: int, number: int, message: memoryview) -> bytes | None:
+        flags, _ = wire.OPEN_IN.unpack_from(message, wire.HEADER)
+        node = self._table.nodes.get(number)
+        if wants_to_write(flags) or (node is not None and node.staged is not None):
+            return None
+        return self._reading.reopen(unique, number)
 
     def __len__(self) -> int:
         return len(self._handles)
