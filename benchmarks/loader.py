@@ -36,6 +36,7 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
 CACHE = DATA / "cache"
 FEW_FILES = 1000
+"""Caches of at most so many files are deleted as soon as they were measured."""
 KEPT = DATA / "kept"
 HOME = DATA / "home"
 RESULTS = HERE / "results"

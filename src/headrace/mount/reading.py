@@ -80,7 +80,7 @@ class Reading:
         self.lock = threading.Lock()
 
     def end_passed(self, unique: int, node: int, message: memoryview) -> bytes | None:
-        """RELEASE of what the kernel reads by itself, at once (`headrace.mount.session.Quick`)."""
+        """RELEASE of what the kernel reads by itself (a `headrace.mount.session.Quick`); None: see `release`."""
         if _HANDLE(message, wire.HEADER)[0] != _KERNELS_HANDLE:
             return None
         self.backings.release(node)
@@ -157,12 +157,8 @@ class Reading:
         return (wire.OUT.pack(16 + sum(map(len, views)), 0, request.unique), *views)
 
     def release(self, request: Request) -> None:
-        """RELEASE of what was opened here."""
-        number = wire.HANDLE_IN.unpack_from(request.body)[0]
-        if number == _KERNELS_HANDLE:
-            self.backings.release(request.node)
-            return
-        self._close(number)
+        """RELEASE of what was opened here and is read by us."""
+        self._close(wire.HANDLE_IN.unpack_from(request.body)[0])
 
     def _move_to_file(self, handle: Handle) -> None:
         """What is in the cache by now need not be in memory."""

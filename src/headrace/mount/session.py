@@ -172,8 +172,7 @@ class Session:
                 os.close(fd)
 
     def _run(self) -> None:
-        fd, readv, write, unpack = self.fd, os.readv, os.write, wire.IN.unpack_from
-        handlers, quick = self._handlers, self._quick
+        fd, readv, unpack, handlers, quick = self.fd, os.readv, wire.IN.unpack_from, self._handlers, self._quick
         view = memoryview(bytearray(_BUFFER))
         vector = [view]
         request = Request(self)
@@ -189,10 +188,7 @@ class Session:
                 return
             _, op, unique, node, uid, gid, pid, _, _ = unpack(view)
             if op in quick and (answer := quick[op](unique, node, view)) is not None:
-                try:
-                    write(fd, answer)
-                except OSError:
-                    self._send(answer)  # tells what is worth telling
+                self._send(answer)
                 continue
             request.op, request.unique, request.node = op, unique, node
             request.uid, request.gid, request.pid = uid, gid, pid
