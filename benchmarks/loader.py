@@ -52,6 +52,7 @@ class Bench:
     warm_s: float
     window_s: float
     timeout_s: float
+    ballast: memory.Ballast
     caches: Path = CACHE
 
     def job(self, contender: Contender, row: Row, cache: Path) -> Job:
@@ -86,7 +87,7 @@ class Bench:
         # is not what is measured. A few large ones go at once: all together would fill the disk.
         cache = self.caches / uuid.uuid4().hex
         job = self.job(contender, row, cache)
-        memory.warm(self.root, memory.spare())
+        self.ballast.fill()
         if contender.prime:
             brief: dict[str, Any] = {"mode": "epoch", "options": {**job.options, "insist": True}}
             run(dataclasses.replace(job, **({"window_s": 0.1} if contender.kept else brief)), timeout_s=self.timeout_s)
@@ -161,8 +162,9 @@ def main(given: Sequence[str]) -> int:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         stack.callback(shutil.rmtree, options.caches, ignore_errors=True)
         static = stack.enter_context(StaticServer(root, scratch / "nginx"))
+        ballast = stack.enter_context(memory.ballast(DATA))
         times, window = (1, 1.0) if options.quick else (options.repeat, options.window)
-        bench = Bench(root, static, None, 0.3 if options.quick else 1.0, window, 120.0, options.caches)
+        bench = Bench(root, static, None, 0.3 if options.quick else 1.0, window, 120.0, ballast, options.caches)
         done: list[report.RowResult] = []
         for row in chosen:
             print(f"{row.number}. {row.title}", flush=True)

@@ -1,30 +1,43 @@
-"""Memory that the machine really has, before each measurement.
+"""Memory that the machine really has, and full, as on a machine that trains: for every contender the same.
 
-In a virtual machine whose host takes back free memory, a page used for the first time costs several microseconds
-instead of a fraction of one, and which contender pays is chance: whoever comes after a large deletion runs on memory
-that is there. So each contender starts on memory just used and released.
+In a virtual machine whose host takes back free memory within seconds, a page used for the first time costs ten times as
+much as the copy into it, and which contender pays is chance. So free memory is filled with pages of a file without
+content before each measurement. The kernel takes these first when somebody needs memory, and the host has them already.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 _BLOCK = 4 << 20
+_LEFT = 512 << 20
+_MOST = 32 << 30
+_SIZE = 1 << 40
 
 
-def warm(folder: Path, size: int) -> None:
-    """Write a file of `size` bytes into the page cache below `folder`, and delete it."""
-    path = folder / "warm-memory"
-    block = bytes(_BLOCK)
-    try:
-        with open(path, "wb", buffering=0) as file:
-            file.writelines(block for _ in range(size // _BLOCK))
-    finally:
-        path.unlink(missing_ok=True)
+class Ballast:
+    """Pages of a file of nothing but a hole, which takes no room on the disk."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._at = 0
+
+    def fill(self) -> None:
+        """Fill free memory but for half a gigabyte, with at most 32 GB. A second for 2 GB; the first time a minute."""
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        block = bytearray(_BLOCK)
+        for _ in range(min(free - _LEFT, _MOST) // _BLOCK):
+            self._at += os.preadv(self._descriptor, [block], self._at % _SIZE)
 
 
-def spare() -> int:
-    """How much is worth warming: free memory, at most 2 GB; bytes."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(2 << 30, free // 2)
+@contextmanager
+def ballast(folder: Path) -> Generator[Ballast]:
+    """`folder`: on a file system with holes. All of it is free again at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.truncate(file.fileno(), _SIZE)
+        yield Ballast(file.fileno())

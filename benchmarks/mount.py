@@ -52,6 +52,7 @@ class Bench:
     rows: Sequence[Row]
     wanted: frozenset[int]
     timeout_s: float
+    ballast: memory.Ballast
 
     def phase(self, contender: type[Mounted], phase: str, record: report.Record) -> None:
         """One mount, fresh and cold, and every chosen row of the phase on it, in their order."""
@@ -65,8 +66,8 @@ class Bench:
                 self.server.s3.create_bucket(bucket)
             with contender(self.server, bucket, scratch) as mounted:
                 for row, counted in todo:
-                    if not row.needs:  # cold, so that its pages are new: the rows before it leave none that were used
-                        memory.warm(scratch, memory.spare())
+                    if not row.needs:  # cold, so that its pages are new
+                        self.ballast.fill()
                     result = self._one(row, mounted)
                     if counted:
                         result["rss"] = mounted.sample()
@@ -192,8 +193,8 @@ def main(given: Sequence[str]) -> int:
         tensorflow()
     contenders = [one for one in CONTENDERS if options.only in one.name or one.name.startswith(("headrace", "native"))]
     record = report.Record(table)
-    with serving(DATA / "seaweedfs-mount", files, shape) as server:
-        bench = Bench(server, shape, table, wanted, timeout_s=600.0)
+    with serving(DATA / "seaweedfs-mount", files, shape) as server, memory.ballast(DATA) as ballast:
+        bench = Bench(server, shape, table, wanted, 600.0, ballast)
         for turn in range(times):
             print(f"repetition {turn + 1} of {times}", flush=True)
             for phase in ("data", "keys", "tree", "out"):

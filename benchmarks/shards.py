@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import data
+import memory
 import packed
 import report
 from job import Job
@@ -210,7 +211,8 @@ def main(given: Sequence[str]) -> int:
         stack.callback(shutil.rmtree, CACHE, ignore_errors=True)
         static = stack.enter_context(StaticServer(root, scratch / "nginx"))
         real = stack.enter_context(packed.store(DATA / "seaweedfs-shards")) if 12 in wanted else None
-        bench: Any = ShardBench(root, static, real, 1.0, options.window, 120.0)
+        ballast = stack.enter_context(memory.ballast(DATA))
+        bench: Any = ShardBench(root, static, real, 1.0, options.window, 120.0, ballast)
         for row in (one for one in table if one.number in wanted):
             results = repeat(bench, row, row.contenders, options.repeat)
             done.append(report.RowResult.of(row, results, how_long(row.contenders, options.repeat, options.window)))
