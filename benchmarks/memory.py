@@ -17,6 +17,7 @@ _BLOCK = 4 << 20
 _LEFT = 512 << 20
 _MOST = 32 << 30
 _SIZE = 1 << 40
+_ROUNDS = 3
 
 
 class Ballast:
@@ -28,10 +29,17 @@ class Ballast:
 
     def fill(self) -> None:
         """Fill free memory but for half a gigabyte, with at most 32 GB. A second for 2 GB; the first time a minute."""
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        block = bytearray(_BLOCK)
-        for _ in range(min(free - _LEFT, _MOST) // _BLOCK):
-            self._at += os.preadv(self._descriptor, [block], self._at % _SIZE)
+        block, most = bytearray(_BLOCK), _MOST
+        for _ in range(_ROUNDS):  # the kernel frees some of it meanwhile, more than it needs at first
+            size = min(free() - _LEFT, most)
+            for _ in range(size // _BLOCK):
+                self._at += os.preadv(self._descriptor, [block], self._at % _SIZE)
+            most -= max(size, 0)
+
+
+def free() -> int:
+    """Bytes that nobody uses, nor the page cache."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class MemoryIndex:
 class StandInFetcher:
     """Answers each read with its key's number as bytes; optional jitter, failures, and a count of reads by key."""
 
-    warm = False
+    warm = behind = False
 
     def __init__(self, *, threads: int = 3, jitter_s: float = 0.0, missing: tuple[str, ...] = ()) -> None:
         self.pool = ThreadPoolExecutor(threads)
@@ -67,7 +67,7 @@ class StandInFetcher:
     def hurry(self) -> Any:
         return nullcontext()
 
-    def submit(self, reads: Any, sink: Any, *, demand: bool = True, here: bool = False) -> Ticket:
+    def submit(self, reads: Any, sink: Any, *, demand: bool = True, here: bool = False, pieces: bool = False) -> Ticket:
         ticket = Ticket()
         with self.lock:
             self.in_flight += sum(read.size for read in reads)

@@ -104,7 +104,8 @@ def reads(store: Gated, spans: Sequence[tuple[int, int]]) -> list[Read]:
 
 
 def right(found: dict[Any, Blob | HeadraceError]) -> bool:
-    return all(isinstance(one, Blob) and bytes(one.data) == BODY[a:b] for (_, a, b), one in found.items())
+    blobs = [(one, BODY[a:b]) for (_, a, b), one in found.items() if isinstance(one, Blob)]
+    return len(blobs) == len(found) and all(b"".join([one.data, *one.more]) == body for one, body in blobs)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -132,6 +133,25 @@ def test_samples_side_by_side_fetch_each_block_once(store: Gated, opened: Callab
     assert store.bytes_asked == SIZE, "all of it was kept"
     assert fetcher.cache is not None
     assert fetcher.cache.verify().bad == []
+
+
+def test_bytes_of_several_requests_come_in_pieces_to_who_takes_them(
+    store: Gated, opened: Callable[..., Fetcher]
+) -> None:
+    fetcher, first, joined, apart = opened(), Results(), Results(), Results()
+    fetcher.submit(reads(store, [(0, 100)]), first)
+    until(lambda: len(store.asked) == 1)
+    fetcher.submit(reads(store, [(0, SIZE)]), joined)
+    fetcher.submit(reads(store, [(0, SIZE)]), apart, pieces=True)
+    until(lambda: store.bytes_asked == SIZE)
+    store.gate.set()
+    whole, pieces = joined.wait(1)[0, 0, SIZE], apart.wait(1)[0, 0, SIZE]
+    assert right(joined.found)
+    assert right(apart.found)
+    assert isinstance(whole, Blob)
+    assert isinstance(pieces, Blob)
+    assert not whole.more
+    assert list(map(len, (pieces.data, *pieces.more))) == [BLOCK, SIZE - BLOCK]
 
 
 def test_what_another_process_fetches_is_waited_for(store: Gated, opened: Callable[..., Fetcher]) -> None:
@@ -216,6 +236,7 @@ def test_with_room_for_a_part_of_it_all_of_it_is_read(store: Gated, opened: Call
     seed=st.integers(0, 1 << 30),
     rate=st.sampled_from([0.0, 0.1, 0.5]),
     cancelled=st.sets(st.integers(0, 39)),
+    pieces=st.booleans(),
 )
 def test_any_reads_at_once_are_right_or_failed_by_name(
     tmp_path_factory: pytest.TempPathFactory,
@@ -223,6 +244,7 @@ def test_any_reads_at_once_are_right_or_failed_by_name(
     seed: int,
     rate: float,
     cancelled: set[int],
+    pieces: bool,
 ) -> None:
     inner = open_store("memory://blocks-any")
     info = inner.put("large", BODY)
@@ -232,7 +254,7 @@ def test_any_reads_at_once_are_right_or_failed_by_name(
     wanted = [Read(faulty, "large", SIZE, info.version, a, b, (n, a, b)) for n, (a, b) in enumerate(spans)]
     results, tickets = Results(), list[Ticket]()
     for read in wanted:
-        tickets.append(fetcher.submit([read], results))
+        tickets.append(fetcher.submit([read], results, pieces=pieces))
         if len(tickets) - 1 in cancelled:
             tickets[-1].cancel()
     alive = [read for place, read in enumerate(wanted) if place not in cancelled]

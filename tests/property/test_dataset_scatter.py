@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -16,11 +19,18 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import BadSampleError
+from headrace.base.metrics import Metrics
+from headrace.base.settings import CacheSettings, Settings
 from headrace.dataset.cached_files import CachedFiles
+from headrace.dataset.scatter import Scattered
+from headrace.dataset.spread import Spread
+from headrace.fetch import Fetcher
+from headrace.store import open_store
 
 LEAF = {"type": None, "context": None, "children_spec": []}
 KINDS = {"image": "numpy", "number": "int", "mask": "numpy", "flat": "no_header_numpy:4"}
 SIDES = (300, 301)
+_stores = count()
 
 
 class Item(NamedTuple):
@@ -84,6 +94,33 @@ class Counting:
         patch.setattr(CachedFiles, "scatter", scatter)
 
 
+class Placed:
+    """How often a group's records were put in their places out of several buffers."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        before = Scattered.place
+
+        def place(scattered: Scattered, group: Any) -> bool:
+            done = before(scattered, group)
+            self.times += done
+            return done
+
+        patch.setattr(Scattered, "place", place)
+
+
+@contextmanager
+def stored(folder: Path, records: Sequence[bytes]) -> Iterator[Any]:
+    """The records as two chunks in a store that the cache keeps."""
+    folder.mkdir()
+    half = len(records) // 2
+    write(folder, [chunk for chunk in (records[:half], records[half:]) if chunk])
+    with closing(open_store(f"memory://scatter-{next(_stores)}")) as store:
+        for path in folder.iterdir():
+            store.put(path.name, path.read_bytes())
+        yield hr.Dataset.open(f"{store.url}/", format="litdata")
+
+
 def opened(folder: Path) -> Any:
     return hr.Dataset.open(folder.as_uri(), format="litdata")
 
@@ -115,6 +152,54 @@ def test_batches_are_those_of_single_records(
             assert all(same(one[part], other[part]) for part in other)
         numbers = np.sort(np.concatenate([one["number"] for one in found]))
         assert numbers.tolist() == [3 * number for number in range(len(items))]
+
+
+@settings(max_examples=40)
+@given(RUNS, st.integers(1, 5), st.booleans(), st.sampled_from((16 << 10, 64 << 10, 1 << 20)))
+def test_so_are_those_of_a_first_epoch_that_the_cache_keeps(
+    runs: list[tuple[Item, int]], batch: int, shuffled: bool, block: int
+) -> None:
+    items = [item for item, times in runs for _ in range(times)]
+    records = [packed(values_of(item, number)) for number, item in enumerate(items)]
+    cache = CacheSettings(min_free=0, block=block, whole=block)
+    with TemporaryDirectory() as name, stored(Path(name) / "written", records) as dataset:
+        dataset = dataset.shuffle(3, block="1MB") if shuffled else dataset
+        fetcher = Fetcher.open(Settings(cache=replace(cache, dir=f"{name}/cache")), None, Metrics())
+        found = list(dataset.batch(batch).loader(fetcher=fetcher))
+        fetcher.close()
+        fetcher = Fetcher.open(Settings(cache=replace(cache, size=0)), None, Metrics())
+        singly = dataset.map(lambda sample: sample).batch(batch).loader(fetcher=fetcher)
+        for one, other in zip(found, singly, strict=True):
+            assert list(one) == list(other)
+            assert all(same(one[part], other[part]) for part in other)
+        fetcher.close()
+
+
+def test_records_that_come_in_pieces_are_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = Item(1500, 280, 1, signed=False)
+    placed = Placed(monkeypatch)
+    cache = CacheSettings(dir=str(tmp_path / "cache"), min_free=0, block=1 << 20, whole=1 << 20)
+    with stored(tmp_path / "written", [packed(values_of(item, number)) for number in range(40)]) as dataset:
+        fetcher = Fetcher.open(Settings(cache=cache), None, Metrics())
+        found = np.concatenate([one["image"] for one in dataset.batch(4).loader("8MB", fetcher=fetcher)])
+        fetcher.close()
+    assert all(np.array_equal(found[at], values_of(item, at)["image"]) for at in range(40))
+    assert placed.times
+
+
+@given(st.lists(st.binary(max_size=9), max_size=6), st.data())
+def test_several_buffers_are_one(buffers: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(buffers)
+    spread = Spread([memoryview(one) for one in buffers])
+    assert len(spread) == len(whole)
+    start = data.draw(st.integers(0, len(whole)))
+    stop = data.draw(st.integers(start, len(whole)))
+    assert bytes(spread[start:stop]) == whole[start:stop]
+    assert b"".join(spread.pieces(start, stop)) == whole[start:stop]
+    cut = data.draw(st.integers(start, stop))
+    targets = [bytearray(cut - start), bytearray(stop - cut)]
+    spread.copy(start, [memoryview(one) for one in targets])
+    assert b"".join(targets) == whole[start:stop]
 
 
 @pytest.mark.parametrize("batch", [1, 4, 64])

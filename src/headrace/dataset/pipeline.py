@@ -33,6 +33,7 @@ from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
 from headrace.dataset.feed import CHUNK, Course, Leaf, Maker, mean_size, register, separate, settle
 from headrace.dataset.joining import MOST
+from headrace.dataset.layout import LEAST
 from headrace.dataset.ledger import Judge, Skip, Skipped
 from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
 from headrace.dataset.room import Bounds, Room
@@ -133,7 +134,7 @@ class Pipeline:
         self._built = self._taken = 0
         self._groups = Gate()
         bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._together or self._files is not None else _WARM)
-        self._room = Room(bounds, lambda: fetcher.warm)
+        self._room = Room(bounds, lambda: fetcher.warm or fetcher.behind)
         self._fed = self._settled = 0
         self._fed_all = False
         self._closed = False
@@ -186,8 +187,7 @@ class Pipeline:
         delivery = self._at_hand.popleft()
         self._taken += 1
         meter.account(began, time.perf_counter(), delivery)
-        self._room.batch = delivery.held
-        self._room.hold(-delivery.held)
+        self._room.took(delivery.held)
         return delivery
 
     def _next_ready(self) -> list[Delivery] | Failure | Finished:
@@ -340,12 +340,16 @@ class Pipeline:
             for read in reads:
                 self._raw.put(read)
         elif reads:
-            ticket = self._fetcher.submit(reads, self._arrived, here=True)
+            ticket = self._fetcher.submit(reads, self._arrived, here=True, pieces=self._pieces(groups))
             for group in groups:
                 group.ticket = ticket
             if self._closed:
                 ticket.cancel()
         return True
+
+    def _pieces(self, groups: Sequence[Group]) -> bool:
+        """Whether what is read for them may come in several buffers: who looks at small records wants them in one."""
+        return all(isinstance(group, RangedGroup) and group.size >= LEAST * group.count for group in groups)
 
     def _needs_more(self) -> bool:
         # Never stuck: the batch under construction may be completed even when it is larger than the window.
@@ -464,7 +468,7 @@ class Pipeline:
         """Make a group's samples, or columns. Returns how many stages are behind them already: what a format does is
         quicker for many records at once.
         """
-        if group.columns is not None:
+        if group.columns is not None or (self._scattered is not None and self._scattered.place(group)):
             return len(self._decoders)
         if isinstance(group, Planned) and not group.slots and (self._columns or self._decoders) and self._odd < _ODD:
             if group.open_columns(self._decoders):

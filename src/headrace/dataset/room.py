@@ -8,25 +8,31 @@ from dataclasses import dataclass
 
 from headrace.dataset.collect import Gate
 
-_WARM_BATCHES = 4
+_BATCHES = 4
+_FIRST = 128 << 20
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """`most`: bytes, whatever happens. `warm`: enough while the cache serves, as there is no latency to hide then,
-    and memory that comes back soon is still in the processor's caches; but at least four batches, or portions read
-    together.
+    """`most`: bytes, whatever happens. `least`: enough while there is no latency to hide, and memory that comes back
+    soon is still in the processor's caches; but at least four batches, or portions read together.
     """
 
     most: int
-    warm: int
+    least: int
 
 
 class Room:
-    """Bytes held. One thread waits for room; any thread gives and takes. `served`: whether the cache serves now."""
+    """Bytes held. One thread waits for room; any thread gives and takes.
 
-    def __init__(self, bounds: Bounds, served: Callable[[], bool]) -> None:
-        self._bounds, self._served = bounds, served
+    It begins small and grows by what is taken: fresh memory costs more than the copy into it, and an epoch that is over
+    soon should not have touched as much as it may. `enough`: whether the least will do now, as the cache serves, or its
+    disk is what everybody waits for.
+    """
+
+    def __init__(self, bounds: Bounds, enough: Callable[[], bool]) -> None:
+        self._bounds, self._enough = bounds, enough
+        self._grown = max(_FIRST, bounds.least)
         self._gate = Gate()
         self._lock = threading.Lock()
         self.held = 0
@@ -34,14 +40,19 @@ class Room:
         self.batch = 0
         """Bytes of the last batch that was taken."""
 
+    def took(self, size: int) -> None:
+        """A batch of so many bytes was taken."""
+        self.batch = size
+        self._grown = min(self._grown + size, self._bounds.most)
+        self.hold(-size)
+
     def wait(self, size: int, needed: Callable[[], bool]) -> bool:
         """Until there is room for `size` bytes that hang together, or they are `needed` all the same. False: closed."""
         return self._gate.wait(lambda: self.held == 0 or self.held + size <= self._most(size) or needed())
 
     def _most(self, size: int) -> int:
-        if not self._served():
-            return self._bounds.most
-        return min(self._bounds.most, max(self._bounds.warm, _WARM_BATCHES * max(self.batch, size)))
+        most = self._bounds.least if self._enough() else self._grown
+        return min(self._bounds.most, max(most, _BATCHES * max(self.batch, size)))
 
     def hold(self, amount: int) -> None:
         """So many more, or fewer."""

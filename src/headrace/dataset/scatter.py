@@ -1,8 +1,9 @@
-"""Large arrays in records, read from the file straight to where their batch wants them: one copy instead of two.
+"""Large arrays in records, brought from where they are straight to where their batch wants them: one copy, not two.
 
 What a record says of itself (lengths, types, shapes) is mostly what the one before it said. So its arrays' bytes are
-read to where they would be if it were so again, and all others aside; where these say the same, it came true. Where
-they do not, nothing has been handed on, and the record is read and decoded as always.
+brought to where they would be if it were so again, and all others aside; where these say the same, it came true. Where
+they do not, nothing has been handed on, and the record is read and decoded as always. They come from a file, by one
+system call, or from the buffers in which the store's answers are: a record mostly begins in one and ends in the next.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.layout import Array, HasLayout, Layout, Value
 from headrace.dataset.ranged import Answer, Cuts, RangedGroup
 from headrace.dataset.seats import Seat, Seats
+from headrace.dataset.slots import Group
+from headrace.dataset.spread import Spread
 from headrace.dataset.stages import TakesColumns
 from headrace.fetch import Read
 
@@ -29,7 +32,7 @@ _ODD = 16
 
 
 class Scattered:
-    """Reads groups of records from files. Any thread.
+    """Reads groups of records from files, or takes them from several buffers. Any thread.
 
     Args:
         files: where they are read.
@@ -67,25 +70,51 @@ class Scattered:
         buffers = known.buffers(cuts, read.length(), places, asides)
         if len(buffers) > _MOST_BUFFERS or not self._files.scatter(read, buffers):
             return None
+        return group if self._brought(group, known, places, asides) and group.arrived() else None
+
+    def place(self, group: Group) -> bool:
+        """All of the group is here: make its columns, if records lie in several buffers. False: do it as always."""
+        if not isinstance(group, RangedGroup) or self._odd >= _ODD or (cuts := group.in_pieces()) is None:
+            return False
+        known = self._known
+        if known is None or not known.sized(cuts):
+            data, start, stop = cuts.record(0)
+            self._odd += known is not None
+            self._learn(data[start:stop])
+            return False
+        places = self._places(known, group)
+        if places is None:
+            return False
+        asides = [bytearray(len(known.said)) for _ in range(group.count)]
+        for at, aside in enumerate(asides):
+            data, start, stop = cuts.record(at)
+            (data if isinstance(data, Spread) else Spread([data])).copy(start, known.targets(at, places, aside))
+        return self._brought(group, known, places, asides)
+
+    def _brought(self, group: RangedGroup, known: _Known, places: dict[str, Seat], asides: list[bytearray]) -> bool:
+        """The bytes are in their places: give the group its columns, if they are what they were taken for."""
         columns = _columns(known, places, asides)
         if columns is None or not group.brought(columns):
             self._odd += 1
-            return None
+            return False
         self._odd = 0
         group.own = group.count >= self._batch
         if not group.own:
             group.seats.update(places)
             for name in places:
                 self._seats.done(name, group.first, group.count)
-        return group
+        return True
 
     def learn(self, answer: Answer, data: memoryview) -> None:
         """`data` is the answer: the next ones may be alike."""
         group = answer.groups[0] if answer.groups else None
         cuts = group.waits_only_for(answer) if group is not None else None
-        if cuts is None or self._odd >= _ODD or (self._known is not None and not self._odd):
+        if cuts is not None:
+            self._learn(data[int(cuts.start[0]) : int(cuts.stop[0])])
+
+    def _learn(self, record: memoryview) -> None:
+        if self._odd >= _ODD or (self._known is not None and not self._odd):
             return
-        record = data[int(cuts.start[0]) : int(cuts.stop[0])]
         try:
             layout = self._stage.layout(record)
         except HeadraceError:  # told by who decodes it
@@ -149,10 +178,13 @@ class _Known:
             plain[self.at(one)] = bytes(one.stop - one.start)
         return plain
 
+    def sized(self, cuts: Cuts) -> bool:
+        """Whether the records are of this size."""
+        return bool((cuts.stop - cuts.start == self.layout.size).all())
+
     def fits(self, cuts: Cuts) -> bool:
-        """Whether the records are of this size, and lie one behind the other."""
-        size = self.layout.size
-        return bool((cuts.stop - cuts.start == size).all() and (np.diff(cuts.start) >= size).all())
+        """Whether they also lie one behind the other."""
+        return self.sized(cuts) and bool((np.diff(cuts.start) >= self.layout.size).all())
 
     def buffers(self, cuts: Cuts, length: int, places: dict[str, Seat], asides: list[bytearray]) -> list[memoryview]:
         """Where the bytes of the answer go, one after another."""
@@ -162,14 +194,20 @@ class _Known:
         for one, gap in enumerate(gaps):
             if gap:
                 buffers.append(memoryview(bytearray(gap)))
-            aside, at = memoryview(asides[one]), 0
-            for (start, stop), array in zip(self._aside, [*self.arrays, None], strict=True):
-                if stop > start:
-                    buffers.append(aside[at : at + stop - start])
-                    at += stop - start
-                if array is not None:
-                    seat = places[array.name]
-                    row = seat.batch[seat.at + one : seat.at + one + 1]
-                    buffers.append(row.reshape(-1).view(np.uint8).data)
+            buffers += self.targets(one, places, asides[one])
         left = length - begins[-1] - self.layout.size
         return [*buffers, memoryview(bytearray(left))] if left else buffers
+
+    def targets(self, one: int, places: dict[str, Seat], aside: bytearray) -> list[memoryview]:
+        """The same for the bytes of one record."""
+        found: list[memoryview] = []
+        beside, at = memoryview(aside), 0
+        for (start, stop), array in zip(self._aside, [*self.arrays, None], strict=True):
+            if stop > start:
+                found.append(beside[at : at + stop - start])
+                at += stop - start
+            if array is not None:
+                seat = places[array.name]
+                row = seat.batch[seat.at + one : seat.at + one + 1]
+                found.append(row.reshape(-1).view(np.uint8).data)
+        return found

@@ -28,23 +28,42 @@ if TYPE_CHECKING:
     from headrace.cache import BlockEntry
 
 _WORTH_HOLDING = 2
-"""A read of at least a half of a run's bytes gets a view of them, a smaller one a copy: a view keeps them all."""
+"""Where at least a half of a run's bytes is waited for, readers get views of them, else copies: a view keeps all."""
+_BEHIND = 32 << 20
+"""Bytes that wait to be kept from which on the disk is what everybody waits for."""
 
 
 class _Run:
     """Blocks [start, stop) of an object, in bytes, in one request. `data`: once they are here, until they are kept.
-    `tickets`: of everybody who asked. `dropped`: it was found that all of them are cancelled.
+    `tickets`: of everybody who asked; `asked`: for so many bytes. `dropped`: it was found that all of them are
+    cancelled.
     """
 
-    __slots__ = ("claims", "data", "dropped", "start", "stop", "tickets", "waiting")
+    __slots__ = ("asked", "claims", "data", "dropped", "start", "stop", "tickets", "waiting")
 
     def __init__(self, start: int) -> None:
         self.start = self.stop = start
         self.claims: list[BlockClaim] = []
         self.data: memoryview | None = None
         self.dropped = False
+        self.asked = 0
         self.tickets: list[Ticket] = []
         self.waiting: list[_Gather] = []
+
+    def ask(self, wanted: Wanted) -> None:
+        """Somebody wants some of it."""
+        start, stop = wanted.span
+        self.tickets.append(wanted.operation.ticket)
+        self.asked += max(0, min(stop, self.stop) - max(start, self.start))
+
+    def cut(self, start: int, stop: int, data: memoryview) -> memoryview:
+        """Bytes [start, stop) of the object, out of `data`, for somebody to keep."""
+        view = data[start - self.start : stop - self.start]
+        if _WORTH_HOLDING * self.asked >= len(data):
+            return view
+        copy = take(len(view))
+        _copy(copy, view)
+        return copy
 
 
 class _Interest(Ticket):
@@ -75,14 +94,18 @@ class _File:
 
 
 class _Gather:
-    """One read whose bytes come with several runs, or lie in the entry in part. `left`: for how many it waits."""
+    """One read whose bytes come with several runs, or lie in the entry in part. `left`: for how many it waits.
 
-    __slots__ = ("buffer", "left", "lock", "over", "start", "stop", "wanted")
+    They are copied to one `buffer`, or kept as they came: `pieces`, by where they begin.
+    """
+
+    __slots__ = ("buffer", "left", "lock", "over", "pieces", "start", "stop", "wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.start, self.stop = wanted.span
         self.buffer: memoryview | None = None
+        self.pieces: dict[int, memoryview] | None = None
         self.left = 1
         self.lock = threading.Lock()
         self.over = False
@@ -90,29 +113,46 @@ class _Gather:
     def expect(self, runs: list[_Run]) -> None:
         """What it will wait for, in order."""
         if len(runs) > 1 or self.start < runs[0].start or self.stop > runs[0].stop:
-            self.buffer = take(self.stop - self.start)
+            if self.wanted.operation.pieces:
+                self.pieces = {}
+            else:
+                self.buffer = take(self.stop - self.start)
             self.left = len(runs) + 1  # and what lies in the entry
+
+    @property
+    def alone(self) -> bool:
+        """All of it comes with one run."""
+        return self.buffer is None and self.pieces is None
 
     def came(self, run: _Run, data: memoryview) -> None:
         """A run is here."""
-        if self.buffer is None:  # the only one
-            view = data[self.start - run.start : self.stop - run.start]
-            if _WORTH_HOLDING * len(view) < len(data):
-                copy = take(len(view))
-                _copy(copy, view)
-                view = copy
-            self.wanted.hit(view)
+        if self.alone:
+            self.wanted.hit(run.cut(self.start, self.stop, data))
             return
         low, high = max(self.start, run.start), min(self.stop, run.stop)
-        _copy(self.buffer[low - self.start : high - self.start], data[low - run.start : high - run.start])
+        if self.pieces is not None:
+            self.pieces[low] = run.cut(low, high, data)
+        else:
+            self.put(low, data[low - run.start : high - run.start])
         self.arrived()
+
+    def put(self, start: int, data: memoryview) -> None:
+        """Bytes of the object from `start` on, which it may keep."""
+        if self.pieces is not None:
+            self.pieces[start] = data
+        else:
+            assert self.buffer is not None
+            _copy(self.buffer[start - self.start : start - self.start + len(data)], data)
 
     def arrived(self) -> None:
         """One of those it waits for has come."""
         with self.lock:
             self.left -= 1
             last = self.left == 0 and not self.over
-        if last:
+        if last and self.pieces is not None:
+            first, *more = (data for _, data in sorted(self.pieces.items()))
+            self.wanted.hit(first, tuple(more))
+        elif last:
             assert self.buffer is not None
             self.wanted.hit(self.buffer)
 
@@ -147,6 +187,12 @@ class BlockReads:
         self._told = fetched
         self._files: dict[str, _File] = {}
         self._lock = threading.Lock()
+        self._to_keep = 0
+
+    @property
+    def behind(self) -> bool:
+        """Whether keeping is slower than reading: there is no use in reading far ahead."""
+        return self._to_keep >= _BEHIND
 
     def under_way(self, name: str) -> bool:
         """Whether blocks of this object are being fetched from here: then `peek` is quicker than opening the entry."""
@@ -188,14 +234,14 @@ class BlockReads:
             if busy is None and runs:
                 gather.expect(runs)
                 for run in runs:
-                    run.tickets.append(wanted.operation.ticket)
+                    run.ask(wanted)
                     if run.data is None:
                         run.waiting.append(gather)
                     else:
                         here.append((run, run.data))
             elif busy is not None:  # what was claimed is fetched all the same
                 for run in fresh:
-                    run.tickets.append(wanted.operation.ticket)
+                    run.ask(wanted)
         for run in fresh:
             self._fetch(run, wanted, file)
         if busy is not None:
@@ -244,7 +290,7 @@ class BlockReads:
 
     def _fill_in(self, file: _File, gather: _Gather, runs: list[_Run]) -> None:
         """What no run brings lies in the entry."""
-        if gather.buffer is None:
+        if gather.alone:
             return
         at = gather.start
         for start, stop in [*((run.start, run.stop) for run in runs), (gather.stop, gather.stop)]:
@@ -254,13 +300,12 @@ class BlockReads:
         gather.arrived()
 
     def _from_entry(self, file: _File, gather: _Gather, start: int, stop: int) -> bool:
-        assert gather.buffer is not None
         data = file.entry.read(start, stop)
         if data is None:
             if gather.end():
                 self._direct.send(gather.wanted.read.store, [gather.wanted.operation])
             return False
-        _copy(gather.buffer[start - gather.start : stop - gather.start], data)
+        gather.put(start, data)
         return True
 
     def _fetch(self, run: _Run, wanted: Wanted, file: _File) -> None:
@@ -285,6 +330,7 @@ class BlockReads:
             return
         data = result.data
         self._told(len(data))
+        self._keeping(len(data))
         # Where the disk does not keep up, bytes are handed out no faster than they are written.
         waiting = [] if self._filling.behind else self._arrived(run, data)
         self._filling.end(len(data), lambda: self._keep(file, name, run, data), paced=False)
@@ -297,11 +343,16 @@ class BlockReads:
             waiting, run.waiting = run.waiting, []
         return waiting
 
+    def _keeping(self, size: int) -> None:
+        with self._lock:
+            self._to_keep += size
+
     def _keep(self, file: _File, name: str, run: _Run, data: memoryview) -> None:
         """On the writer's thread."""
         try:
             file.entry.write(run.start, data)
         finally:
+            self._keeping(-len(data))
             for gather in self._arrived(run, data):
                 gather.came(run, data)
             self._ended(file, name, run, None)

@@ -82,6 +82,11 @@ class Cached:
         """Whether the last reads were nearly all hits."""
         return self._lately > _MOSTLY
 
+    @property
+    def behind(self) -> bool:
+        """Whether blocks come faster than they are kept."""
+        return self._blocks.behind
+
     def passed_by(self) -> None:
         """Reads went to a store that is not cached."""
         self._lately = 0.0
@@ -102,7 +107,7 @@ class Cached:
                 left.append(read)
                 continue
             size += len(data)
-            sink(read, _tuple(Blob, (data, _tuple(ObjectInfo, (read.key, read.size, read.version, 0, None)))))
+            sink(read, _tuple(Blob, (data, _tuple(ObjectInfo, (read.key, read.size, read.version, 0, None)), ())))
         self._account(len(reads) - len(left), len(left), size, time.perf_counter() - began)
         return left
 
@@ -189,7 +194,8 @@ class Cached:
                 missing.append(Wanted(operation, name))
             else:
                 size += len(data)
-                operation.done(_tuple(Blob, (data, _tuple(ObjectInfo, (read.key, read.size, read.version, 0, None)))))
+                info = _tuple(ObjectInfo, (read.key, read.size, read.version, 0, None))
+                operation.done(_tuple(Blob, (data, info, ())))
         self._account(len(operations) - len(missing), len(missing), size, time.perf_counter() - began)
         if missing:
             self._fetch(missing)

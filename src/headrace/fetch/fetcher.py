@@ -59,12 +59,15 @@ class Fetcher:
             cache = Cache.open(settings.cache, metrics)
         return Fetcher(settings, cache if cache is not None and cache.enabled else None, metrics)
 
-    def submit(self, reads: Sequence[Read], sink: Sink, *, demand: bool = True, here: bool = False) -> Ticket:
+    def submit(
+        self, reads: Sequence[Read], sink: Sink, *, demand: bool = True, here: bool = False, pieces: bool = False
+    ) -> Ticket:
         """Start reading; `sink(read, blob or error)` is called for each read as it ends, on a fetch thread.
 
         `demand` False marks speculation (read-ahead), which yields to demand in the one memory budget. `here`: the
         caller has nothing better to do: it may read what is cached itself, and its thread call `sink`, before this
-        returns; a hand-over to another thread costs as much as a short read.
+        returns; a hand-over to another thread costs as much as a short read. `pieces`: bytes that came with several
+        requests need not be copied together: see `Blob.more`.
         """
         ticket = Ticket()
         if here and self._cached is not None and self._cached.quick:
@@ -72,7 +75,7 @@ class Fetcher:
         direct: dict[int, tuple[Store, list[Operation]]] = {}
         cached: list[Operation] = []
         for read in reads:
-            operation = Operation(read, partial(sink, read), ticket, demand)
+            operation = Operation(read, partial(sink, read), ticket, demand, pieces=pieces)
             if self._cached is not None and self._cached.takes(read):
                 cached.append(operation)
             else:
@@ -110,6 +113,11 @@ class Fetcher:
     def warm(self) -> bool:
         """Whether the last reads were nearly all served by the cache, as far as is known. Any thread."""
         return self._cached is not None and self._cached.warm
+
+    @property
+    def behind(self) -> bool:
+        """Whether what is read of large objects comes faster than the cache's disk takes it. Any thread."""
+        return self._cached is not None and self._cached.behind
 
     def get(self, read: Read) -> Blob:
         """Read and wait.

@@ -17,6 +17,7 @@ class Operation:
     """One read on its way, with the connections that try it (up to three while hedged).
 
     `into`: where the bytes must go, for a part of a larger read. `followers`: equal reads that wait for this one.
+    `pieces`: whoever asks takes them in several buffers.
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class Operation:
         "followers",
         "hedges",
         "into",
+        "pieces",
         "read",
         "refreshed",
         "same",
@@ -42,12 +44,15 @@ class Operation:
         ticket: Ticket,
         demand: bool = True,
         into: memoryview | None = None,
+        *,
+        pieces: bool = False,
     ) -> None:
         self.read = read
         self.done = done
         self.ticket = ticket
         self.demand = demand
         self.into = into
+        self.pieces = pieces
         self.deadline = 0.0
         self.attempts = self.cost = self.hedges = 0
         self.refreshed = False

@@ -278,7 +278,7 @@ class Pool:
         read, got = operation.read, response.got
         etag = response.etag
         if etag is not None and etag == read.version and got == operation.cost and response.status == 200:
-            return _tuple(Blob, (response.body, _tuple(ObjectInfo, (read.key, got, etag, 0, None))))
+            return _tuple(Blob, (response.body, _tuple(ObjectInfo, (read.key, got, etag, 0, None)), ()))
         result = _blob(read, response)
         if isinstance(result, Blob) and _is_short(read, result):
             self._again(operation, _wrong_length(read, result))

@@ -35,7 +35,7 @@ class Wanted:
         assert read.version is not None
         return EntryLabel(read.store.identity, read.key, read.version, read.size)
 
-    def hit(self, data: memoryview) -> None:
+    def hit(self, data: memoryview, more: tuple[memoryview, ...] = ()) -> None:
         """These are the bytes."""
         read = self.read
-        self.operation.done(Blob(data, ObjectInfo(read.key, read.size or 0, read.version)))
+        self.operation.done(Blob(data, ObjectInfo(read.key, read.size or 0, read.version), more))

@@ -38,10 +38,13 @@ class ObjectInfo(NamedTuple):
 
 
 class Blob(NamedTuple):
-    """Bytes read, and the object they came from. `data` supports the buffer protocol and ``len``."""
+    """Bytes read, and the object they came from. `data` supports the buffer protocol and ``len``. `more`: what follows
+    it, only where the caller said that bytes in pieces will do.
+    """
 
     data: memoryview
     info: ObjectInfo
+    more: tuple[memoryview, ...] = ()
 
 
 class Described(NamedTuple):
