@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import NotFoundError
+from headrace.base.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from headrace.namespace import Entry, Namespace
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_NEARLY_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+:)/(.*)")
 _SNAPSHOT = re.compile(r"[^/@\s]+@[^/@\s]+")
 
 
@@ -29,11 +30,20 @@ def target(namespace: Namespace, text: str) -> str:
     A URL is itself. A text that starts with ``/`` is a namespace path where something is attached at, above or below
     it; otherwise it is a file here, as every other text is (``./folder``, ``~/folder``, ``folder``), and becomes
     ``file://…``. A trailing ``/`` is kept.
+
+    Raises:
+        NotFoundError: there can be nothing under that name. InputError: it was meant to be a URL.
     """
     if _URL.match(text):
         return text
     if text.startswith("/") and (text == "/" or _is_attached(namespace, text)):
         return text
+    if (nearly := _NEARLY_URL.fullmatch(text)) and not os.path.isdir(nearly[1]):
+        raise InputError(
+            "a URL has two slashes behind its scheme, and no folder here has that name",
+            path=text,
+            hint=f"did you mean {nearly[1]}//{nearly[2]}?",
+        )
     absolute = os.path.abspath(os.path.expanduser(text))
     if text.startswith("/") and not os.path.lexists(absolute) and not os.path.isdir(os.path.dirname(absolute)):
         raise NotFoundError(

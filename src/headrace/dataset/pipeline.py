@@ -15,7 +15,6 @@ particular sample longer than the fetch room's deadline, and `close` ends everyt
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import deque
@@ -27,7 +26,6 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from headrace.base.errors import HeadraceError
-from headrace.dataset.batch import size_of
 from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
@@ -37,12 +35,11 @@ from headrace.dataset.layout import LEAST
 from headrace.dataset.ledger import Judge, Skip, Skipped
 from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
 from headrace.dataset.room import Bounds, Room
-from headrace.dataset.scatter import Scattered
-from headrace.dataset.seats import Seats
-from headrace.dataset.slots import Group, Planned, Slot
-from headrace.dataset.stages import Stage, StageError, TakesColumns, run_stages, threads_of
+from headrace.dataset.slots import Group, Slot
+from headrace.dataset.stages import Stage
 from headrace.dataset.stats import Meter, Stats, summarise
 from headrace.dataset.threads import join_all
+from headrace.dataset.transform import Transform
 from headrace.dataset.whole import ObjectGroup, has_wholes
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob, ObjectInfo
@@ -57,14 +54,8 @@ _GROUP_BYTES = 1 << 20
 _GROUP_BYTES_RAW = 8 << 20
 _OVERHEAD = 1024
 """Bytes of this process that a sample takes beside its own, roughly: tiny samples must not fill the memory either."""
-_ODD = 16
-"""Groups one after another that could not be made by columns, after which that is no longer tried."""
 _BUNDLE = 32
 _WAKE = 16
-_COLUMN_THREADS = 2
-"""Decode threads where all that they do is ours, by columns: half of it holds the interpreter's lock, and with more of
-them most time goes into handing it over.
-"""
 _TIED = 4
 """Samples that share reads are submitted together, in portions of this part of the byte window."""
 _WARM, _WARM_TOGETHER = 128 << 20, 32 << 20
@@ -113,19 +104,14 @@ class Pipeline:
         self.meter = Meter(partial(fetcher.metrics.get, "cache.bytes_filled"))
         self._plan, self._course, self._fetcher = plan, course, fetcher
         self._before = fetcher.stats().counters
-        self._stages = plan.stages_by_leaf
-        self._decoders = _by_columns(self._stages)
-        self._odd = 0
-        self._seats = Seats(plan.batch or 1)
-        self._columns = plan.batch is not None and len(plan.leaves) == 1 and len(self._decoders) == len(self._stages[0])
-        """Whether groups may be handed on as columns: nobody asks for single samples."""
-        self._threads_wanted = min(threads_of(self._stages), _COLUMN_THREADS if self._columns else sys.maxsize)
+        self._transform = Transform(plan.stages_by_leaf, plan.batch)
+        self._threads_wanted = self._transform.threads
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
         self._collector: Collector = (
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
         )
         self._files = self._files_here()
-        self._scattered = Scattered.of(self._files, self._decoders, self._seats, plan.batch or 1)
+        self._scattered = self._transform.scatter_from(self._files)
         self._together = self._reads_together()
         self._unread: SimpleQueue[ObjectGroup | None] = SimpleQueue()
         self._raw: SimpleQueue[Group | Read | None] = SimpleQueue()
@@ -148,8 +134,8 @@ class Pipeline:
 
     def _files_here(self) -> CachedFiles | None:
         """Files that the decode threads read themselves, as they have little more to do than to look at the bytes."""
-        leaf = self._plan.leaves[0]
-        if not self._columns or not self._threads_wanted or leaf.window is not None or not is_ranged(leaf.index):
+        leaf, ours = self._plan.leaves[0], self._transform.columns and self._threads_wanted
+        if not ours or leaf.window is not None or not is_ranged(leaf.index):
             return None
         return CachedFiles.of(leaf.index.store, self._fetcher)
 
@@ -243,7 +229,7 @@ class Pipeline:
     def _feed(self) -> None:
         maker = Maker(self._plan.leaves, self._plan.prefetch // _TIED)
         number, mean = 0, mean_size(self._plan.leaves)
-        step = self._plan.batch if self._columns and (self._plan.batch or CHUNK) < CHUNK else 1
+        step = self._plan.batch if self._transform.columns and (self._plan.batch or CHUNK) < CHUNK else 1
         for chunk in self._course.chunks(lambda: 4 * CHUNK if self._serve_files else CHUNK, step or 1):
             limit, bundle = self._group_limit(mean)
             planned = maker.lots(*chunk, number, limit)
@@ -295,7 +281,7 @@ class Pipeline:
         room = max(1, self._plan.prefetch // (8 * mean))
         if self._plan.window is not None:
             return 1, min(room, _BUNDLE, self._plan.batch or _BUNDLE)
-        if self._threads_wanted and not self._columns:
+        if self._threads_wanted and not self._transform.columns:
             limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean))
             return min(limit, room, self._plan.batch or limit), 1
         if self._serve_files:
@@ -453,46 +439,9 @@ class Pipeline:
 
     def _decode_group(self, number: int, group: Group) -> None:
         began = time.perf_counter()
-        grown = _OVERHEAD * group.count - group.size
-        done = self._open(group)
-        grown += group.column_bytes()
-        for slot in group.slots:
-            self._run(slot, done)
-            grown += size_of(slot.sample)
-        group.size += grown
-        self._room.hold(grown)
+        self._room.hold(self._transform.run(group, _OVERHEAD))
         self._decode_busy[number] += time.perf_counter() - began
         self._finish(group)
-
-    def _open(self, group: Group) -> int:
-        """Make a group's samples, or columns. Returns how many stages are behind them already: what a format does is
-        quicker for many records at once.
-        """
-        if group.columns is not None or (self._scattered is not None and self._scattered.place(group)):
-            return len(self._decoders)
-        if isinstance(group, Planned) and not group.slots and (self._columns or self._decoders) and self._odd < _ODD:
-            if group.open_columns(self._decoders):
-                self._odd = 0
-                if not self._columns:
-                    group.spread()
-                elif group.count >= (self._plan.batch or 1):
-                    group.gather()
-                else:
-                    group.sit(self._seats)
-                return len(self._decoders)
-            self._odd += 1
-        group.open()
-        return 0
-
-    def _run(self, slot: Slot, done: int) -> None:
-        if slot.error is not None:
-            slot.sample = None
-            return
-        try:
-            slot.sample, slot.kept = run_stages(self._stages[slot.leaf][done:], slot.sample)
-        except StageError as failed:
-            slot.sample = None
-            slot.error = (failed.stage, failed.error)
 
     # -- batcher -------------------------------------------------------------------------------------------------
 
@@ -502,7 +451,7 @@ class Pipeline:
         while self._groups.wait(self._something) and collector.ready():
             group = collector.take()
             if not self._threads_wanted:
-                self._open(group)
+                self._transform.open(group)
             self._build(builder, group, seen)
             seen += group.count
             self._settled = seen - builder.waiting
@@ -537,18 +486,6 @@ class Pipeline:
             self.meter.skipped += 1
         else:
             self.meter.filtered += 1
-
-
-def _by_columns(stages: Sequence[Sequence[Stage]]) -> list[TakesColumns]:
-    """The first stages of the only leaf, as far as they take columns."""
-    if len(stages) != 1:
-        return []
-    able: list[TakesColumns] = []
-    for stage in stages[0]:
-        if stage.kind != "map" or not isinstance(stage.function, TakesColumns):
-            break
-        able.append(stage.function)
-    return able
 
 
 def _whole_batches(count: int, batch: int | None) -> int:
