@@ -64,7 +64,7 @@ class Bench:
         try:
             if phase == "out":
                 self.server.s3.create_bucket(bucket)
-            with contender(self.server, bucket, scratch) as mounted:
+            with contender(self.server, bucket, scratch, read_only=phase != "out") as mounted:
                 for row, counted in todo:
                     if not row.needs:  # cold, so that its pages are new
                         self.ballast.fill()

@@ -34,11 +34,14 @@ class MountError(Exception):
 
 @dataclass
 class Mounted:
-    """One mount of one bucket; a context manager. Subclasses say which command serves it."""
+    """One mount of one bucket; a context manager. Subclasses say which command serves it. `read_only`: the mount is, as
+    its own documentation says; then the kernel keeps no times of access.
+    """
 
     server: Server
     bucket: str
     scratch: Path
+    read_only: bool = False
     folder: str = field(default="", init=False)
     peak_bytes: int = field(default=0, init=False)
     name: ClassVar[str]
@@ -166,7 +169,10 @@ class Headrace(Mounted):
     passthrough: ClassVar[str] = "true"
 
     def command(self) -> Sequence[str]:
-        return [sys.executable, "-m", "headrace.cli", "mount", f"s3://{self.bucket}/", self.folder, "--foreground"]
+        options = ["-o", "ro"] if self.read_only else []
+        return [
+            sys.executable, "-m", "headrace.cli", "mount", f"s3://{self.bucket}/", self.folder, "--foreground", *options
+        ]  # fmt: skip
 
     def environment(self) -> dict[str, str]:
         return {
@@ -216,6 +222,7 @@ class Rclone(Mounted):
             "--vfs-read-chunk-size", "4M", "--vfs-read-chunk-streams", "16",
             "--vfs-write-back", "0s", "--transfers", "16",
             "--s3-chunk-size", "16M", "--s3-upload-concurrency", "16", "--s3-no-check-bucket",
+            *(["--read-only"] if self.read_only else []),
         ]  # fmt: skip
 
     def environment(self) -> dict[str, str]:
@@ -244,6 +251,7 @@ class S3fs(Mounted):
             f"url={self.server.s3.endpoint},use_path_request_style,passwd_file={password},endpoint=us-east-1,"
             f"use_cache={self.cache},parallel_count=16,multireq_max=32,multipart_size=16,"
             "max_stat_cache_size=300000,stat_cache_expire=3600,enable_noobj_cache,notsup_compat_dir"
+            f"{',ro' if self.read_only else ''}"
         )
         return ["s3fs", self.bucket, self.folder, "-f", "-o", options]
 
@@ -261,7 +269,7 @@ class Weed(Mounted):
             str(beside) if beside.exists() else "weed", "-logtostderr=true", "mount", f"-filer={self.server.filer}",
             f"-filer.path=/buckets/{self.bucket}", f"-dir={self.folder}", f"-cacheDir={self.cache}",
             "-cacheCapacityMB=20000", "-cacheDirMaxEntries=0", "-cacheMetaTtlSec=3600", "-cacheSymlink",
-            "-disableXAttr", f"-localSocket={self.scratch}/weed.sock",
+            "-disableXAttr", f"-localSocket={self.scratch}/weed.sock", *(["-readOnly"] if self.read_only else []),
         ]  # fmt: skip
 
 
