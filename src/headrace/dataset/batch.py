@@ -59,11 +59,26 @@ def _stack(values: list[Any]) -> Any:
     if dtype.hasobject or not all(
         isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype for value in values
     ):
-        return values
+        return own_arrays(values)
     batch = room(len(values) * first.nbytes, dtype).reshape((len(values), *shape))
     for place, value in enumerate(values):
         batch[place] = value
     return batch
+
+
+def own_arrays(value: Any) -> Any:
+    """A sample, or a value of one, with arrays that may be changed: those that share the read-only memory of what was
+    read are copied.
+    """
+    if isinstance(value, np.ndarray):
+        return value if value.flags.writeable else value.copy()
+    if type(value) is dict:
+        return {name: own_arrays(one) for name, one in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list):
+        return [own_arrays(one) for one in cast("list[Any]", value)]
+    if type(value) is tuple:
+        return tuple([own_arrays(one) for one in cast("tuple[Any, ...]", value)])
+    return value
 
 
 def join_rows(pieces: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:

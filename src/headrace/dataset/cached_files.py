@@ -49,7 +49,9 @@ class CachedFiles:
         `headrace.fetch` says what.
         """
         data = take(read.length())
-        return Blob(data, ObjectInfo(read.key, read.size or 0, read.version)) if self.scatter(read, [data]) else None
+        if not self.scatter(read, [data]):
+            return None
+        return Blob(data.toreadonly(), ObjectInfo(read.key, read.size or 0, read.version))
 
     def scatter(self, read: Read, buffers: Sequence[memoryview]) -> bool:
         """The same, into `buffers` one after another, which are as long together. False: as None; what is in them then

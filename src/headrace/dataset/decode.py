@@ -56,7 +56,7 @@ def image(*names: str, size: int | tuple[int, int] | None = None, mode: Mode = "
 
 
 def npy(*names: str) -> Npy:
-    """``.npy`` files (NumPy's format, versions 1 to 3) as arrays that share the memory of what was read.
+    """``.npy`` files (NumPy's format, versions 1 to 3) as arrays.
 
     `names`: the parts to decode; default: all whose name ends in ``npy``. Pickled objects are refused.
     """
@@ -189,6 +189,7 @@ class Npy:
             for length in shape:
                 count *= length
             flat = np.frombuffer(view, kind, count, head.tell())
+            flat = flat if flat.flags.writeable else flat.copy()  # nobody may change what was read
             return flat.reshape(shape, order="F" if fortran else "C")
         except Exception as error:  # NumPy reads the header as Python, whose own errors come through
             raise CorruptError(f"not a .npy file: {error}", path=path) from error

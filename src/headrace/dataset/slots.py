@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from headrace.dataset.batch import join_rows, size_of
+from headrace.dataset.batch import join_rows, own_arrays, size_of
 from headrace.dataset.pieces import Pieces, Weighed
 from headrace.dataset.seats import Seat, Seats
 from headrace.dataset.source import Rows
@@ -130,6 +130,7 @@ class Planned(Group, ABC):
     def spread(self) -> None:
         """From columns to samples."""
         columns, self.columns = self.columns or {}, None
+        columns = {name: own_arrays(values) for name, values in columns.items()}
         names = list(columns)
         for local, row in zip(self._local, zip(*columns.values(), strict=True), strict=True):
             sample = dict(zip(names, row, strict=True))

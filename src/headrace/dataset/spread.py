@@ -24,14 +24,14 @@ class Spread:
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, where: slice) -> memoryview:
-        """A view where they lie in one buffer, else a copy. `where`: without a step."""
+        """A view where they lie in one buffer, else a copy, read-only. `where`: without a step."""
         start, stop, _ = where.indices(len(self))
         pieces = self.pieces(start, stop)
         if len(pieces) == 1:
             return pieces[0]
         whole = take(max(0, stop - start))
         self.copy(start, [whole])
-        return whole
+        return whole.toreadonly()
 
     def pieces(self, start: int, stop: int) -> list[memoryview]:
         """Bytes [start, stop), in views of as many buffers as they lie in."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.dataset.batch import Sample
+from headrace.dataset.batch import Sample, own_arrays
 
 
 class TakesColumns(ABC):
@@ -53,6 +53,8 @@ def run_stages(stages: Sequence[Stage], sample: Sample) -> tuple[Sample, bool]:
         try:
             if stage.kind == "map":
                 sample = stage.function(sample)
+                if isinstance(stage.function, TakesColumns):
+                    sample = own_arrays(sample)
             elif not stage.function(sample):
                 return None, False
         except BaseException as error:

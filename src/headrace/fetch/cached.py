@@ -107,7 +107,8 @@ class Cached:
                 left.append(read)
                 continue
             size += len(data)
-            sink(read, _tuple(Blob, (data, _tuple(ObjectInfo, (read.key, read.size, read.version, 0, None)), ())))
+            info = _tuple(ObjectInfo, (read.key, read.size, read.version, 0, None))
+            sink(read, _tuple(Blob, (data.toreadonly(), info, ())))
         self._account(len(reads) - len(left), len(left), size, time.perf_counter() - began)
         return left
 
@@ -121,7 +122,7 @@ class Cached:
         hits = len(found) - missing
         size = sum(sizes) if not missing else sum(len(one) for one in found if one is not None)
         self._account(hits, missing, size, time.perf_counter() - began)
-        return found
+        return [one and one.toreadonly() for one in found]
 
     def send(self, operations: Sequence[Operation]) -> None:
         """Look up, fetch what is missing, keep it."""

@@ -17,7 +17,7 @@ from headrace.cache import Cache
 from headrace.fetch.cached import Cached
 from headrace.fetch.direct import Direct
 from headrace.fetch.operation import Operation
-from headrace.fetch.read import Read, Sink, Ticket
+from headrace.fetch.read import Read, Sink, Ticket, sealed
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
 _GRACE = 5.0
@@ -75,7 +75,7 @@ class Fetcher:
         direct: dict[int, tuple[Store, list[Operation]]] = {}
         cached: list[Operation] = []
         for read in reads:
-            operation = Operation(read, partial(sink, read), ticket, demand, pieces=pieces)
+            operation = Operation(read, partial(_told, sink, read), ticket, demand, pieces=pieces)
             if self._cached is not None and self._cached.takes(read):
                 cached.append(operation)
             else:
@@ -128,7 +128,7 @@ class Fetcher:
         if self._cached is not None and self._cached.takes(read):
             blob = self._cached.peek(read)
             if blob is not None:
-                return blob
+                return sealed(blob)
         arrived = threading.Event()
         results: list[Blob | HeadraceError] = []
 
@@ -208,6 +208,10 @@ class Fetcher:
             self._cached.close()
         if self.cache is not None:
             self.cache.close()
+
+
+def _told(sink: Sink, read: Read, result: Blob | HeadraceError) -> None:
+    sink(read, sealed(result) if isinstance(result, Blob) else result)
 
 
 def default_fetcher(settings: Settings | None = None) -> Fetcher:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 from headrace.base.errors import HeadraceError
 from headrace.store.protocol import Blob, Store
 
+_tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
+
 
 class Read(NamedTuple):
     """Bytes [start, stop) of one object version.
@@ -43,6 +45,12 @@ class Read(NamedTuple):
 
 Sink: TypeAlias = Callable[[Read, "Blob | HeadraceError"], None]
 """Takes one finished read. Called once for each read not cancelled, on a fetch thread: be quick, never raise."""
+
+
+def sealed(blob: Blob) -> Blob:
+    """The same, read-only: what somebody changed would be written into the cache, or be somebody else's."""
+    more = tuple([one.toreadonly() for one in blob.more]) if blob.more else ()
+    return _tuple(Blob, (memoryview(blob.data).toreadonly(), blob.info, more))
 
 
 class Ticket:

@@ -40,6 +40,8 @@ class ObjectInfo(NamedTuple):
 class Blob(NamedTuple):
     """Bytes read, and the object they came from. `data` supports the buffer protocol and ``len``. `more`: what follows
     it, only where the caller said that bytes in pieces will do.
+
+    From `headrace.fetch` both are read-only: the same bytes may be on their way into the cache, or to somebody else.
     """
 
     data: memoryview
