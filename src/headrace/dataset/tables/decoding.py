@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from headrace.base.errors import HeadraceError
+from headrace.dataset.batch import own_arrays
 from headrace.dataset.tables.group import Group
 from headrace.dataset.tables.values import Values, values_of
 
@@ -120,11 +121,11 @@ class TableRows(_Stage):
         found: dict[str, Any] = {"__key__": sample["__key__"]}
         if isinstance(sample[GROUP], list):
             for name in rows[0][0].columns:
-                found[name] = [ready.columns[name].at(row) for ready, row in rows]
+                found[name] = [own_arrays(ready.columns[name].at(row)) for ready, row in rows]
         else:
             ready, row = rows[0]
             for name, values in ready.columns.items():
-                found[name] = values.at(row)
+                found[name] = own_arrays(values.at(row))  # the row group is kept, and the row is the user's
         found["__shard__"] = sample["__shard__"]
         return found
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from headrace.base.errors import CorruptError
 from headrace.dataset.arrow import Column, from_flags, pa, to_flags
-from headrace.dataset.batch import collate_field
+from headrace.dataset.batch import collate_field, own_arrays
 
 Array = npt.NDArray[Any]
 _NUMBERS: dict[Any, str] = {
@@ -38,15 +38,22 @@ class Values(Protocol):
         ...
 
     def cut(self, start: int, stop: int) -> Any:
-        """The batch of some rows, at least one. Arrays are views."""
+        """The batch of some rows, at least one. Arrays are views, read-only."""
         ...
+
+
+def _fixed(values: Array) -> Array:
+    """The same memory, read-only: rows of it come again in another epoch."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 class _Dense:
     """Values that are an array: nothing is missing, all of one shape."""
 
     def __init__(self, values: Array) -> None:
-        self._values = values
+        self._values = _fixed(values)
 
     def at(self, row: int) -> Any:
         return self._values[row]
@@ -59,7 +66,7 @@ class _Gaps:
     """Values of which some are missing."""
 
     def __init__(self, values: Array, valid: npt.NDArray[np.bool_]) -> None:
-        self._values, self._valid = values, valid
+        self._values, self._valid = _fixed(values), valid
 
     def at(self, row: int) -> Any:
         return self._values[row] if self._valid[row] else None
@@ -74,7 +81,7 @@ class _Ragged:
     """Lists of numbers, none missing. `offsets`: int64 [rows+1]."""
 
     def __init__(self, values: Array, offsets: npt.NDArray[np.int64]) -> None:
-        self._values, self._offsets = values, offsets
+        self._values, self._offsets = _fixed(values), offsets
 
     def at(self, row: int) -> Any:
         return self._values[self._offsets[row] : self._offsets[row + 1]]
@@ -98,7 +105,7 @@ class _Items:
 
     def cut(self, start: int, stop: int) -> Any:
         found = self._items[start:stop]
-        return found if self._plain else collate_field(found)
+        return found if self._plain else own_arrays(collate_field(found))
 
 
 def values_of(column: Column) -> Values:
