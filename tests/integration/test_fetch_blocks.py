@@ -217,6 +217,20 @@ def test_a_small_part_does_not_keep_a_block_in_memory(store: Gated, opened: Call
     assert max(held) < 4096
 
 
+def test_many_small_parts_together_do_not_either(store: Gated, opened: Callable[..., Fetcher]) -> None:
+    fetcher, all_of_it, results = opened(), Results(), Results()
+    fetcher.submit(reads(store, [(0, SIZE)]), all_of_it)
+    until(lambda: store.bytes_asked == SIZE)  # in one request
+    spans = [(at, min(at + BLOCK, SIZE)) for at in range(0, SIZE, BLOCK)]
+    fetcher.submit(reads(store, spans), results, pieces=True)
+    until(lambda: fetcher.metrics.get("cache.miss") > len(spans))
+    store.gate.set()
+    found = results.wait(len(spans))
+    assert right(found)
+    held = [memoryview(one.data.obj).nbytes for one in found.values() if isinstance(one, Blob)]
+    assert max(held) <= BLOCK
+
+
 def test_with_room_for_a_part_of_it_all_of_it_is_read(store: Gated, opened: Callable[..., Fetcher]) -> None:
     store.gate.set()
     fetcher = opened(size=5 * BLOCK)

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from headrace.cache import BlockEntry
 
 _WORTH_HOLDING = 2
-"""Where at least a half of a run's bytes is waited for, readers get views of them, else copies: a view keeps all."""
+"""Where at least a half of a run's bytes is waited for, readers of an eighth and more get views of them, all others
+copies: a view keeps all, and many small ones may be let go of at very different times.
+"""
+_PART = 8
 _BEHIND = 32 << 20
 """Bytes that wait to be kept from which on the disk is what everybody waits for."""
 
@@ -59,7 +62,7 @@ class _Run:
     def cut(self, start: int, stop: int, data: memoryview) -> memoryview:
         """Bytes [start, stop) of the object, out of `data`, for somebody to keep."""
         view = data[start - self.start : stop - self.start]
-        if _WORTH_HOLDING * self.asked >= len(data):
+        if _WORTH_HOLDING * self.asked >= len(data) and _PART * len(view) >= len(data):
             return view
         copy = take(len(view))
         _copy(copy, view)
