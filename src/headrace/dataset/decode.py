@@ -56,7 +56,7 @@ def image(*names: str, size: int | tuple[int, int] | None = None, mode: Mode = "
 
 
 def npy(*names: str) -> Npy:
-    """``.npy`` files (NumPy's format, versions 1 to 3) as arrays.
+    """``.npy`` files (NumPy's format, versions 1 to 3) as arrays that may be changed.
 
     `names`: the parts to decode; default: all whose name ends in ``npy``. Pickled objects are refused.
     """

@@ -8,8 +8,8 @@
     consumer `take`
 
 A sample's bytes count against the window from the moment its reads are submitted until the consumer takes its batch;
-decoded samples count with what they became. While reads are served by the node's cache the window is smaller: there is
-no latency to hide, and memory that comes back soon is still in the processor's caches. Nothing here waits for one
+decoded samples count with what they became. The window grows by what is taken, and is smaller while reads are served by
+the node's cache, or its disk is behind: there is no latency to hide then (`room`). Nothing here waits for one
 particular sample longer than the fetch room's deadline, and `close` ends everything.
 """
 

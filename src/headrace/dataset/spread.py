@@ -6,9 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-import numpy as np
-
-from headrace.base.memory import take
+from headrace.base.memory import copy, take
 
 
 class Spread:
@@ -24,7 +22,7 @@ class Spread:
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, where: slice) -> memoryview:
-        """A view where they lie in one buffer, else a copy, read-only. `where`: without a step."""
+        """A view where they lie in one buffer, else a copy, read-only. `where`: bytes, without a step."""
         start, stop, _ = where.indices(len(self))
         pieces = self.pieces(start, stop)
         if len(pieces) == 1:
@@ -51,8 +49,3 @@ class Spread:
                 copy(target[at : at + len(piece)], piece)
                 at += len(piece)
             start += len(target)
-
-
-def copy(target: memoryview, source: memoryview) -> None:
-    """Bytes of equal length, without the interpreter's lock where that pays."""
-    np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))

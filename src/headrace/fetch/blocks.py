@@ -11,10 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from headrace.base.errors import HeadraceError, InternalError
-from headrace.base.memory import take
+from headrace.base.memory import copy, take
 from headrace.base.metrics import Metrics
 from headrace.cache import BlockClaim, Busy, Cache
 from headrace.fetch.direct import PART, Direct
@@ -64,9 +62,9 @@ class _Run:
         view = data[start - self.start : stop - self.start]
         if _WORTH_HOLDING * self.asked >= len(data) and _PART * len(view) >= len(data):
             return view
-        copy = take(len(view))
-        _copy(copy, view)
-        return copy
+        own = take(len(view))
+        copy(own, view)
+        return own
 
 
 class _Interest(Ticket):
@@ -145,7 +143,7 @@ class _Gather:
             self.pieces[start] = data
         else:
             assert self.buffer is not None
-            _copy(self.buffer[start - self.start : start - self.start + len(data)], data)
+            copy(self.buffer[start - self.start : start - self.start + len(data)], data)
 
     def arrived(self) -> None:
         """One of those it waits for has come."""
@@ -406,7 +404,3 @@ class BlockReads:
 
 def _indices(ranges: list[tuple[int, int]], block: int) -> list[int]:
     return [index for start, stop in ranges for index in range(start // block, (stop - 1) // block + 1)]
-
-
-def _copy(target: memoryview, source: memoryview) -> None:
-    np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))  # without the interpreter's lock
