@@ -169,10 +169,13 @@ class Headrace(Mounted):
     passthrough: ClassVar[str] = "true"
 
     def command(self) -> Sequence[str]:
-        options = ["-o", "ro"] if self.read_only else []
         return [
-            sys.executable, "-m", "headrace.cli", "mount", f"s3://{self.bucket}/", self.folder, "--foreground", *options
+            sys.executable, "-m", "headrace.cli", "mount", f"s3://{self.bucket}/", self.folder, "--foreground",
+            *self.options(),
         ]  # fmt: skip
+
+    def options(self) -> list[str]:
+        return ["-o", "ro"] if self.read_only else []
 
     def environment(self) -> dict[str, str]:
         return {
@@ -202,6 +205,16 @@ class HeadraceWithout(Headrace):
 
     name = "headrace, no passthrough"
     passthrough = "false"
+
+
+class HeadraceNoOpen(Headrace):
+    """`-o ro,no_open` where the mount is read-only: the kernel opens files without asking, and reads by its own pages
+    instead of passthrough."""
+
+    name = "headrace, no_open"
+
+    def options(self) -> list[str]:
+        return ["-o", "ro,no_open"] if self.read_only else []
 
 
 class Rclone(Mounted):
@@ -273,7 +286,7 @@ class Weed(Mounted):
         ]  # fmt: skip
 
 
-CONTENDERS: tuple[type[Mounted], ...] = (Native, Headrace, HeadraceWithout, Rclone, S3fs, Weed)
+CONTENDERS: tuple[type[Mounted], ...] = (Native, Headrace, HeadraceWithout, HeadraceNoOpen, Rclone, S3fs, Weed)
 
 
 def scratch_folder(below: Path) -> Path:

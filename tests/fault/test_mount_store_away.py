@@ -76,16 +76,28 @@ def _fill(rig: Rig) -> None:
 @pytest.fixture
 def mount(server: EmbeddedS3) -> Iterator[Rig]:
     """A mount with a warm file, cold ones and a short deadline."""
+    with _mounted(server) as mount:
+        yield mount
+
+
+@contextmanager
+def _mounted(server: EmbeddedS3, options: str = "") -> Iterator[Rig]:
     variables = {"HEADRACE_FETCH_DEADLINE": f"{DEADLINE_S:g}s", "HEADRACE_CACHE_WHOLE": "1MB"}
     # without fetching ahead: what has not been read is cold
-    with rigged(server, before=_fill, HEADRACE_MOUNT_PREFETCH="false", **variables) as rig:
+    with rigged(server, before=_fill, options=options, HEADRACE_MOUNT_PREFETCH="false", **variables) as rig:
         assert Path(rig.folder, "warm").read_bytes() == b"warm" * 1000
         assert {entry.name for entry in os.scandir(rig.folder)} >= {"warm", "cold", "later", "big"}
         yield rig
 
 
 @pytest.mark.parametrize("outage", [_stopped, _gone])
-def test_reads_wait_then_fail_and_the_mount_lives_on(mount: Rig, server: EmbeddedS3, outage: Any) -> None:
+@pytest.mark.parametrize("options", ["", "ro,no_open"])
+def test_reads_wait_then_fail_and_the_mount_lives_on(server: EmbeddedS3, options: str, outage: Any) -> None:
+    with _mounted(server, options) as mount:
+        _reads_wait_then_fail(mount, server, outage)
+
+
+def _reads_wait_then_fail(mount: Rig, server: EmbeddedS3, outage: Any) -> None:
     cold, warm = Path(mount.folder, "cold"), Path(mount.folder, "warm")
     with open(Path(mount.folder, "big"), "rb", buffering=0) as big:
         assert os.pread(big.fileno(), 4, 0) == bytes(range(4))

@@ -106,13 +106,14 @@ def _start(
     return process
 
 
+@pytest.mark.parametrize("options", ["", "ro,no_open"])
 def test_killed_readers_leave_nothing_and_memory_stays_in_its_budget(
-    seaweedfs: EmbeddedS3, crowd: list[subprocess.Popen[str]]
+    seaweedfs: EmbeddedS3, crowd: list[subprocess.Popen[str]], options: str
 ) -> None:
     only_a_mount()
     chance = random.Random(4)
     known: dict[str, str] = {}
-    with rigged(seaweedfs, before=_fill(known), HEADRACE_FETCH_MEMORY=str(BUDGET)) as rig:
+    with rigged(seaweedfs, before=_fill(known), options=options, HEADRACE_FETCH_MEMORY=str(BUDGET)) as rig:
         folder = Path(rig.folder, "data")
         deadline = time.monotonic() + SECONDS
         killed = born = 0
@@ -134,7 +135,7 @@ def test_killed_readers_leave_nothing_and_memory_stays_in_its_budget(
             process.kill()
             process.communicate()
         crowd.clear()
-        assert wait_for(lambda: not any(rig.under_way().values()), 20), rig.under_way()
+        assert wait_for(lambda: not any(rig.under_way().values()), 60), rig.under_way()
         assert hashlib.sha256((folder / "big-0.bin").read_bytes()).hexdigest() == known["big-0.bin"]
         rig.stop()
 

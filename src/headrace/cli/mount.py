@@ -24,9 +24,9 @@ def command(
 ) -> None:
     """Show PATH, or the whole namespace, as the folder MOUNTPOINT.
 
-    Options: ro, allow_other, uid=, gid=, umask=, ttl=, metadata=listing|full, no_passthrough, no_prefetch, publish=,
-    staging=, threads=. As root on Linux 6.9 and later the kernel reads cached files by itself. SIGTERM or `headrace
-    umount` ends it; SIGHUP looks at the stores anew.
+    Options: ro, allow_other, uid=, gid=, umask=, ttl=, metadata=listing|full, no_passthrough, no_open, no_prefetch,
+    publish=, staging=, threads=. As root on Linux 6.9 and later the kernel reads cached files by itself. SIGTERM or
+    `headrace umount` ends it; SIGHUP looks at the stores anew.
     """
     from headrace.base.settings import Settings
     from headrace.mount import MountOptions, daemon
@@ -57,6 +57,7 @@ def _open(settings: Settings, path: str, point: str, options: MountOptions, *, q
     namespace = Namespace.load(settings)
     mounted = Mounted.open(settings, namespace, target(namespace, path), point, options)
     how = "the kernel reads cached files itself" if mounted.passthrough else "without passthrough"
+    how += "" if mounted.reading.opens else " and without a message for each open"
     click.echo(f"mounted {path} at {point}, {'read-only, ' if options.read_only else ''}{how}", err=True)
     return mounted
 

@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import ChangedError, HeadraceError, NotFoundError
@@ -35,7 +35,10 @@ _PETABYTE_BLOCKS = 1 << 38
 
 
 class FileSystem:
-    """The read-only operations. Any thread; raises what `session` makes an errno of."""
+    """The read-only operations. Any thread; raises what `session` makes an errno of.
+
+    `look_again`: has the kernel look a name up again, without waiting for it; asked where it is not told of opens.
+    """
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class FileSystem:
         fetcher: Fetcher,
         told: Stats,
         details: Details | None,
+        look_again: Callable[[Known], object],
     ) -> None:
         self.table = table
         self.folders = folders
@@ -56,11 +60,18 @@ class FileSystem:
         self._fetcher = fetcher
         self._stats = told
         self._details = details
+        self._look_again = look_again
         self._virtual: dict[int, bytes] = {}
+        self._versions = stats.Versions(told)
         self._numbers = itertools.count(1 << 62)
 
     def handlers(self) -> Mapping[int, Handler]:
         """Operations by opcode."""
+        if not self.reading.opens:
+            return {**self._handlers(), Op.OPEN: lambda request: wire.failure(request.unique, errno.ENOSYS)}
+        return self._handlers()
+
+    def _handlers(self) -> Mapping[int, Handler]:
         return {
             Op.LOOKUP: self.lookup,
             Op.FORGET: self.forget,
@@ -80,10 +91,13 @@ class FileSystem:
 
     def quick(self) -> Mapping[int, Quick]:
         """What is asked most once everything is warm. IOCTL: Python asks of every file whether it is a terminal."""
+        ioctl: Mapping[int, Quick] = {Op.IOCTL: lambda unique, _, __: wire.failure(unique, errno.ENOTTY)}
+        if not self.reading.opens:
+            return ioctl
         return {
+            **ioctl,
             Op.OPEN: lambda unique, node, _: self.reading.reopen(unique, node),
             Op.RELEASE: self.reading.end_passed,
-            Op.IOCTL: lambda unique, _, __: wire.failure(unique, errno.ENOTTY),
         }
 
     def lookup(self, request: Request) -> Answer:
@@ -123,6 +137,9 @@ class FileSystem:
             if node == wire.ROOT:
                 return wire.attributes(request.unique, self.attributes.folder(self.table.root), self.attributes.ttl)
             return wire.attributes(request.unique, self._virtual_attr(node), 1.0)
+        version = self._versions.get(node)
+        if version is not None:
+            return wire.attributes(request.unique, self._virtual_attr(node, version), self.attributes.lasting)
         _, attr, kept = self._attr(self.table.get(node), request)
         return wire.attributes(request.unique, attr, kept)
 
@@ -165,13 +182,15 @@ class FileSystem:
             raise failed(error) from error
 
     def distrust(self, found: Known) -> None:
-        """What was known of a name is no longer so."""
+        """What was known of a name is no longer so. Without OPEN the kernel must be told: it asks for no name again."""
         with self.table.lock:
             if found.folder.listing is not None:
                 found.folder.listing.until = 0.0
             own = found.folder.own.get(found.name)
             if own is not None and own.staged is None:
                 own.until = 0.0
+        if not self.reading.opens:
+            self._look_again(found)
 
     def read(self, request: Request) -> Answer:
         """READ."""
@@ -179,9 +198,13 @@ class FileSystem:
             return self.reading.read(request)
         except KeyError:
             number, start, count, *_ = wire.READ_IN.unpack_from(request.body)
-            if number not in self._virtual:
+            version = self._versions.get(request.node)
+            content = self._virtual.get(number) if version is None else version.content
+            if content is not None:
+                return wire.reply(request.unique, content[start : start + count])
+            if self.reading.opens:
                 raise OSError(errno.EBADF, "unknown handle") from None
-            return wire.reply(request.unique, self._virtual[number][start : start + count])
+            return self.open_to_read(self.table.get(request.node), request)
         except ChangedError:
             self.distrust(self.table.get(request.node))
             raise
@@ -210,23 +233,30 @@ class FileSystem:
         return found, self.attributes.of(found), self.attributes.valid(found)
 
     def _forget(self, node: int, times: int) -> None:
+        if self._versions.forget(node, times):
+            return
         with self.table.lock:
             self.table.forget(node, times)
             forgotten = node not in self.table.nodes and node >> 12 not in self.table.pages
         if forgotten:
-            self.reading.backings.drop(node)
+            self.reading.forget(node)
 
     def _lookup_virtual(self, request: Request, name: bytes) -> Answer:
         node = stats.FOLDER_NODE if request.node == wire.ROOT else stats.IDS.get(name)
         if node is None:
             return wire.absent(request.unique, 1.0)
-        return wire.entry(request.unique, self._virtual_attr(node), self.attributes.ttl, 1.0)
+        if self.reading.opens or node == stats.FOLDER_NODE:
+            return wire.entry(request.unique, self._virtual_attr(node), self.attributes.ttl, 1.0)
+        number, version = self._versions.looked_up(node)
+        return wire.entry(request.unique, self._virtual_attr(number, version), 0.0, self.attributes.lasting)
 
-    def _virtual_attr(self, node: int) -> Attr:
+    def _virtual_attr(self, node: int, version: stats.Version | None = None) -> Attr:
         attributes = self.attributes
         if node == stats.FOLDER_NODE:
             return Attr(node, 4096, self.table.born_ns, stat.S_IFDIR | 0o555, 2, attributes.uid, attributes.gid)
-        return Attr(node, 0, self.table.born_ns, stat.S_IFREG | 0o444, 1, attributes.uid, attributes.gid)
+        size, mtime_ns = (0, self.table.born_ns) if version is None else (len(version.content), version.made_ns)
+        return Attr(node, size, mtime_ns, stat.S_IFREG | 0o444, 1, attributes.uid, attributes.gid)
+
 
 
 def wants_to_write(flags: int) -> bool:

@@ -20,13 +20,14 @@ from headrace.mount.details import Details
 from headrace.mount.directories import Directories
 from headrace.mount.filesystem import FileSystem
 from headrace.mount.folders import Folders
-from headrace.mount.inodes import Place, Table
+from headrace.mount.inodes import Known, Place, Table
 from headrace.mount.prefetch import Prefetcher
 from headrace.mount.reading import Reading
 from headrace.mount.session import Handler, Quick, Session
 from headrace.mount.shown import Shown
 from headrace.mount.staging import Staging, StagingOptions
 from headrace.mount.stats import Stats
+from headrace.mount.unopened import Unopened
 from headrace.mount.writing import Writing
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Mounted:
         self.path = path.rstrip("/") or "/"
         if not options.read_only and not _may_be_written(namespace, self.path):
             options = dataclasses.replace(options, read_only=True)
+        if not options.open and not options.read_only:
+            raise InputError("no_open is for read-only mounts", path=path, hint="-o ro,no_open")
         self.options = options
         self._settings = settings
         self._namespace = namespace
@@ -98,7 +101,7 @@ class Mounted:
                 return
             if time.monotonic() - swept > _SWEEP_S:
                 swept = time.monotonic()
-                self.reading.backings.sweep()
+                self.reading.sweep()
                 self._session.expire(self._settings.fetch.deadline + _SWEEP_S)
             # What is being written may fill the disk that both share. Files kept for the next open hold their bytes.
             if self._staging is not None and self._fetcher.cache is not None and self._fetcher.cache.relieve():
@@ -168,7 +171,7 @@ class Mounted:
         fd = kernel.mount(
             self.point, source=options.source, read_only=options.read_only, allow_other=options.allow_other
         )
-        wanted = options.passthrough and os.geteuid() == 0
+        wanted = options.passthrough and options.open and os.geteuid() == 0
         depth = kernel.stack_depth(self._settings.cache.dir) if wanted else 0
         self._session = session = Session(fd, readers=options.threads, depth=depth, metrics=self.metrics)
         try:
@@ -182,12 +185,14 @@ class Mounted:
             backings = Backings(fd if agreed.passthrough else -1)
             prefetcher = Prefetcher(fetcher, cache, self.folders) if cache is not None and options.prefetch else None
             self._prefetcher = prefetcher
-            self.reading = Reading(fetcher, backings, prefetcher, self.metrics)
+            reading = Reading if options.open or not agreed.no_open else Unopened
+            self.reading = reading(fetcher, backings, prefetcher, self.metrics)
             attributes = Shown(table, options)
             directories = Directories(self.folders, attributes, plus=options.metadata == "listing")
             self.filesystem = FileSystem(
                 table, self.folders, attributes, directories, self.reading, fetcher, self._stats(table),
                 Details(table, attributes, away, options.ttl, shared=options.allow_other) if away else None,
+                look_again=self._look_again,
             )  # fmt: skip
             session.serve(*self._handlers())
             self._check_answers()
@@ -224,6 +229,10 @@ class Mounted:
         self.folders.overlay = self._writing
         return self._writing.handlers(), self._writing.quick()
 
+    def _look_again(self, found: Known) -> None:
+        notice = wire.inval_entry(found.folder.id, found.name)
+        self._session.waiters.add(lambda: self._session.notify(notice))
+
     def _head(self, place: Place, key: str) -> ObjectInfo:
         return self._fetcher.head(place.store, key)
 
@@ -258,6 +267,7 @@ class Mounted:
             "nodes": lambda: len(table.nodes),
             "folders": lambda: len(table.folders),
             "passthrough": lambda: self.passthrough,
+            "opens_told": lambda: self.reading.opens,
         }
         return Stats(self.metrics, about, gauges, self._pending, self._left)
 

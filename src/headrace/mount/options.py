@@ -21,7 +21,7 @@ class MountOptions:
     `uid`, `gid`: owner of what has none of its own; `umask`: bits taken from 0666 and 0777. `ttl`: how long names,
     attributes and listings are trusted. `metadata`: ``full`` asks for mode, owner and mtime kept in object metadata
     (one HEAD for each file shown), ``listing`` takes what the listing tells. `publish`: how often a file that stays
-    open is published.
+    open is published. `open`: whether the kernel asks at every open; a read-only mount can do without (`unopened`).
     """
 
     read_only: bool = False
@@ -33,6 +33,7 @@ class MountOptions:
     threads: int = 1
     metadata: Literal["listing", "full"] = "listing"
     passthrough: bool = True
+    open: bool = True
     prefetch: bool = True
     keys: int = 2_000_000
     publish: float = 30.0
@@ -123,6 +124,8 @@ _FLAGS: Final[dict[str, tuple[str, bool]]] = {
     "allow_other": ("allow_other", True),
     "passthrough": ("passthrough", True),
     "no_passthrough": ("passthrough", False),
+    "open": ("open", True),
+    "no_open": ("open", False),
     "prefetch": ("prefetch", True),
     "no_prefetch": ("prefetch", False),
 }

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from headrace.base.errors import ChangedError, HeadraceError, NotFoundError
 from headrace.base.memory import take
@@ -28,7 +28,7 @@ from headrace.store.protocol import Blob, Store
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher
     from headrace.mount.inodes import Known
-    from headrace.mount.requests import Request
+    from headrace.mount.requests import Answer, Request
 
 _log = logging.getLogger("headrace.mount")
 _BY_KERNEL: Final = Fopen.PASSTHROUGH | Fopen.NOFLUSH
@@ -66,6 +66,9 @@ class Reading:
         metrics: counts ``mount.open.*``.
     """
 
+    opens: ClassVar[bool] = True
+    """Whether the kernel tells of every open."""
+
     def __init__(self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, metrics: Metrics) -> None:
         self._fetcher = fetcher
         self._cache = fetcher.cache
@@ -91,7 +94,7 @@ class Reading:
         backing = self.backings.reuse(node)
         return None if backing is None else wire.opened(unique, _KERNELS_HANDLE, _BY_KERNEL, backing.id)
 
-    def open(self, known: Known, request: Request, failed: Callable[[HeadraceError], Exception]) -> bytes | None:
+    def open(self, known: Known, request: Request, failed: Callable[[HeadraceError], Exception]) -> Answer:
         """The answer to OPEN for reading; None: it comes later. `failed`: what to say of a fetch that failed.
 
         Raises:
@@ -129,14 +132,17 @@ class Reading:
         self._metrics.add("mount.open.streamed")
         return self._opened(request, handle)
 
-    def read(self, request: Request) -> bytes | tuple[bytes | memoryview, ...]:
+    def read(self, request: Request) -> Answer:
         """The answer to READ.
 
         Raises:
-            WouldBlock. HeadraceError, InterruptedError, OSError.
+            KeyError: unknown handle. WouldBlock. HeadraceError, InterruptedError, OSError.
         """
-        number, start, count, _, _, _, _ = wire.READ_IN.unpack_from(request.body)
-        handle = self.handles[number]
+        number, start, count, *_ = wire.READ_IN.unpack_from(request.body)
+        return self.part(self.handles[number], start, count, request)
+
+    def part(self, handle: Handle, start: int, count: int, request: Request) -> Answer:
+        """The answer to READ of `count` bytes from `start`, fewer at the end. Raises as `read`."""
         stop = min(start + count, handle.size)
         if start >= stop:
             return wire.reply(request.unique)
@@ -159,6 +165,14 @@ class Reading:
     def release(self, request: Request) -> None:
         """RELEASE of what was opened here and is read by us."""
         self._close(wire.HANDLE_IN.unpack_from(request.body)[0])
+
+    def sweep(self) -> None:
+        """Let go of what is kept for nobody. Now and then."""
+        self.backings.sweep()
+
+    def forget(self, node: int) -> None:
+        """The kernel knows the node no more."""
+        self.backings.drop(node)
 
     def _move_to_file(self, handle: Handle) -> None:
         """What is in the cache by now need not be in memory."""
@@ -250,15 +264,16 @@ class Reading:
         else:  # where speculation gives up, ask in our own name
             pending.then(lambda result: ask() if isinstance(result, HeadraceError) else came(result))
 
-    def _undo(self, answer: bytes, node: int) -> None:
+    def _undo(self, answer: Answer, node: int) -> None:
         """Nobody waits for this open any more."""
+        assert isinstance(answer, bytes)
         number = wire.handle_of(answer)
         if number == _KERNELS_HANDLE:
             self.backings.release(node)
         else:
             self._close(number)
 
-    def _open_local(self, known: Known, root: str, request: Request) -> bytes:
+    def _open_local(self, known: Known, root: str, request: Request) -> Answer:
         path = f"{root.rstrip('/')}/{known.key}"
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -270,7 +285,7 @@ class Reading:
             raise ChangedError("the file has changed", path=path)
         return self._open_file(known, fd, "", request)
 
-    def _open_file(self, known: Known, fd: int, path: str, request: Request) -> bytes:
+    def _open_file(self, known: Known, fd: int, path: str, request: Request) -> Answer:
         """Takes `fd` over: the kernel gets it, or a handle of ours."""
         if self.backings.enabled:
             with self.lock:
@@ -282,7 +297,8 @@ class Reading:
         handle.fd = fd
         return self._opened(request, handle)
 
-    def _opened(self, request: Request, handle: Handle) -> bytes:
+    def _opened(self, request: Request, handle: Handle) -> Answer:
+        """The answer to who asked, now that the file is at hand."""
         with self.lock:
             if self.backings.enabled:  # opened by its backing file meanwhile: then this one must be, too
                 answer = self.reopen(request.unique, handle.node)

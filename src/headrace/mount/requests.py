@@ -131,12 +131,12 @@ class Waiters:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
         self.threads = 0
 
-    def add(self, task: Callable[[], None]) -> None:
+    def add(self, task: Callable[[], object]) -> None:
         """Run `task` soon. Any thread."""
         self._tasks.put(task)
         with self._lock:

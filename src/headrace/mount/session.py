@@ -55,11 +55,14 @@ _AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What INIT came to. `passthrough`: the kernel reads backing files by itself; `minor`: of the protocol."""
+    """What INIT came to. `passthrough`: the kernel reads backing files by itself; `minor`: of the protocol; `no_open`:
+    it need not tell of opens.
+    """
 
     minor: int
     passthrough: bool
     epochs: bool
+    no_open: bool
 
 
 class Session:
@@ -75,7 +78,7 @@ class Session:
     def __init__(self, fd: int, *, readers: int, depth: int, metrics: Metrics) -> None:
         self.fd = fd
         self.ended = threading.Event()
-        self.agreed = Agreed(0, passthrough=False, epochs=False)
+        self.agreed = Agreed(0, passthrough=False, epochs=False, no_open=False)
         self.waiters = Waiters(_MOST_WAITING)
         self.waited = Waited(metrics)
         self._readers = readers
@@ -115,7 +118,9 @@ class Session:
                 background=_BACKGROUND, depth=depth,
             ),
         )  # fmt: skip
-        self.agreed = Agreed(minor, passthrough=depth > 0, epochs=told.minor >= 44)
+        self.agreed = Agreed(
+            minor, passthrough=depth > 0, epochs=told.minor >= 44, no_open=bool(told.flags & Init.NO_OPEN_SUPPORT)
+        )
         return self.agreed
 
     def serve(self, handlers: Mapping[int, Handler], quick: Mapping[int, Quick]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.base.metrics import Metrics
 
@@ -15,6 +17,8 @@ FOLDER_NODE: Final = 2
 _FILES: Final = (b"stats", b"stats.json", b"metrics", b"pending.json", b"left.json")
 NODES: Final = {FOLDER_NODE + 1 + number: name for number, name in enumerate(_FILES)}
 """Node ids of the files; the ids of everything else are larger."""
+_FIRST_VERSION: Final = 1 << 61
+_FRESH_NS: Final = 1_000_000_000
 IDS: Final = {name: node for node, name in NODES.items()}
 
 
@@ -72,6 +76,57 @@ class Stats:
             kind = "gauge" if key in gauges or key.endswith("in_flight") else "counter"
             lines += [f"# TYPE {name} {kind}", f"{name} {value:.17g}"]
         return "\n".join(lines) + "\n"
+
+
+class Version(NamedTuple):
+    """One file of ``.headrace/`` as it was shown. `made_ns`: since the epoch."""
+
+    content: bytes
+    made_ns: int
+
+
+class Versions:
+    """The files of ``.headrace/`` for a kernel that does not tell of opens: it trusts the size that it knows, and keeps
+    what it has read. So each is shown under a node id of its own, made anew where the last one is older than a second,
+    and dropped when the kernel forgets it. Any thread.
+    """
+
+    def __init__(self, told: Stats) -> None:
+        self._told = told
+        self._lock = threading.Lock()
+        self._ids = itertools.count(_FIRST_VERSION)
+        self._latest: dict[int, int] = {}
+        self._known: dict[int, tuple[Version, int]] = {}
+
+    def looked_up(self, node: int) -> tuple[int, Version]:
+        """The present version of a file of `NODES`, and its node id, which the kernel now knows once more."""
+        now = time.time_ns()
+        with self._lock:
+            number = self._latest.get(node, 0)
+            version, count = self._known.get(number, (None, 0))
+            if version is not None and now - version.made_ns < _FRESH_NS:
+                self._known[number] = (version, count + 1)
+                return number, version
+        version = Version(self._told.content(node), now)  # without the lock: it asks all kinds of gauges
+        with self._lock:
+            number = self._latest[node] = next(self._ids)
+            self._known[number] = (version, 1)
+        return number, version
+
+    def get(self, number: int) -> Version | None:
+        """What a node id stands for, if it is one of these."""
+        found = self._known.get(number)
+        return found[0] if found is not None else None
+
+    def forget(self, number: int, times: int) -> bool:
+        """The kernel forgets that many look-ups. False: the id is none of these."""
+        with self._lock:
+            if number not in self._known:
+                return False
+            version, count = self._known.pop(number)
+            if count > times:
+                self._known[number] = (version, count - times)
+            return True
 
 
 def _resident() -> int:

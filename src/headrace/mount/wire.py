@@ -95,6 +95,7 @@ class Init:
     DO_READDIRPLUS = 1 << 13
     READDIRPLUS_AUTO = 1 << 14
     ASYNC_DIO = 1 << 15
+    NO_OPEN_SUPPORT = 1 << 17
     PARALLEL_DIROPS = 1 << 18
     HANDLE_KILLPRIV = 1 << 19
     MAX_PAGES = 1 << 22

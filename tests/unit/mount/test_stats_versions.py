@@ -1,0 +1,49 @@
+"""Files of ``.headrace/`` shown under a node id for each content."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from headrace.base.metrics import Metrics
+from headrace.mount import stats
+from headrace.mount.stats import Stats, Versions
+
+NODE = stats.IDS[b"stats.json"]
+
+
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch) -> tuple[Versions, Any]:
+    """With a clock that is set by hand, in seconds."""
+    times = [1000.0]
+    monkeypatch.setattr(stats.time, "time_ns", lambda: int(times[0] * 1e9))
+    numbers = itertools.count()
+    told = Stats(Metrics(), {}, {"number": lambda: next(numbers)}, list, list)
+    return Versions(told), lambda now: times.__setitem__(0, now)
+
+
+def test_a_version_stays_what_it_was_and_goes_when_it_is_forgotten(versions: tuple[Versions, Any]) -> None:
+    shown, at = versions
+    first, old = shown.looked_up(NODE)
+    assert shown.looked_up(NODE) == (first, old), "within a second: the same"
+    at(1002.0)
+    second, new = shown.looked_up(NODE)
+    assert (second != first, new.content != old.content) == (True, True)
+    assert (shown.get(first), shown.get(second)) == (old, new), "whoever has the old one open reads on in it"
+    assert shown.forget(first, 1)
+    assert shown.get(first) == old, "known once more"
+    assert shown.forget(first, 1)
+    assert (shown.get(first), shown.get(second)) == (None, new)
+    assert not shown.forget(first, 1)
+
+
+def test_what_is_forgotten_is_made_anew(versions: tuple[Versions, Any]) -> None:
+    shown, _ = versions
+    first, old = shown.looked_up(NODE)
+    assert shown.forget(first, 1)
+    second, new = shown.looked_up(NODE)
+    assert (second != first, new.content != old.content) == (True, True)
+    assert shown.get(4096) is None
+    assert not shown.forget(4096, 1)
