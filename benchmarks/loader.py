@@ -26,6 +26,7 @@ import data
 import flat
 import memory
 import report
+from apart import apart
 from job import Job, Result
 from real_store import RealStore, real_store
 from rows import Contender, Row, rows
@@ -82,10 +83,9 @@ class Bench:
         )
 
     def measure(self, contender: Contender, row: Row) -> Result:
-        # A folder of its own, deleted when all is over if it holds many files: on some file systems whoever creates
-        # files pays for those just deleted (ext4 without a journal looks at each inode freed within minutes), and that
-        # is not what is measured. A few large ones go at once: all together would fill the disk.
-        cache = self.caches / uuid.uuid4().hex
+        # A folder of its own, deleted when all is over if it holds many files: see `apart`. A few large ones go at
+        # once: all together would fill the disk.
+        cache = apart(self.caches) / uuid.uuid4().hex
         job = self.job(contender, row, cache)
         self.ballast.fill()
         if contender.prime:

@@ -20,6 +20,7 @@ from typing import ClassVar, Self
 
 import psutil
 
+from apart import apart
 from mount_data import Server
 
 BUDGET_BYTES = 256_000_000
@@ -291,5 +292,4 @@ CONTENDERS: tuple[type[Mounted], ...] = (Native, Headrace, HeadraceWithout, Head
 
 def scratch_folder(below: Path) -> Path:
     """A fresh folder for one mount: its mount point, cache and log."""
-    below.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="headrace-bench-", dir=below))
+    return Path(tempfile.mkdtemp(prefix="headrace-bench-", dir=apart(below)))
