@@ -82,6 +82,7 @@ def _within(seconds: float, call: Callable[[], object]) -> bool:
 
     if not wait_for(ended, seconds):
         os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
         return False
     return done == [0]
 
