@@ -83,6 +83,18 @@ DECODING = loop(decode=50.0, loader__decode_room_s=400.0, loader__decode_busy_s=
             id="stragglers",
         ),
         pytest.param(
+            on(of_store(1000, late(0.002), {LATENCIES[latency_class(1.0)]: 10}), cores=2, may=2, used=0.5),
+            "store-bound", "stragglers", id="stragglers beside an idle processor",
+        ),
+        pytest.param(
+            on(of_store(1000, late(0.002), {LATENCIES[latency_class(1.0)]: 10}), cores=2, may=2, used=0.9),
+            "request-bound", "small", id="small answers that a busy process looks at late",
+        ),
+        pytest.param(
+            on(of_store(200_000, late(0.002), {LATENCIES[latency_class(1.0)]: 10}), cores=16, may=16, used=9),
+            "store-bound", "stragglers", id="stragglers beside decoding",
+        ),
+        pytest.param(
             of_store(1000, late(0.002), {LATENCIES[latency_class(0.03)]: 300}), "request-bound", "small",
             id="some a bit later are none",
         ),

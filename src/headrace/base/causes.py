@@ -51,7 +51,9 @@ def fetching(figures: Figures) -> Cause:
     trouble = sum(figures.sum(f"fetch.{one}") for one in ("retries", "slow_downs", "errors", "corrupt"))
     if requests and trouble > _FAILING * requests:
         return _failing(figures, evidence)
-    if latency.stragglers > _MOSTLY and latency.straggler >= _STRAGGLER_S:
+    # A process that is busy with small answers looks at some of them late: that is no store's doing.
+    crowded = mean < SMALL and (figures.cores_used or 0.0) >= _FULL
+    if latency.stragglers > _MOSTLY and latency.straggler >= _STRAGGLER_S and not crowded:
         return _straggling(latency, evidence)
     if hits > 9 * requests:
         return _cached(figures, evidence)
