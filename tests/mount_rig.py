@@ -140,6 +140,19 @@ class Rig:
         self.process.stop()
         self.process = None
 
+    def refresh(self) -> None:
+        """Have the mount look at the store anew."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGHUP)
+
+    def show(self, name: str, data: bytes) -> Path:
+        """Put a new object into the store, past the mount, and wait until the mount shows it: its path there."""
+        self.store().put(name, data)
+        self.refresh()
+        path = Path(self.folder, name)
+        assert wait_for(path.exists, 5)
+        return path
+
     def kill(self) -> None:
         """kill -9 of the daemon, nothing else: the mount stays behind, dead."""
         assert self.process is not None

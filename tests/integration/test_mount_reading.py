@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import random
-import signal
 import stat
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -49,11 +48,6 @@ def mount(request: pytest.FixtureRequest, seaweedfs: EmbeddedS3) -> Iterator[Rig
 
 def _stat(rig: Rig, name: str) -> float:
     return float(rig.stats().get(name, 0))
-
-
-def _refresh(rig: Rig) -> None:
-    assert rig.process is not None
-    os.kill(rig.process.pid, signal.SIGHUP)
 
 
 def test_files_read_as_they_are_cold_and_warm(mount: Rig) -> None:
@@ -101,20 +95,17 @@ def test_passthrough_where_it_is_allowed(mount: Rig) -> None:
 def test_an_open_file_stays_what_it_was(mount: Rig) -> None:
     """And the next open, once the mount looks anew, sees what is there."""
     store = mount.store()
-    path = Path(mount.folder, "changing")
-    store.put("changing", b"a" * 300_000)
-    _refresh(mount)
-    assert wait_for(path.exists, 5)
+    path = mount.show("changing", b"a" * 300_000)
     with path.open("rb", buffering=0) as before:
         assert before.read(1000) == b"a" * 1000
         store.put("changing", b"b" * 200_000)
-        _refresh(mount)
+        mount.refresh()
         assert wait_for(lambda: os.stat(path).st_size == 200_000, 5)
         with path.open("rb") as after:
             assert after.read() == b"b" * 200_000
         assert before.read(400_000) == b"a" * 299_000
     store.delete(["changing"])
-    _refresh(mount)
+    mount.refresh()
     assert wait_for(lambda: not path.exists(), 5)
 
 
@@ -125,22 +116,16 @@ def test_an_object_that_changed_unseen_is_read_whole_in_its_new_version(mount: R
     Without OPEN the first read is refused: `test_mount_unopened`.
     """
     store = mount.store()
-    path = Path(mount.folder, "unseen")
-    store.put("unseen", b"old" * 1000)
-    _refresh(mount)
-    assert wait_for(path.exists, 5)
+    path = mount.show("unseen", b"old" * 1000)
     store.put("unseen", b"new!" * 1000)
     assert path.read_bytes() == b"new!" * 1000
     store.delete(["unseen"])
-    _refresh(mount)
+    mount.refresh()
 
 
 def test_random_reads_of_a_large_object_fetch_little(mount: Rig) -> None:
     data = random.Random(9).randbytes(MIB) * 48
-    mount.store().put("random.bin", data)
-    _refresh(mount)
-    path = Path(mount.folder, "random.bin")
-    assert wait_for(path.exists, 5)
+    path = mount.show("random.bin", data)
     before = _stat(mount, "fetch.bytes")
     with path.open("rb", buffering=0) as file:
         for offset in (40 * MIB + 5, 3 * MIB, 22 * MIB + 4095, 33 * MIB):

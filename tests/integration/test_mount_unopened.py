@@ -46,11 +46,6 @@ def mount(seaweedfs: EmbeddedS3) -> Iterator[Rig]:
         yield rig
 
 
-def _refresh(rig: Rig) -> None:
-    assert rig.process is not None
-    os.kill(rig.process.pid, signal.SIGHUP)
-
-
 @contextmanager
 def _stopped(rig: Rig) -> Iterator[None]:
     """The daemon answers nothing."""
@@ -114,10 +109,7 @@ def test_the_same_with_open_waits_for_the_daemon(seaweedfs: EmbeddedS3) -> None:
 def test_a_changed_object_is_refused_once_and_then_read_anew(mount: Rig) -> None:
     """The listing is trusted for an hour; the first read finds out, and the next open sees what is there."""
     store = mount.store()
-    path = Path(mount.folder, "unseen")
-    store.put("unseen", b"old" * 1000)
-    _refresh(mount)
-    assert wait_for(path.exists, 5)
+    path = mount.show("unseen", b"old" * 1000)
     store.put("unseen", b"new!" * 1000)
     with pytest.raises(OSError, match="Stale") as caught:
         path.read_bytes()
@@ -128,12 +120,8 @@ def test_a_changed_object_is_refused_once_and_then_read_anew(mount: Rig) -> None
 
 
 def test_a_deleted_object_is_refused_and_then_absent(mount: Rig) -> None:
-    store = mount.store()
-    path = Path(mount.folder, "goes")
-    store.put("goes", b"here" * 1000)
-    _refresh(mount)
-    assert wait_for(path.exists, 5)
-    store.delete(["goes"])
+    path = mount.show("goes", b"here" * 1000)
+    mount.store().delete(["goes"])
     with pytest.raises(OSError, match="Stale"):
         path.read_bytes()
     assert wait_for(lambda: not path.exists(), 10)
@@ -162,10 +150,7 @@ def test_few_files_are_kept_and_none_for_long(mount: Rig) -> None:
 def test_many_read_one_file_at_once(mount: Rig) -> None:
     """Each page is asked for alone, and all of them for one file that was not at hand."""
     body = random.Random(7).randbytes(3 << 20)
-    mount.store().put("shared", body)
-    _refresh(mount)
-    path = Path(mount.folder, "shared")
-    assert wait_for(path.exists, 5)
+    path = mount.show("shared", body)
     fd = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)

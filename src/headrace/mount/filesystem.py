@@ -258,7 +258,6 @@ class FileSystem:
         return Attr(node, size, mtime_ns, stat.S_IFREG | 0o444, 1, attributes.uid, attributes.gid)
 
 
-
 def wants_to_write(flags: int) -> bool:
     """Whether an OPEN's flags ask for more than reading."""
     return bool(flags & _WRITES)

@@ -40,24 +40,12 @@ class _Kept:
 
 
 class Unopened(Reading):
-    """Reads files that nobody has opened. Any thread. For read-only mounts without passthrough.
-
-    Args:
-        most: files kept at once, besides those being read.
-    """
+    """Reads files that nobody has opened. Any thread. For read-only mounts without passthrough; arguments as there."""
 
     opens: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        backings: Backings,
-        prefetcher: Prefetcher | None,
-        metrics: Metrics,
-        most: int = _MOST,
-    ) -> None:
+    def __init__(self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, metrics: Metrics) -> None:
         super().__init__(fetcher, backings, prefetcher, metrics)
-        self._most = most
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
 
     def read(self, request: Request) -> Answer:
@@ -136,7 +124,7 @@ class Unopened(Reading):
         streams = [node for node, kept in self._kept.items() if kept.handle.stream is not None]
         for node in streams[: max(len(streams) - _MOST_STREAMS, 0)]:
             self._leave(node)
-        while len(self._kept) > self._most:
+        while len(self._kept) > _MOST:
             self._leave(next(iter(self._kept)))
 
     def _leave(self, node: int) -> None:
