@@ -1,9 +1,9 @@
 """Folders for measurements that do not pay for what was deleted before them.
 
 ext4 without a journal (usual in small virtual machines) looks at each inode freed within minutes whenever a file is
-made in the same group of blocks: making 5,000 files after 5,000 were deleted took up to a millisecond more of processor time
-each, for every program that keeps a file an object. With a journal, or on other file systems, it does not. A folder
-with ext4's flag T spreads the folders in it over the groups, as if each were the only one.
+made in the same group of blocks: making 5,000 files after 5,000 were deleted took up to a millisecond more of
+processor time each, for every program that keeps a file an object. With a journal, or on other file systems, it does
+not. A folder with ext4's flag T spreads the folders in it over the groups, as if each were the only one.
 """
 
 from __future__ import annotations
