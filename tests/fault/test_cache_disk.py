@@ -16,7 +16,7 @@ import pytest
 from headrace.base.errors import DeniedError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings
-from headrace.cache import Cache
+from headrace.cache import Cache, Fill
 from tests.cache_kit import MB, content, entry_file, fill, loop_mount, named, open_cache, remount, unmount, worker
 
 _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
@@ -51,6 +51,44 @@ def test_a_full_disk_evicts_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptur
         assert report.bad == []
         assert report.checked > 50
         assert warnings_in(caplog) == []
+        cache.close()
+
+
+def test_a_full_disk_evicts_and_goes_on_where_many_are_filled_together(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with loop_mount(tmp_path, 16) as disk:
+        cache = open_cache(disk, size=1000 * MB)
+        last: list[Fill] = []
+        for start in range(0, 600, 50):
+            named_now = [(f"k{number}", *named(cache, f"k{number}", 50_000)) for number in range(start, start + 50)]
+            last = [Fill(name, memoryview(content(key, 50_000)), label) for key, name, label in named_now]
+            cache.fill_many(last)
+        cache.settle()
+        assert cache.filling
+        assert cache.status().evicted > 100
+        assert sum(cache.holds(fill.name) for fill in last) > 25, "the last ones found room too"
+        report = cache.verify()
+        assert report.bad == []
+        assert report.checked > 100
+        assert warnings_in(caplog) == []
+        cache.close()
+
+
+def test_a_disk_that_fails_while_many_are_filled_together_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with loop_mount(tmp_path, 16) as disk:
+        cache = open_cache(disk)
+        fills = [
+            Fill(name, memoryview(bytes(5000)), label)
+            for name, label in (named(cache, f"k{n}", 5000) for n in range(40))
+        ]
+        cache.fill_many(fills[:20])
+        shut_down(disk)
+        cache.fill_many(fills)
+        assert not cache.filling
+        assert len(warnings_in(caplog)) == 1
         cache.close()
 
 
@@ -208,7 +246,7 @@ def test_a_folder_without_permission(tmp_path: Path, mode: int) -> None:
 import logging
 from headrace.base.errors import DeniedError
 from headrace.base.settings import CacheSettings
-from headrace.cache import Cache
+from headrace.cache import Cache, Fill
 open_cache(sys.argv[1] + "-warm")  # all is imported before the rights to do so are given up
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(12345); os.setuid(12345)

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.cache import BlockEntry, Busy, Cache, Claim
+from headrace.cache import BlockEntry, Busy, Cache, Claim, Fill
 from tests.cache_kit import content, entry_file, named, open_cache
 
 BLOCK = 4096
@@ -76,6 +76,23 @@ class CacheMachine(RuleBasedStateMachine):
             assert kept
         if kept:
             self.whole.add(name)
+
+    @rule(chosen=st.sets(keys), turn=st.integers(0, 1), mine=st.booleans())
+    def fill_many(self, chosen: set[int], turn: int, mine: bool) -> None:
+        chosen = {key for key in chosen if self.name(key) not in self.partial}
+        fills: list[Fill] = []
+        for key in chosen:
+            name, label = named(self.caches[turn], f"k{key}", self.size(key))
+            claim = self.caches[turn].claim(name) if mine else None
+            data = memoryview(content(f"k{key}", self.size(key)))
+            fills.append(Fill(name, data, label, claim if isinstance(claim, Claim) else None))
+        self.caches[turn].fill_many(fills)
+        self.caches[turn].settle()
+        for fill in fills:
+            there = self.caches[turn].holds(fill.name)
+            assert there or not self.roomy or fill.name in self.claims
+            if there:
+                self.whole.add(fill.name)
 
     @rule(key=keys, turn=st.integers(0, 1))
     def read(self, key: int, turn: int) -> None:

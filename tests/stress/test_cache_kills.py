@@ -14,7 +14,7 @@ LIMIT = 4 * MB
 SECONDS = 12.0
 
 SCRIPT = """
-from headrace.cache import Busy, Claim
+from headrace.cache import Busy, Claim, Fill
 role = sys.argv[2]
 random.seed(int(sys.argv[3]))
 cache = open_cache(sys.argv[1], size=4 * MB)
@@ -31,6 +31,16 @@ def write():
         claim.publish(content(key, 20_000), label) if random.random() < 0.9 else claim.abandon()
     elif isinstance(claim, Busy):
         claim.wait(0.05)
+
+def write_many():
+    fills = []
+    for _ in range(random.randrange(1, 9)):
+        key, name, label = sample()
+        claim = cache.claim(name) if random.random() < 0.5 else None
+        fills.append(Fill(name, memoryview(content(key, 20_000)), label, claim if isinstance(claim, Claim) else None))
+    cache.fill_many(fills)
+    if random.random() < 0.3:
+        cache.settle()
 
 def read():
     key, name, _ = sample()
@@ -63,9 +73,9 @@ def evict():
 
 print("ready", flush=True)
 while True:
-    {"write": write, "read": read, "blocks": blocks, "evict": evict}[role]()
+    {"write": write, "write many": write_many, "read": read, "blocks": blocks, "evict": evict}[role]()
 """
-ROLES = ["write", "write", "read", "blocks", "blocks", "evict"]
+ROLES = ["write", "write many", "write many", "read", "blocks", "blocks", "evict"]
 
 
 def on_disk(folder: Path) -> int:
@@ -103,7 +113,7 @@ def test_every_entry_is_whole_whoever_was_killed(tmp_path: Path) -> None:
     for path in (tmp_path / "v1" / "tmp").rglob("*"):
         os.utime(path, (time.time() - 3600,) * 2)  # nobody alive has moved it there just now
     cache = open_cache(tmp_path, size=LIMIT)
-    in_flight = len(ROLES) * 30_000  # a count made meanwhile may miss what each of them is just publishing
+    in_flight = len(ROLES) * 8 * 25_000  # a count made meanwhile may miss what each of them is just publishing
     assert on_disk(tmp_path) <= LIMIT + in_flight
     report = cache.verify()
     assert report.bad == []

@@ -1,4 +1,4 @@
-"""Many entries read together: exactly what reading each gives, with io_uring and without."""
+"""Many entries read, or filled, together: exactly what doing so with each gives, with io_uring and without."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from headrace.base import uring
+from headrace.base.errors import InternalError
 from headrace.base.settings import CacheSettings
+from headrace.cache import Busy, Cache, Claim, Fill
 from headrace.cli.checkup.node import check_cache
 from tests.cache_kit import MB, content, entry_file, fill, named, open_cache
 
@@ -17,6 +19,21 @@ from tests.cache_kit import MB, content, entry_file, fill, named, open_cache
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "no io_uring":
         monkeypatch.setattr(uring, "mine", lambda: None)
+
+
+def fill_of(cache: Cache, key: str, size: int, claim: Claim | None = None) -> Fill:
+    name, label = named(cache, key, size)
+    return Fill(name, memoryview(content(key, size)), label, claim)
+
+
+def fills_of(cache: Cache, count: int, size: int = 5000) -> list[Fill]:
+    return [fill_of(cache, f"k{number}", size) for number in range(count)]
+
+
+def claimed(cache: Cache, key: str, size: int) -> Claim:
+    claim = cache.claim(named(cache, key, size)[0])
+    assert isinstance(claim, Claim)
+    return claim
 
 
 SIZES = [0, 1, 4095, 4096, 4097, 110_000, 2 * MB, 900_000, *range(1000, 150_000, 1013)]
@@ -92,6 +109,105 @@ def test_a_closed_cache_is_a_miss(tmp_path: Path) -> None:
     names = [fill(cache, f"k{number}", 5000) for number in range(3)]
     cache.close()
     assert cache.read_many(names) == [None] * 3
+
+
+def test_all_are_filled_each_its_own(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    fills = [fill_of(cache, f"k{number}", size) for number, size in enumerate(SIZES)]
+    open_before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        cache.fill_many(fills)
+        cache.settle()
+        assert len(os.listdir("/proc/self/fd")) <= open_before + 1, "its ring"
+        assert [cache.read(fill.name) for fill in fills] == [fill.data for fill in fills]
+        status = cache.status()
+        assert (status.fills, status.entries, status.shed) == (len(fills), len(fills), 0)
+        assert cache._metrics.get("cache.bytes_filled") == sum(SIZES)
+    held = cache.status().bytes
+    report = cache.verify()
+    assert (report.checked, report.bad, report.swept) == (len(fills), [], 0)
+    assert cache.status().bytes == held, "what was reserved is what they take"
+    assert entry_file(cache, fills[5].name).stat().st_mode & 0o777 == 0o600
+    cache.fill_many([])
+
+
+def test_claims_end_with_their_fills(tmp_path: Path) -> None:
+    cache, other = open_cache(tmp_path), open_cache(tmp_path)
+    keys = [f"k{number}" for number in range(70)]
+    claims = [claimed(cache, key, 5000) if number % 2 else None for number, key in enumerate(keys)]
+    fills = [fill_of(cache, key, 5000, claim) for key, claim in zip(keys, claims, strict=True)]
+    waiting = other.claim(fills[1].name)
+    assert isinstance(waiting, Busy)
+    assert not waiting.wait(0)
+    cache.fill_many(fills)
+    assert waiting.wait(0)
+    assert [other.read(fill.name) for fill in fills] == [fill.data for fill in fills]
+    assert all(isinstance(other.claim(fill.name), Busy) for fill in fills), "they are there"
+    other.evict()
+    assert all(isinstance(other.claim(fill.name), Claim) for fill in fills), "nobody has them any more"
+
+
+def test_who_comes_second_with_an_entry_spoils_nothing(tmp_path: Path) -> None:
+    cache, other = open_cache(tmp_path), open_cache(tmp_path)
+    fills = fills_of(cache, 20)
+    other.fill_many(fills[5:10])
+    os.truncate(entry_file(cache, fills[7].name), 100)  # a torn one is put right
+    cache.fill_many(fills)
+    assert [other.read(fill.name) for fill in fills] == [fill.data for fill in fills]
+    assert cache.status().fills == 16
+    assert cache.verify().bad == []
+
+
+def test_one_with_bytes_of_another_size_is_refused(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    good, wrong = fills_of(cache, 2)
+    with pytest.raises(InternalError, match="4999 bytes offered as an object of 5000"):
+        cache.fill_many([Fill(wrong.name, wrong.data[:-1], wrong.label), good])
+    assert cache.read(wrong.name) is None
+
+
+def test_the_limit_holds(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path, size=MB)
+    for start in range(0, 600, 50):
+        cache.fill_many([fill_of(cache, f"k{number}", 10_000) for number in range(start, start + 50)])
+        files = [path for path in (tmp_path / "v1" / "objects").rglob("*") if path.is_file()]
+        assert sum(path.stat().st_blocks * 512 for path in files) <= MB
+    cache.settle()
+    assert cache.status().evicted > 300
+    assert cache.status().entries > 30
+    cache.fill_many([fill_of(cache, f"large{number}", 900_000) for number in range(3)])  # not all together, but one
+    assert cache.status().bytes <= MB
+    assert cache.verify().bad == []
+
+
+def test_a_label_too_long_for_an_attribute_lies_beside_its_entry(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    fills = [*fills_of(cache, 3), fill_of(cache, "long/" + "x" * 70_000, 10)]
+    cache.fill_many(fills)
+    assert [cache.read(fill.name) for fill in fills] == [fill.data for fill in fills]
+    assert cache.verify().bad == []
+    assert cache.verify().checked == 4
+
+
+def test_what_others_cannot_have_is_filled_one_by_one(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    fills = fills_of(cache, 30)
+    entry_file(cache, fills[3].name).parent.mkdir(parents=True, exist_ok=True)
+    entry_file(cache, fills[3].name).mkdir()  # in the way of one
+    cache.fill_many(fills)
+    assert [cache.read(fill.name) for fill in fills if fill is not fills[3]] == [
+        fill.data for fill in fills if fill is not fills[3]
+    ]
+
+
+def test_a_cache_that_keeps_nothing_takes_them_and_lets_claims_go(tmp_path: Path) -> None:
+    cache, other = open_cache(tmp_path), open_cache(tmp_path)
+    fills = [fill_of(cache, "k", 5000, claimed(cache, "k", 5000)), *fills_of(cache, 3, 600)]
+    cache.close()
+    cache.fill_many(fills)
+    del fills[0]
+    assert other.status().entries <= 1
+    assert not isinstance(other.claim(named(other, "k", 5000)[0]), Busy) or other.read(named(other, "k", 5000)[0])
 
 
 def test_doctor_says_when_each_is_read_by_itself(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import threading
@@ -56,6 +57,7 @@ def read(ring: uring.Ring, paths: list[Path], sizes: list[int]) -> tuple[list[by
 
 
 def open_files() -> int:
+    gc.collect()  # what others left open and nobody holds
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -91,6 +93,40 @@ def test_a_short_file_gives_what_it_has(ring: uring.Ring, tmp_path: Path) -> Non
     data, counts = read(ring, paths, [5000, 5000, 5000])
     assert counts == [0, 331, 662]
     assert data == [body(0), body(1), body(2)]
+
+
+@where_allowed
+def test_files_are_made_written_and_named(ring: uring.Ring, tmp_path: Path) -> None:
+    before = open_files()
+    for turn, count in enumerate((1, 2, 63, 64, 7)):
+        data = [memoryview(body(number)) for number in range(count)]
+        values = [b"\0" + bytes([number]) * (number + 1) for number in range(count)]
+        paths = [tmp_path / f"{turn}-{number}-{'y' * number}" for number in range(count)]
+        files = ring.make(raw([tmp_path] * count))
+        assert ring.write(files, data) == list(map(len, data))
+        assert ring.attribute(files, b"user.test\0", values) == [0] * count
+        assert not any(path.exists() for path in paths)
+        assert ring.link(files, raw(paths)) == [0] * count
+        ring.close(files)
+        assert [path.read_bytes() for path in paths] == data
+        assert [os.getxattr(path, "user.test") for path in paths] == values
+        assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
+    assert open_files() == before
+
+
+@where_allowed
+def test_what_cannot_be_made_or_named_says_why_and_leaves_nothing(ring: uring.Ring, tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"it stays")
+    files = ring.make(raw([tmp_path, tmp_path / "absent", tmp_path / "there", tmp_path]))
+    assert files[1:3] == [-errno.ENOENT, -errno.ENOTDIR]
+    made = [files[0], files[3]]
+    assert ring.attribute(made, b"nonsense\0", [b"x", b"y"]) == [-errno.EOPNOTSUPP] * 2
+    assert ring.write([made[0], ring.open(raw([tmp_path / "there"]))[0]], [memoryview(b"abc")] * 2)[1] == -errno.EBADF
+    names = raw([tmp_path / "there", tmp_path / "absent" / "name"])
+    assert ring.link(made, names) == [-errno.EEXIST, -errno.ENOENT]
+    ring.close(made)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert (tmp_path / "there").read_bytes() == b"it stays"
 
 
 @where_allowed

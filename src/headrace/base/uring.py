@@ -1,9 +1,9 @@
-"""Many files opened, read and closed in three system calls: io_uring(7), as far as that takes.
+"""Many files read in three system calls, or written in five: io_uring(7), as far as that takes.
 
 Each system call that Python makes lets go of the interpreter's lock and takes it again; for files of some ten
 kilobytes that costs as much as reading them, and two threads that do it get in each other's way. Here a thread writes
 down what it wants of up to `MOST` files, and the kernel does all of it in one call. What has to wait for a disk waits
-side by side. Figures: design/013-many-files-in-one-call.md.
+side by side. Figures: design/013-many-files-in-one-call.md and design/017-many-fills-in-one-call.md.
 
 Layouts of ``io_uring_params``, ``io_uring_sqe`` and ``io_uring_cqe``: the kernel's ``include/uapi/linux/io_uring.h``.
 No fences are needed: a ring is used by one thread, and the kernel looks at it only during that thread's own call.
@@ -29,7 +29,9 @@ _SETUP, _ENTER = 425, 426  # the same on every architecture
 _GET_EVENTS = 1
 _NEEDED = 1 << 0 | 1 << 5  # one mapping for both queues; and a feature of Linux 5.7, after the operations used here
 _AT_ENTRIES = 0x10000000
-_OPEN, _CLOSE, _READ = 18, 19, 22
+_OPEN, _CLOSE, _READ, _WRITE, _LINK, _ATTRIBUTE = 18, 19, 22, 23, 39, 41
+_HERE = -100  # AT_FDCWD
+_FOLLOW = 0x400  # AT_SYMLINK_FOLLOW
 _AGAIN = frozenset({errno.EINTR, errno.EAGAIN, errno.EBUSY})
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _PARAMS = 30  # uint32 words: entries of both queues, flags, …, features at 5, offsets of the queues at 10 and at 20
@@ -46,6 +48,14 @@ _DONE = np.dtype([("mark", "<u8"), ("result", "<i4"), ("flags", "<u4")])
 _Ints = npt.NDArray[np.int64]
 
 
+class _Texts:
+    """Byte strings in memory that stays where it is while this is alive, and their addresses."""
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        self._memory = np.array(texts)
+        self.addresses = self._memory.ctypes.data + self._memory.itemsize * np.arange(len(texts))
+
+
 class Ring:
     """One thread's queue of wishes to the kernel. Made with `mine`; only the thread that made it may use it."""
 
@@ -55,7 +65,7 @@ class Ring:
         self.process = os.getpid()
         params = np.zeros(_PARAMS, "<u4")
         self._fd = -1
-        self._fd = call(_SETUP, 4 * MOST, params.ctypes.data, 0, 0, 0, 0)
+        self._fd = call(_SETUP, 8 * MOST, params.ctypes.data, 0, 0, 0, 0)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         if int(params[5]) & _NEEDED != _NEEDED:
@@ -72,10 +82,14 @@ class Ring:
         entries = mmap.mmap(self._fd, wishes * _ENTRY.itemsize, flags=mmap.MAP_SHARED, offset=_AT_ENTRIES)
         self._entries = np.frombuffer(entries, _ENTRY, wishes)
         self._numbers = np.arange(MOST)
-        for place, operation in enumerate((_OPEN, _READ, _CLOSE)):
+        for place, operation in enumerate((_OPEN, _READ, _CLOSE, _OPEN, _WRITE, _ATTRIBUTE, _LINK)):
             mine = self._of(place, MOST)
             mine["opcode"], mine["mark"] = operation, self._numbers
         self._of(0, MOST)["flags"] = os.O_RDONLY | os.O_CLOEXEC
+        unnamed = self._of(3, MOST)
+        unnamed["flags"], unnamed["length"] = getattr(os, "O_TMPFILE", 0) | os.O_WRONLY | os.O_CLOEXEC, 0o600
+        link = self._of(6, MOST)
+        link["fd"], link["length"], link["flags"] = _HERE, _HERE & 0xFFFFFFFF, _FOLLOW
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the interpreter's end `os` is gone
         if self._fd >= 0:
@@ -85,9 +99,8 @@ class Ring:
         """Files for reading, at most `MOST`. `paths`: absolute, ended by a zero byte. Returns their descriptors; where
         one could not be opened, the negative errno.
         """
-        text = np.array(paths)
-        entries = self._of(0, len(paths))
-        entries["address"] = text.ctypes.data + text.itemsize * self._numbers[: len(paths)]
+        texts = _Texts(paths)
+        self._of(0, len(paths))["address"] = texts.addresses
         return self._run(0, len(paths)).tolist()
 
     def read(self, files: Sequence[int], addresses: Sequence[int], sizes: Sequence[int]) -> list[int]:
@@ -102,6 +115,40 @@ class Ring:
         """Close files."""
         self._of(2, len(files))["fd"] = files
         self._run(2, len(files))
+
+    def make(self, folders: Sequence[bytes]) -> list[int]:
+        """New files for writing, of mode 0600, that have no name yet and are gone when closed without one (O_TMPFILE).
+        `folders`: as `open` has paths; on whose file system each will lie. Returns as `open`.
+        """
+        texts = _Texts(folders)
+        self._of(3, len(folders))["address"] = texts.addresses
+        return self._run(3, len(folders)).tolist()
+
+    def write(self, files: Sequence[int], data: Sequence[memoryview]) -> list[int]:
+        """To the beginnings of files. Returns how many bytes to each, or the negative errno."""
+        entries = self._of(4, len(files))
+        entries["fd"], entries["length"] = files, list(map(len, data))
+        entries["address"] = [np.frombuffer(one, np.uint8).ctypes.data for one in data]
+        return self._run(4, len(files)).tolist()
+
+    def attribute(self, files: Sequence[int], name: bytes, values: Sequence[bytes]) -> list[int]:
+        """Set an extended attribute. `name`: ended by a zero byte. Returns 0 of each, or the negative errno (EINVAL: a
+        kernel before 5.19).
+        """
+        name_text, texts = _Texts([name]), _Texts(values)
+        entries = self._of(5, len(files))
+        entries["fd"], entries["address"] = files, name_text.addresses
+        entries["offset"], entries["length"] = texts.addresses, list(map(len, values))
+        return self._run(5, len(files)).tolist()
+
+    def link(self, files: Sequence[int], paths: Sequence[bytes]) -> list[int]:
+        """Give open files a name, as `make` leaves them without. `paths`: as in `open`. Returns as `attribute`; EEXIST:
+        there is a file of that name, and it stays.
+        """
+        sources, targets = _Texts([f"/proc/self/fd/{file}\0".encode() for file in files]), _Texts(paths)
+        entries = self._of(6, len(files))
+        entries["address"], entries["offset"] = sources.addresses, targets.addresses
+        return self._run(6, len(files)).tolist()
 
     def _of(self, place: int, count: int) -> npt.NDArray[np.void]:
         """Entries for one kind of operation: what never changes in them is written once."""

@@ -7,6 +7,7 @@ from headrace.cache.cache import Cache, Evicted
 from headrace.cache.claims import BlockClaim, Busy, Claim
 from headrace.cache.entry import EntryLabel
 from headrace.cache.status import CacheStatus
+from headrace.cache.together import Fill
 from headrace.cache.verify import BadEntry, VerifyReport
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "Claim",
     "EntryLabel",
     "Evicted",
+    "Fill",
     "VerifyReport",
 ]

@@ -150,7 +150,7 @@ class Claims:
             return None
         if token is None:
             return Busy(self.owners, name)
-        if self._present(name):  # published between the caller's look and now
+        if self._layout.holds(name):  # published between the caller's look and now
             self.owners.give(name, token)
             return Busy(None, name)
         return Claim(self, name, token)
@@ -194,7 +194,7 @@ class Claims:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 size = os.fstat(fd).st_size
-                reserved = size == size_of(name) and not self._present(name) and self._room.take(charge)
+                reserved = size == size_of(name) and not self._layout.holds(name) and self._room.take(charge)
                 total = checksum_of_file(fd, size, 0) if reserved else None
                 if total is not None:
                     self._seals.put(name, fd, Seal(label, total))
@@ -231,12 +231,6 @@ class Claims:
             raise
         finally:
             os.close(fd)
-
-    def _present(self, name: str) -> bool:
-        try:
-            return os.stat(self._layout.entry(name)).st_size == size_of(name)
-        except OSError:
-            return False
 
     def _failed(self, error: OSError, charge: int = 0) -> None:
         if error.errno not in NO_ROOM:

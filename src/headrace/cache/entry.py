@@ -18,7 +18,7 @@ import xxhash
 from headrace.base.memory import take
 from headrace.cache.names import Layout
 
-_ATTRIBUTE = "user.headrace"
+ATTRIBUTE = "user.headrace"
 _HEADER = struct.Struct("<4sIQ")
 _MAGIC = b"hrl1"
 _CHUNK = 4 << 20
@@ -71,14 +71,14 @@ class Seals:
         """Seal the open file that is about to become entry `name`. Raises OSError."""
         raw = seal.pack()
         try:
-            os.setxattr(fd, _ATTRIBUTE, raw)
+            os.setxattr(fd, ATTRIBUTE, raw)
         except OSError:  # no attributes here, or not of this length; a full disk shows again below
             self._put_beside(name, raw)
 
     def get(self, name: str, fd: int) -> Seal | None:
         """The seal of an entry; None when it has none, or not a readable one."""
         try:
-            return Seal.unpack(os.getxattr(fd, _ATTRIBUTE))
+            return Seal.unpack(os.getxattr(fd, ATTRIBUTE))
         except OSError:
             pass
         try:

@@ -106,6 +106,13 @@ class Layout:
         """File of a complete entry."""
         return f"{self.objects}{name[:2]}/{name[2:]}"
 
+    def holds(self, name: str) -> bool:
+        """Whether a complete entry is there, of the size that its name says."""
+        try:
+            return os.stat(self.entry(name)).st_size == size_of(name)
+        except OSError:
+            return False
+
     def partial(self, name: str) -> str:
         """Folder of a block entry."""
         return f"{self.blocks}{name[:2]}/{name[2:]}"

@@ -17,6 +17,7 @@ from headrace.cache.health import NO_ROOM, Health
 from headrace.cache.names import First, Layout
 from headrace.cache.owners import Owners
 from headrace.cache.room import Room
+from headrace.cache.together import Together
 from headrace.cache.usage import Usage, fresh
 from headrace.cache.verify import sweep
 
@@ -29,6 +30,7 @@ class Writing:
     room: Room
     evictor: Evictor
     claims: Claims
+    together: Together
     blocks: Blocks
 
     def after_fork(self) -> None:
@@ -90,7 +92,7 @@ def _open_writing(
     sweep(layout, owners)
     claims = Claims(layout, owners, room, seals, health, metrics)
     blocks = Blocks(layout, room, seals, health, metrics, settings.block)
-    return Writing(usage, room, evictor, claims, blocks)
+    return Writing(usage, room, evictor, claims, Together(layout, room, metrics), blocks)
 
 
 def _check_readable(layout: Layout, error: OSError) -> None:

@@ -125,6 +125,13 @@ class Room:
 
     def give(self, size: int, entries: int = 1) -> None:
         """Return what was reserved and not used."""
+        with self._ahead_lock:
+            ahead = self._ahead
+            if ahead.used >= size and ahead.entries >= entries:  # of that which is not counted yet
+                ahead.left += size
+                ahead.used -= size
+                ahead.entries -= entries
+                return
         self._usage.add(-entries, -size)
 
     def make(self, size: int) -> bool:

@@ -327,14 +327,14 @@ class BlockReads:
             result = InternalError(f"a part has {len(result.data)} bytes, not {run.stop - run.start}")
         if isinstance(result, HeadraceError):
             self._ended(file, name, run, result)
-            self._filling.end(0, lambda: None, paced=False)
+            self._filling.end(0, lambda: None)
             return
         data = result.data
         self._told(len(data))
         self._keeping(len(data))
         # Where the disk does not keep up, bytes are handed out no faster than they are written.
         waiting = [] if self._filling.behind else self._arrived(run, data)
-        self._filling.end(len(data), lambda: self._keep(file, name, run, data), paced=False)
+        self._filling.end(len(data), lambda: self._keep(file, name, run, data))
         for gather in waiting:
             gather.came(run, data)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings
-from headrace.cache import Busy, Cache, Claim
+from headrace.cache import Busy, Cache, Claim, Fill
 from headrace.fetch.blocks import BlockReads
 from headrace.fetch.direct import PART, Direct
 from headrace.fetch.filling import Filling
@@ -251,7 +251,7 @@ class Cached:
             self._came(len(result.data))
             data = result.data if read.whole else result.data[read.start : read.stop]
             wanted.operation.done(Blob(data, result.info))
-            self.filling.end(len(data), lambda: claim.publish(result.data, wanted.label(), more=True))
+            self.filling.keep(Fill(wanted.name, result.data, wanted.label(), claim))
 
         self.filling.begin()
         return Operation(whole, done, wanted.operation.ticket, wanted.operation.demand)
@@ -266,9 +266,11 @@ class Cached:
             if isinstance(result, HeadraceError) or len(result.data) != read.size:
                 return
             self._came(len(result.data))
-            data, label = result.data, wanted.label()
-            if not self.filling.offer(len(data), lambda: self._cache.fill(wanted.name, data, label, more=True)):
+            if self.filling.full:
                 self._metrics.add("cache.fill_shed")
+            else:
+                self.filling.begin()
+                self.filling.keep(Fill(wanted.name, result.data, wanted.label()))
 
         if not read.whole or not 0 <= (read.size or 0) <= self._whole:
             self._metrics.add("cache.fill_shed")

@@ -8,9 +8,10 @@ wants everything kept insists.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 
-from headrace.cache import Cache
+from headrace.cache import Cache, Fill
 from headrace.fetch.pace import Pace
 from headrace.fetch.threads import Workers
 
@@ -20,6 +21,8 @@ _MOST_CLAIMS_WAITING = 128
 """Objects claimed, and of those the ones that wait to be written. The kernel walks all locks of a file to find one."""
 _MOST_WAITING, _MOST_WAITING_BYTES = 2048, 24 << 20
 """Objects nobody claimed that may wait, and their bytes: memory that is held here is fresh memory for the reads."""
+_MOST_TOGETHER, _MOST_TOGETHER_BYTES = 64, 4 << 20
+"""Whole objects written in one go."""
 _CLAIM_WAIT_S = 5.0
 _INSIST_S = 60.0
 _DRAIN_S = 1.5
@@ -36,6 +39,7 @@ class Filling:
         self._most = most
         self._pace = Pace(progress, hurried)
         self._writers = Workers("cache-fill", _WRITERS)
+        self._whole: deque[Fill] = deque()
         self._backlog = 0
         self._claims = 0
         self._arrived = 0
@@ -52,7 +56,7 @@ class Filling:
         return self._claims >= _MOST_CLAIMS
 
     def wait(self) -> bool:
-        """Wait for the right to claim; False when objects should be read without: see `offer`."""
+        """Wait for the right to claim; False when objects should be read without."""
         if self._slow and not (self.insist and self._wait_for(lambda: not self._slow, _INSIST_S)):
             return False
         # Claims end as fast as the store answers, so these are waited for.
@@ -64,49 +68,74 @@ class Filling:
         return self._backlog >= self._most
 
     @property
+    def full(self) -> bool:
+        """Whether the writer would not find the time for an object that nobody claimed."""
+        return self._backlog >= min(self._most, _MOST_WAITING_BYTES) or self._arrived >= _MOST_WAITING
+
+    @property
     def _slow(self) -> bool:
         return self.behind or self._arrived >= _MOST_CLAIMS_WAITING
 
     def begin(self) -> None:
-        """An object was claimed."""
+        """An object was claimed, or is here without: `keep` or `end` follows."""
         with self._changed:
             self._claims += 1
 
-    def end(self, size: int, end_claim: Callable[[], object], *, paced: bool = True) -> None:
-        """It is here, `size` bytes, or failed: end its claim, on the writer's thread. `paced`: reading comes first."""
-        with self._changed:
-            self._backlog += size
-            self._arrived += 1
+    def keep(self, fill: Fill) -> None:
+        """An object is here: it is kept, and its claim, if any, ends, on the writer's thread."""
+        self._here(len(fill.data))
+        self._whole.append(fill)
+        self._writers.add(self._write_whole)
+
+    def end(self, size: int, end_claim: Callable[[], object]) -> None:
+        """Something else that was claimed is here, `size` bytes, or has failed: end its claim, on the writer's thread.
+        Others wait for it, so nothing comes first.
+        """
+        self._here(size)
 
         def write() -> None:
             try:
                 end_claim()
             finally:
-                with self._changed:
-                    self._backlog -= size
-                    self._claims -= 1
-                    self._arrived -= 1
-                    idle = not self._claims
-                    if self._waiting:
-                        self._changed.notify_all()
-                if idle:
-                    self._cache.settle()
-                elif paced and not self.insist:
-                    self._pace.wrote()
+                self._done(1, size)
 
         self._writers.add(write)
 
-    def offer(self, size: int, fill: Callable[[], object]) -> bool:
-        """An object that nobody claimed is here: `fill` keeps it, if the writer finds the time. False: it does not."""
-        if self._backlog >= min(self._most, _MOST_WAITING_BYTES) or self._arrived >= _MOST_WAITING:
-            return False
-        self.begin()
-        self.end(size, fill)
-        return True
+    def _write_whole(self) -> None:
+        """What waits, or as much of it as goes together."""
+        fills: list[Fill] = []
+        size = 0
+        while self._whole and len(fills) < _MOST_TOGETHER and size < _MOST_TOGETHER_BYTES:
+            fills.append(self._whole.popleft())
+            size += len(fills[-1].data)
+        if not fills:  # with those before it
+            return
+        count = len(fills)
+        try:
+            self._cache.fill_many(fills)
+        finally:
+            fills.clear()  # their memory is wanted while the writer rests
+            idle = self._done(count, size)
+        if not idle and not self.insist:
+            self._pace.wrote()
 
-    def add(self, task: Callable[[], None]) -> None:
-        """Do something else on the writer's thread."""
-        self._writers.add(task)
+    def _here(self, size: int) -> None:
+        with self._changed:
+            self._backlog += size
+            self._arrived += 1
+
+    def _done(self, count: int, size: int) -> bool:
+        """They are no longer waited for. Whether nothing is claimed any more."""
+        with self._changed:
+            self._backlog -= size
+            self._claims -= count
+            self._arrived -= count
+            idle = not self._claims
+            if self._waiting:
+                self._changed.notify_all()
+        if idle:
+            self._cache.settle()
+        return idle
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until nothing waits to be written; False when `timeout_s` was not enough."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-_COST = 0.15
+_COST = 0.2
 _BURST_S = 0.02
 _LEAST_REST, _MOST_REST = 0.1, 6.0
 _MOST_REST_S, _LOOK_S = 0.1, 0.005
