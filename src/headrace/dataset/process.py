@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import gc
 import json
 import os
 import pickle
@@ -187,6 +188,7 @@ def _serve(payload: bytes, sender: shm.Sender) -> None:
     spawn.prepare(prepared)
     _importing_main.clear()
     plan, course, changes, settings = pickle.loads(work)  # noqa: S301
+    gc.freeze()  # all of this lives as long as we do: no collection need walk it
     fetcher: Fetcher = default_fetcher(settings)
     ledger: list[Skipped] = []
     skipped = changed = 0
