@@ -160,9 +160,9 @@ def test_who_comes_second_with_an_entry_spoils_nothing(tmp_path: Path) -> None:
 
 def test_one_with_bytes_of_another_size_is_refused(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
-    good, wrong = fills_of(cache, 2)
+    wrong, *good = fills_of(cache, 30)
     with pytest.raises(InternalError, match="4999 bytes offered as an object of 5000"):
-        cache.fill_many([Fill(wrong.name, wrong.data[:-1], wrong.label), good])
+        cache.fill_many([Fill(wrong.name, wrong.data[:-1], wrong.label), *good])
     assert cache.read(wrong.name) is None
 
 
@@ -182,11 +182,19 @@ def test_the_limit_holds(tmp_path: Path) -> None:
 
 def test_a_label_too_long_for_an_attribute_lies_beside_its_entry(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
-    fills = [*fills_of(cache, 3), fill_of(cache, "long/" + "x" * 70_000, 10)]
+    fills = [*fills_of(cache, 20), fill_of(cache, "long/" + "x" * 70_000, 10)]
     cache.fill_many(fills)
     assert [cache.read(fill.name) for fill in fills] == [fill.data for fill in fills]
     assert cache.verify().bad == []
-    assert cache.verify().checked == 4
+    assert cache.verify().checked == 21
+
+
+def test_a_few_are_filled_one_by_one(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    fills = fills_of(cache, 3)
+    cache.fill_many(fills)
+    assert [cache.read(fill.name) for fill in fills] == [fill.data for fill in fills]
+    assert cache.status().fills == 3
 
 
 def test_what_others_cannot_have_is_filled_one_by_one(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ _UNABLE = frozenset(
     {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EISDIR, errno.EPERM, errno.EACCES, errno.EXDEV}
 )
 """This kernel or file system cannot do it, and will not learn it."""
+_FEW = 16
+"""Fewer are published one by one: each of the five calls wakes threads of the kernel's and waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Together:
 
     def publish(self, fills: Sequence[Fill]) -> list[Fill]:
         """Publish what can be published together, and end those claims. Returns the others, as they were."""
-        ring = uring.mine() if len(fills) > 1 and self._able else None
+        ring = uring.mine() if len(fills) >= _FEW and self._able else None
         if ring is None:
             return list(fills)
         left = [fill for fill in fills if len(fill.data) != size_of(fill.name)]
