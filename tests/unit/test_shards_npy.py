@@ -1,5 +1,6 @@
 """Rows of .npy files: those that numpy.load sees."""
 
+import ast
 import io
 import pickle
 import warnings
@@ -8,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import headrace as hr
 from headrace.base.errors import CorruptError, UnsupportedError
-from headrace.dataset.shards.npy import NPY
+from headrace.dataset.shards.npy import NPY, header_of
 from tests.shard_formats_kit import Shard, ranges, values
 
 
@@ -146,3 +148,23 @@ def test_decoders_travel_between_processes() -> None:
     array = np.arange(6.0).reshape(2, 3)
     decode = pickle.loads(pickle.dumps(NPY.decoder(NPY.preamble(Shard(saved(array))))))
     assert [decode(row).tolist() for row in ranges(NPY, saved(array))] == array.tolist()
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_parser_disturbed_by_other_threads_is_asked_again(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    file = saved(np.arange(6).reshape(2, 3))
+    left = [times]
+    real = ast.literal_eval
+
+    def disturbed(text: str) -> object:
+        if left[0]:
+            left[0] -= 1
+            raise SystemError("AST constructor recursion depth mismatch (before=51, after=47)")
+        return real(text)
+
+    monkeypatch.setattr(ast, "literal_eval", disturbed)
+    assert (hr.decode.npy("x")({"x": file})["x"] == np.arange(6).reshape(2, 3)).all()
+    assert left == [0]
+    left[0] = times
+    assert header_of(file[: -6 * 8], None).shape == (2, 3)
+    assert left == [0]

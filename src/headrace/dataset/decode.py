@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, InputError, UnsupportedError
+from headrace.base.parsing import steadily
 from headrace.dataset.stages import TakesColumns
 
 __all__ = ["Example", "Image", "Npy", "Text", "example", "image", "npy", "text"]
@@ -180,7 +181,12 @@ class Npy:
             head = io.BytesIO(view[: 1 << 16])
             version = np.lib.format.read_magic(head)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, kind = read(head)
+
+            def header() -> Any:
+                head.seek(np.lib.format.MAGIC_LEN)
+                return read(head)
+
+            shape, fortran, kind = steadily(header)
             if version == (3, 0) and kind.names:  # as version 2, but names of fields are UTF-8
                 kind.names = tuple(name.encode("latin-1").decode() for name in kind.names)
             if kind.hasobject:

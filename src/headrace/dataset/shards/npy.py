@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, UnsupportedError
+from headrace.base.parsing import steadily
 from headrace.dataset.layout import Layout, laid_out
 from headrace.dataset.shards.format import Member, ShardBytes
 
@@ -169,7 +170,7 @@ def header_of(preamble: bytes, path: str | None) -> Header:
 def _fields(text: str) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     """Type, Fortran order, shape. Raises anything."""
     text = re.sub(r"(?<=\d)L\b", "", text)  # whole numbers as Python 2 wrote them
-    header = cast("dict[str, Any]", ast.literal_eval(text.strip()))
+    header = cast("dict[str, Any]", steadily(lambda: ast.literal_eval(text.strip())))
     if type(header) is not dict or header.keys() != {"descr", "fortran_order", "shape"}:
         raise ValueError("not the three entries it should have")
     descr, fortran, shape = header["descr"], header["fortran_order"], cast("tuple[Any, ...]", header["shape"])
