@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cache import Busy, Cache, Claim
+from headrace.cache import Busy, Cache, Claim, Fill, together
 from tests.cache_kit import content, fill, named, open_cache, worker
 
 
@@ -79,6 +79,18 @@ def test_a_waiter_wakes_when_the_owner_gives_up(tmp_path: Path) -> None:
     claim.abandon()
     thread.join()
     assert woken == [True]
+
+
+def test_a_waiter_wakes_when_another_publishes_what_the_owner_fetches(tmp_path: Path) -> None:
+    """As who fills many together does, without a claim on each."""
+    cache, other = open_cache(tmp_path), open_cache(tmp_path)
+    name, label = named(cache, "k", 5000)
+    claim = claimed(cache, name)
+    waiting = busy(cache, name)
+    assert not waiting.wait(0)
+    other.fill_many([Fill(name, memoryview(content("k", 5000)), label, None)] * together._FEW)
+    assert waiting.wait(0)
+    claim.abandon()
 
 
 OWNER = """

@@ -111,7 +111,7 @@ def test_names_and_forgets() -> None:
 def test_notices() -> None:
     assert wire.inval_inode(5) == struct.pack("=IiQQqq", 40, 2, 0, 5, 0, -1)
     assert wire.inval_entry(5, b"ab") == struct.pack("=IiQQII", 35, 3, 0, 5, 2, 0) + b"ab\0"
-    assert wire.inc_epoch() == struct.pack("=IiQ", 16, 8, 0)
+    assert wire.inval_entry(5, b"ab", expire=True) == struct.pack("=IiQQII", 35, 3, 0, 5, 2, 1) + b"ab\0"
 
 
 @pytest.mark.parametrize(

@@ -95,11 +95,12 @@ class BlockClaim:
 class Busy:
     """Another thread or process is fetching this object version, or has just done so."""
 
-    __slots__ = ("_name", "_owners")
+    __slots__ = ("_layout", "_name", "_owners")
 
-    def __init__(self, owners: Owners | None, name: str) -> None:
+    def __init__(self, owners: Owners | None, name: str, layout: Layout | None = None) -> None:
         self._owners = owners
         self._name = name
+        self._layout = layout
 
     @property
     def done(self) -> bool:
@@ -123,7 +124,9 @@ class Busy:
 
     def _over(self) -> bool:
         try:
-            return self._owners is None or not self._owners.busy(self._name)
+            if self._owners is None or not self._owners.busy(self._name):
+                return True
+            return self._layout is not None and self._layout.holds(self._name)
         except OSError:
             return True
 
@@ -149,7 +152,7 @@ class Claims:
             self._failed(error)
             return None
         if token is None:
-            return Busy(self.owners, name)
+            return Busy(self.owners, name, self._layout)
         if self._layout.holds(name):  # published between the caller's look and now
             self.owners.give(name, token)
             return Busy(None, name)

@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import ChangedError, HeadraceError, NotFoundError
@@ -15,6 +15,7 @@ from headrace.mount import stats, wire
 from headrace.mount.directories import Directories
 from headrace.mount.folders import Folders
 from headrace.mount.inodes import Known, Table
+from headrace.mount.notices import Notices
 from headrace.mount.pages import FOLDER, LINK
 from headrace.mount.reading import Reading
 from headrace.mount.requests import Answer
@@ -35,10 +36,7 @@ _PETABYTE_BLOCKS = 1 << 38
 
 
 class FileSystem:
-    """The read-only operations. Any thread; raises what `session` makes an errno of.
-
-    `look_again`: has the kernel look a name up again, without waiting for it; asked where it is not told of opens.
-    """
+    """The read-only operations. Any thread; raises what `session` makes an errno of."""
 
     def __init__(
         self,
@@ -49,8 +47,8 @@ class FileSystem:
         reading: Reading,
         fetcher: Fetcher,
         told: Stats,
+        notices: Notices,
         details: Details | None,
-        look_again: Callable[[Known], object],
     ) -> None:
         self.table = table
         self.folders = folders
@@ -60,7 +58,7 @@ class FileSystem:
         self._fetcher = fetcher
         self._stats = told
         self._details = details
-        self._look_again = look_again
+        self._notices = notices
         self._virtual: dict[int, bytes] = {}
         self._versions = stats.Versions(told)
         self._numbers = itertools.count(1 << 62)
@@ -111,11 +109,11 @@ class FileSystem:
         for _ in range(_TRIES):
             found, valid = self.folders.lookup(folder, name, request)
             if found is None:
-                return wire.absent(request.unique, valid)
+                return wire.absent(request.unique, self._notices.absent(folder.id, name, valid))
             found, attr, kept = self._attr(found, request)
             with self.table.lock:
-                if found.node is None and found.id >> 12 not in self.table.pages:
-                    continue  # its page went while we looked: a new listing is there
+                if not self.table.has(found):
+                    continue  # it went while we looked: a new listing is there
                 self.table.looked_up(found.id)
             return wire.entry(request.unique, attr, min(valid, kept), kept)
         raise OSError(errno.ESTALE, "the name keeps changing")
@@ -190,7 +188,7 @@ class FileSystem:
             if own is not None and own.staged is None:
                 own.until = 0.0
         if not self.reading.opens:
-            self._look_again(found)
+            self._notices.name(found)
 
     def read(self, request: Request) -> Answer:
         """READ."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +17,7 @@ from headrace.mount.inodes import Folder, Known, Node, Place, Table, at, known
 from headrace.mount.listing import Listing, release
 from headrace.mount.pages import FILE, FOLDER, LINK, LINK_SUFFIX, Page, showable
 from headrace.mount.requests import Request, Waiters
+from headrace.mount.tree import split
 from headrace.namespace import Namespace
 from headrace.namespace.paths import as_prefix
 from headrace.store.protocol import ObjectInfo
@@ -155,8 +156,8 @@ class Folders:
         self.place(folder)
         return name.decode("utf-8", "surrogateescape") in (folder.attached or ())
 
-    def refresh(self) -> list[Folder]:
-        """Trust nothing that was seen before now; the folders concerned."""
+    def refresh(self) -> None:
+        """Trust nothing that was seen before now."""
         self._namespace.refresh()
         if self._away is not None:
             self._away.forget()
@@ -167,7 +168,18 @@ class Folders:
             for folder in folders:
                 if folder.listing is not None:
                     folder.listing.until = 0.0
-        return folders
+
+    def distrust(self, paths: Iterable[str]) -> None:
+        """Trust nothing that was seen before now of these names, nor of anything below them."""
+        for path in paths:
+            above, below = split(path)[0], path + "/"
+            with self.table.lock:
+                for folder in self.table.folders.values():
+                    if f"{folder.path}/".startswith(below) or folder.path == above:
+                        for node in folder.own.values():
+                            node.until = 0.0
+                        if folder.listing is not None:
+                            folder.listing.until = 0.0
 
     def single(self, folder: Folder, name: bytes, kind: int, info: ObjectInfo | None) -> Known:
         """Note what was just learned of one name, under the id it has if it is still the same version."""

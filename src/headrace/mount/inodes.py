@@ -190,6 +190,12 @@ class Table:
         with self.lock:
             return self.folders.setdefault(number, Folder(number, found.folder, found.name, self.born_ns))
 
+    def has(self, found: Known) -> bool:
+        """Whether its id still stands for it. Under the lock."""
+        if found.node is None:
+            return found.id >> SHIFT in self.pages
+        return self.nodes.get(found.id) is found.node
+
     def looked_up(self, number: int) -> None:
         """The kernel was told of a node. Under the lock."""
         node = self.nodes.get(number)

@@ -13,14 +13,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, InputError, NotFoundError
-from headrace.mount import kernel, live, wire
+from headrace.mount import kernel, live
 from headrace.mount.away import Away
 from headrace.mount.backing import Backings
 from headrace.mount.details import Details
 from headrace.mount.directories import Directories
 from headrace.mount.filesystem import FileSystem
 from headrace.mount.folders import Folders
-from headrace.mount.inodes import Known, Place, Table
+from headrace.mount.inodes import Place, Table
+from headrace.mount.notices import Notices
 from headrace.mount.prefetch import Prefetcher
 from headrace.mount.reading import Reading
 from headrace.mount.session import Handler, Quick, Session
@@ -95,7 +96,7 @@ class Mounted:
 
     def wait(self) -> None:
         """Until it is unmounted, or `end` is called."""
-        swept, moving = time.monotonic(), False
+        swept = time.monotonic()
         while not self._ending.wait(_TICK_S):
             if self._session.ended.is_set():
                 return
@@ -106,10 +107,8 @@ class Mounted:
             # What is being written may fill the disk that both share. Files kept for the next open hold their bytes.
             if self._staging is not None and self._fetcher.cache is not None and self._fetcher.cache.relieve():
                 self.reading.backings.sweep()
-            # A rename that was finished in the background: what was listed meanwhile is of two minds.
-            before, moving = moving, self._staging is not None and self._staging.hides_any
-            if before and not moving:
-                self.refresh()
+            if self._staging is not None:
+                self.folders.distrust(self._staging.renamed_late())
 
     def end(self) -> None:
         """Let `wait` return. Safe in a signal handler."""
@@ -117,18 +116,8 @@ class Mounted:
 
     def refresh(self) -> None:
         """Look at the stores anew: every name, listing and attribute is asked for again when next used."""
-        folders = self.folders.refresh()
-        if self._session.agreed.epochs and self._session.notify(wire.inc_epoch()):
-            return
-        for folder in folders:
-            self._session.notify(wire.inval_inode(folder.id))
-            if folder.parent is not None:
-                self._session.notify(wire.inval_entry(folder.parent.id, folder.name))
-            if folder.listing is not None:
-                for page in folder.listing.pages:
-                    for index, count in enumerate(page.counts):
-                        if count:
-                            self._session.notify(wire.inval_entry(folder.id, page.name(index)))
+        self.folders.refresh()
+        self._notices.refresh()
 
     def close(self) -> bool:
         """Unmount, publish what is not published yet, stop. Idempotent. False when something is left for later."""
@@ -177,6 +166,7 @@ class Mounted:
         try:
             agreed = session.greet()
             table = Table(self.path)
+            self._notices = notices = Notices(table, session)
             away = Away() if options.metadata == "full" else None
             self.folders = Folders(
                 table, self._namespace, options, session.waiters, self.metrics,
@@ -190,9 +180,8 @@ class Mounted:
             attributes = Shown(table, options)
             directories = Directories(self.folders, attributes, plus=options.metadata == "listing")
             self.filesystem = FileSystem(
-                table, self.folders, attributes, directories, self.reading, fetcher, self._stats(table),
+                table, self.folders, attributes, directories, self.reading, fetcher, self._stats(table), notices,
                 Details(table, attributes, away, options.ttl, shared=options.allow_other) if away else None,
-                look_again=self._look_again,
             )  # fmt: skip
             session.serve(*self._handlers())
             self._check_answers()
@@ -222,16 +211,9 @@ class Mounted:
     def _handlers(self) -> tuple[Mapping[int, Handler], Mapping[int, Quick]]:
         if self._staging is None:
             return self.filesystem.handlers(), self.filesystem.quick()
-        self._writing = Writing(
-            self.filesystem, self._staging, self.options.ttl,
-            lambda node: self._session.notify(wire.inval_inode(node, 0, 0)),
-        )  # fmt: skip
+        self._writing = Writing(self.filesystem, self._staging, self.options.ttl, self._notices.pages)
         self.folders.overlay = self._writing
         return self._writing.handlers(), self._writing.quick()
-
-    def _look_again(self, found: Known) -> None:
-        notice = wire.inval_entry(found.folder.id, found.name)
-        self._session.waiters.add(lambda: self._session.notify(notice))
 
     def _head(self, place: Place, key: str) -> ObjectInfo:
         return self._fetcher.head(place.store, key)

@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -81,6 +82,7 @@ class Moves:
         self._backoff = backoff
         self._changed = threading.Condition()
         self._active: dict[int, Move] = {}
+        self._late: deque[Move] = deque()
         self._writing: dict[object, Sequence[str]] = {}
 
     @contextmanager
@@ -228,6 +230,7 @@ class Moves:
             self._failed(move, error)
         else:
             self._end(move)
+            self._late.append(move)
 
     def _end(self, move: Move) -> None:
         with suppress(HeadraceError, OSError):
@@ -270,6 +273,15 @@ class Moves:
         with self._changed:
             return [move for move in self._active.values() if not move.running]
 
+    def ended_late(self) -> list[str]:
+        """See `Staging.renamed_late`."""
+        found: list[str] = []
+        with suppress(IndexError):
+            while True:
+                move = self._late.popleft()
+                found += (move.old, move.new)
+        return found
+
     @property
     def active(self) -> list[Move]:
         """All moves not done."""
@@ -299,6 +311,7 @@ class Moves:
             self._failed(move, error if isinstance(error, HeadraceError) else InternalError(repr(error), path=move.old))
             raise
         self._end(move)
+        self._late.append(move)
 
     def _copy_on(self, move: Move, old: Location, new: Location) -> None:
         """What a crash broke off is copied to its end; where that can never be, it is undone."""

@@ -55,13 +55,13 @@ _AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What INIT came to. `passthrough`: the kernel reads backing files by itself; `minor`: of the protocol; `no_open`:
-    it need not tell of opens.
+    """What INIT came to. `passthrough`: the kernel reads backing files by itself; `minor`: of the protocol; `expires`:
+    names can be told to be looked up again without being dropped (Linux 6.2); `no_open`: it need not tell of opens.
     """
 
     minor: int
     passthrough: bool
-    epochs: bool
+    expires: bool
     no_open: bool
 
 
@@ -78,7 +78,7 @@ class Session:
     def __init__(self, fd: int, *, readers: int, depth: int, metrics: Metrics) -> None:
         self.fd = fd
         self.ended = threading.Event()
-        self.agreed = Agreed(0, passthrough=False, epochs=False, no_open=False)
+        self.agreed = Agreed(0, passthrough=False, expires=False, no_open=False)
         self.waiters = Waiters(_MOST_WAITING)
         self.waited = Waited(metrics)
         self._readers = readers
@@ -119,7 +119,7 @@ class Session:
             ),
         )  # fmt: skip
         self.agreed = Agreed(
-            minor, passthrough=depth > 0, epochs=told.minor >= 44, no_open=bool(told.flags & Init.NO_OPEN_SUPPORT)
+            minor, passthrough=depth > 0, expires=told.minor >= 38, no_open=bool(told.flags & Init.NO_OPEN_SUPPORT)
         )
         return self.agreed
 

@@ -368,6 +368,12 @@ class Staging:
         """Whether `path` is gone for this mount, or not yet there, whatever the bucket holds: a rename is under way."""
         return self._tree.hides(path)
 
+    def renamed_late(self) -> list[str]:
+        """Both names of renames that ended since the last call, and had failed at first: who listed them meanwhile saw
+        them half done.
+        """
+        return self._moves.ended_late()
+
     def backlog(self) -> list[Pending]:
         """What failed and is tried again: files by their paths, renames by the old one. No request."""
         return self._custody.backlog()

@@ -80,8 +80,6 @@ class Notify(IntEnum):
 
     INVAL_INODE = 2
     INVAL_ENTRY = 3
-    INC_EPOCH = 8
-    """7.44: all names are looked up again."""
 
 
 class Init:
@@ -146,6 +144,7 @@ _STATFS = struct.Struct("=QQQQQIIII24x")
 _FORGETS = struct.Struct("=QQ")
 _INVAL_INODE = struct.Struct("=Qqq")
 _INVAL_ENTRY = struct.Struct("=QII")
+_EXPIRE_ONLY = 1
 _BATCH = struct.Struct("=II")
 
 OPEN_IN = struct.Struct("=II")
@@ -365,12 +364,7 @@ def inval_inode(node: int, start: int = 0, length: int = -1) -> bytes:
     return OUT.pack(16 + len(body), Notify.INVAL_INODE, 0) + body
 
 
-def inval_entry(parent: int, name: bytes) -> bytes:
-    """Tell the kernel to look up one name again."""
-    body = _INVAL_ENTRY.pack(parent, len(name), 0) + name + b"\0"
+def inval_entry(parent: int, name: bytes, *, expire: bool = False) -> bytes:
+    """Tell the kernel to look up one name again. `expire` (7.38): when it is next used, without dropping it now."""
+    body = _INVAL_ENTRY.pack(parent, len(name), _EXPIRE_ONLY if expire else 0) + name + b"\0"
     return OUT.pack(16 + len(body), Notify.INVAL_ENTRY, 0) + body
-
-
-def inc_epoch() -> bytes:
-    """Tell the kernel to look up every name again."""
-    return OUT.pack(16, Notify.INC_EPOCH, 0)
