@@ -86,9 +86,9 @@ class Custody:
         self.tree = Tree()
         self.journal = Journal(os.path.join(folder, "journal"))
         self.left = Left(folder, ns, self.journal, options.settle_s)
-        self.moves = Moves(ns, self.journal, self.tree, self._pause, self.moved)
-        self.uploader = Uploader()
         self.workers = Workers(self._due)
+        self.moves = Moves(ns, self.journal, self.tree, self._pause, self.moved, self.workers.wake)
+        self.uploader = Uploader()
         first = max([0, *self.journal.live, *self.on_disk()]) + 1
         self.numbers = itertools.count(first)
         self._ended: deque[tuple[StagedFile, ObjectInfo | None]] = deque()

@@ -107,8 +107,6 @@ class Mounted:
             # What is being written may fill the disk that both share. Files kept for the next open hold their bytes.
             if self._staging is not None and self._fetcher.cache is not None and self._fetcher.cache.relieve():
                 self.reading.backings.sweep()
-            if self._staging is not None:
-                self.folders.distrust(self._staging.renamed_late())
 
     def end(self) -> None:
         """Let `wait` return. Safe in a signal handler."""
@@ -213,6 +211,7 @@ class Mounted:
             return self.filesystem.handlers(), self.filesystem.quick()
         self._writing = Writing(self.filesystem, self._staging, self.options.ttl, self._notices.pages)
         self.folders.overlay = self._writing
+        self._staging.renamed_late(self.folders.distrust)
         return self._writing.handlers(), self._writing.quick()
 
     def _head(self, place: Place, key: str) -> ObjectInfo:

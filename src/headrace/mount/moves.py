@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from array import array
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -73,16 +72,20 @@ class Moves:
         tree: Tree,
         backoff: Callable[[int], float],
         moved: Callable[[str, str], None],
+        wake: Callable[[], None],
     ) -> None:
-        """`moved`: what was staged at the first path belongs at the second from now on; the tree's lock is held."""
+        """`moved`: what was staged at the first path belongs at the second from now on; the tree's lock is held.
+        `wake`: there is something to be tried again (`waiting`).
+        """
         self._moved = moved
+        self._wake = wake
         self._ns = ns
         self._journal = journal
         self._tree = tree
         self._backoff = backoff
         self._changed = threading.Condition()
         self._active: dict[int, Move] = {}
-        self._late: deque[Move] = deque()
+        self.late: Callable[[Iterable[str]], object] = _nobody
         self._writing: dict[object, Sequence[str]] = {}
 
     @contextmanager
@@ -229,12 +232,13 @@ class Moves:
         except HeadraceError as error:
             self._failed(move, error)
         else:
-            self._end(move)
-            self._late.append(move)
+            self._end(move, late=True)
 
-    def _end(self, move: Move) -> None:
+    def _end(self, move: Move, *, late: bool = False) -> None:
         with suppress(HeadraceError, OSError):
             self._journal.drop(move.number)
+        if late:
+            self.late((move.old, move.new))
         for path in (move.old, move.new):
             self._tree.show(path)
         if move.folder:
@@ -254,6 +258,7 @@ class Moves:
             move.retry_at = move.tried_at + self._backoff(move.tries)
             move.running = False
             self._changed.notify_all()
+        self._wake()
 
     # later, or after a crash: what is there tells how far it came
 
@@ -272,15 +277,6 @@ class Moves:
             return []
         with self._changed:
             return [move for move in self._active.values() if not move.running]
-
-    def ended_late(self) -> list[str]:
-        """See `Staging.renamed_late`."""
-        found: list[str] = []
-        with suppress(IndexError):
-            while True:
-                move = self._late.popleft()
-                found += (move.old, move.new)
-        return found
 
     @property
     def active(self) -> list[Move]:
@@ -310,8 +306,7 @@ class Moves:
         except Exception as error:
             self._failed(move, error if isinstance(error, HeadraceError) else InternalError(repr(error), path=move.old))
             raise
-        self._end(move)
-        self._late.append(move)
+        self._end(move, late=True)
 
     def _copy_on(self, move: Move, old: Location, new: Location) -> None:
         """What a crash broke off is copied to its end; where that can never be, it is undone."""
@@ -397,6 +392,10 @@ class _Seen:
         """Those of `page` among them."""
         found = np.isin(np.fromiter(map(_digest, page), np.uint64, len(page)), self._digests)
         return [info for info, yes in zip(page, found, strict=True) if yes]
+
+
+def _nobody(_: Iterable[str]) -> None:
+    """Asks to be told of nothing."""
 
 
 def _digest(info: ObjectInfo) -> int:

@@ -54,6 +54,8 @@ from headrace.mount.tree import Made, split
 from headrace.store.protocol import ObjectInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from headrace.namespace import Entry, Location, Namespace
 
 __all__ = ["Attributes", "Leftover", "Made", "Pending", "Recovered", "StagedFile", "Staging", "StagingOptions"]
@@ -368,11 +370,11 @@ class Staging:
         """Whether `path` is gone for this mount, or not yet there, whatever the bucket holds: a rename is under way."""
         return self._tree.hides(path)
 
-    def renamed_late(self) -> list[str]:
-        """Both names of renames that ended since the last call, and had failed at first: who listed them meanwhile saw
-        them half done.
+    def renamed_late(self, tell: Callable[[Iterable[str]], object]) -> None:
+        """Have `tell` called with both names of a rename that had failed at first, or was undone, just before they
+        are no longer hidden: who listed them until then saw them half done. Set before the first rename.
         """
-        return self._moves.ended_late()
+        self._moves.late = tell
 
     def backlog(self) -> list[Pending]:
         """What failed and is tried again: files by their paths, renames by the old one. No request."""
