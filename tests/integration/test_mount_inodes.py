@@ -94,11 +94,46 @@ def test_an_open_folder_does_not_show_again_what_was_gone_before(mount: Rig) -> 
             assert f"file-{number}" not in [entry.name for entry in opened]
 
 
+def test_a_folder_shows_what_was_made_and_unmade_while_it_was_open_as_it_is(mount: Rig) -> None:
+    for name in ("kept", "removed", "replaced"):
+        Path(mount.folder, name).write_bytes(b"before")
+    with os.scandir(mount.folder) as opened:
+        os.unlink(f"{mount.folder}/removed")
+        os.unlink(f"{mount.folder}/replaced")
+        os.mkdir(f"{mount.folder}/replaced")
+        shown = {entry.name: entry.is_dir() for entry in opened}
+    assert (shown["kept"], shown["replaced"], "removed" in shown) == (False, True, False)
+    assert not os.path.exists(f"{mount.folder}/removed"), "the kernel was told of it again"
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_names_and_numbers_stay_whatever_else_happens(mount: Rig, seed: int) -> None:
     """A random walk of one user: what was made is there, under the inode number it had, until it is removed."""
     with ExitStack() as stack:
         _Walk(mount, random.Random(seed), stack.enter_context(_Pinned())).run()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make the kernel forget names")
+@pytest.mark.parametrize("seed", range(2))
+def test_names_stay_whatever_the_kernel_forgets(mount: Rig, seed: int) -> None:
+    """The same walk where nobody holds anything, and the kernel and the mount are told to forget all the time."""
+    _ForgetfulWalk(mount, random.Random(seed), _Loose()).run()
+
+
+class _Loose(_Pinned):
+    """Nothing is held: names may come back under another number, but they come back."""
+
+    def hold(self, path: str) -> None:
+        """Nothing to do."""
+
+    def let_go(self, path: str) -> None:
+        """Nothing to do."""
+
+    def renamed(self, path: str, to: str) -> None:
+        """Nothing to do."""
+
+    def check(self, path: str) -> None:
+        os.lstat(path)
 
 
 class _Walk:
@@ -142,11 +177,16 @@ class _Walk:
 
     def list(self) -> None:
         folder = self.chosen.choice(self.folders)
-        shown = {entry.path for entry in os.scandir(folder) if entry.stat(follow_symlinks=False)}
+        with os.scandir(folder) as opened:
+            self.opened()
+            shown = {entry.path for entry in opened if entry.stat(follow_symlinks=False)}
         expected = {path for path in self.files + self.folders if os.path.dirname(path) == folder}
         assert {path for path in shown if not path.endswith("-outside")} - {
             f"{folder}/{name}" for name in ("a", "b", "folder")
         } == expected
+
+    def opened(self) -> None:
+        """A folder has been opened, and is about to be read."""
 
     def rename(self) -> None:
         if self.files:
@@ -168,3 +208,16 @@ class _Walk:
     def outside(self) -> None:
         key = os.path.relpath(f"{self.new()}-outside", self.mount.folder)
         self.mount.store().put(key, b"from outside")
+
+
+class _ForgetfulWalk(_Walk):
+    def opened(self) -> None:
+        Path("/proc/sys/vm/drop_caches").write_text("2")
+
+    def look(self) -> None:
+        self.opened()
+        super().look()
+
+    def outside(self) -> None:
+        super().outside()
+        self.mount.refresh()

@@ -30,7 +30,8 @@ class _Open:
     """One open folder: its listing and, apart from it, the names of our own as they were when it was opened.
 
     `skip`: names that the listing does not tell of: those of our own, and what was gone by then. A newer listing that
-    has ended since does not remember what was gone before it.
+    has ended since does not remember what was gone before it. The nodes of `own` count as looked up until it is closed,
+    so that what the kernel forgets meanwhile is told of all the same.
     """
 
     __slots__ = ("folder", "listing", "own", "skip")
@@ -72,6 +73,8 @@ class Directories:
         with self._table.lock:
             now = time.monotonic()
             own = [(name, known(node)) for name, node in folder.own.items() if self._extra(node, listing, now)]
+            for _, found in own:
+                self._table.looked_up(found.id)
             opened = _Open(folder, listing, own)
         number = next(self._numbers)
         self._open[number] = opened
@@ -80,10 +83,10 @@ class Directories:
         self._shown[folder.id] = folder.mtime_ns
         return wire.opened(request.unique, number, Fopen.CACHE_DIR | (Fopen.KEEP_CACHE if same else 0))
 
-    def release(self, request: Request) -> bytes:
-        """RELEASEDIR."""
-        self._open.pop(wire.RELEASE_IN.unpack_from(request.body)[0], None)
-        return wire.reply(request.unique)
+    def release(self, request: Request) -> list[int]:
+        """RELEASEDIR: the nodes that were held, to be forgotten once each."""
+        opened = self._open.pop(wire.RELEASE_IN.unpack_from(request.body)[0], None)
+        return [found.id for _, found in opened.own] if opened is not None else []
 
     def read(self, request: Request, *, plus: bool = False) -> bytes:
         """READDIR, READDIRPLUS.
@@ -114,11 +117,9 @@ class Directories:
 
     def _extra(self, node: Node, listing: Listing, now: float) -> bool:
         """Names of our own that are shown whatever the listing says."""
-        if node.staged is not None:
+        if node.staged is not None or node.told >= listing.started:
             return True
-        if node.until <= now:
-            return False
-        return node.told >= listing.started or not listing.complete or listing.find(node.name) is not None
+        return node.until > now and (not listing.complete or listing.find(node.name) is not None)
 
     def _first(self, opened: _Open, offset: int, size: int, out: bytearray, *, plus: bool) -> int:
         """``.``, ``..`` and names of our own; the offset to go on from, 0 when `out` is full."""
@@ -133,21 +134,31 @@ class Directories:
                 if len(out) + len(item) > size:
                     return 0
             else:
-                name, found = opened.own[position - 2]
+                name, _ = opened.own[position - 2]
                 if len(out) + _room(name, plus=plus) > size:
                     return 0
-                item = self._told(found, after, plus=plus)
+                item = self._own(folder, name, after, plus=plus)
             out += item
         return 1 << _PAGE_SHIFT
 
-    def _told(self, found: Known, after: int, *, plus: bool) -> bytes:
-        """A name that has a node of its own, which the kernel knows from now on; nothing where it has none any more."""
+    def _own(self, folder: Folder, name: bytes, after: int, *, plus: bool) -> bytes:
+        """A name that was of our own when its folder was opened, as it is by now; nothing where it is gone."""
+        with self._table.lock:
+            node, listing = folder.own.get(name), folder.listing
+            listed = listing.find(name) if node is None and listing is not None and name not in folder.gone else None
+        told = self._told(known(node), after, plus=plus) if node is not None else None
+        if told is None and listed is not None:
+            return self._listed(*listed, name, after, wire.lasting(0.0), plus=plus)
+        return told or b""
+
+    def _told(self, found: Known, after: int, *, plus: bool) -> bytes | None:
+        """A name that has a node of its own, which the kernel knows from now on; None where it has none any more."""
         kind = _TYPES.get(found.kind, _REGULAR)
         if not plus or not self._plus:
             return (wire.no_entry() if plus else b"") + wire.dirent(found.id, after, kind, found.name)
         with self._table.lock:
-            if found.id not in self._table.nodes:
-                return b""
+            if not self._table.has(found):
+                return None
             self._table.looked_up(found.id)
         shown = self._attributes
         left, valid = wire.lasting(shown.ttl), wire.lasting(shown.valid(found))
@@ -178,14 +189,21 @@ class Directories:
                 return -1
             after = base | (index + 1) if index + 1 < count else (number + 2) << _PAGE_SHIFT
             own = self._folders.own(page, index) if page.folder.own else None
-            if own is not None:
-                out += self._told(known(own), after, plus=plus)
+            told = self._told(known(own), after, plus=plus) if own is not None else None
+            if told is not None:
+                out += told
             elif plus and self._plus:
                 out += self._with_attributes(page, index, name, after, left)
             else:
-                out += wire.no_entry() if plus else b""
-                out += wire.dirent(page.node(index), after, _TYPES.get(kind, _REGULAR), name)
+                out += self._listed(page, index, name, after, left, plus=plus)
         return 0
+
+    def _listed(self, page: Page, index: int, name: bytes, after: int, left: tuple[int, int], *, plus: bool) -> bytes:
+        """A name of a page. `left`: for how long the kernel may trust it."""
+        if plus and self._plus:
+            return self._with_attributes(page, index, name, after, left)
+        kind = _TYPES.get(page.kinds[index], _REGULAR)
+        return (wire.no_entry() if plus else b"") + wire.dirent(page.node(index), after, kind, name)
 
     def _with_attributes(self, page: Page, index: int, name: bytes, after: int, left: tuple[int, int]) -> bytes:
         """A name of a page, which the kernel knows from now on. `left`: for how long it may trust the name."""

@@ -82,7 +82,7 @@ class FileSystem:
             Op.OPENDIR: self.directories.open,
             Op.READDIR: self.directories.read,
             Op.READDIRPLUS: lambda request: self.directories.read(request, plus=True),
-            Op.RELEASEDIR: self.directories.release,
+            Op.RELEASEDIR: self.release_folder,
             Op.FSYNCDIR: lambda request: wire.reply(request.unique),
             Op.STATFS: self.statfs,
         }
@@ -213,6 +213,12 @@ class FileSystem:
             self.reading.release(request)
         except KeyError:
             self._virtual.pop(wire.RELEASE_IN.unpack_from(request.body)[0], None)
+        return wire.reply(request.unique)
+
+    def release_folder(self, request: Request) -> Answer:
+        """RELEASEDIR."""
+        for node in self.directories.release(request):
+            self._forget(node, 1)
         return wire.reply(request.unique)
 
     def statfs(self, request: Request) -> Answer:
