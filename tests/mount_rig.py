@@ -25,6 +25,8 @@ import pytest
 
 from headrace.base.errors import UnsupportedError
 from headrace.store import open_store
+from headrace.testing.http import FaultServer
+from headrace.testing.origins import Upstream
 from headrace.testing.servers import EmbeddedS3
 from headrace.testing.servers.process import ServerProcess
 
@@ -265,6 +267,14 @@ def own_server() -> Iterator[EmbeddedS3]:
         pytest.skip(str(error))
     finally:
         shutil.rmtree(data, ignore_errors=True)
+
+
+@contextmanager
+def faults_before(server: EmbeddedS3) -> Iterator[FaultServer]:
+    """What may fail on purpose, between a mount and its server."""
+    only_a_mount()
+    with FaultServer(Upstream("127.0.0.1", int(server.endpoint.rpartition(":")[2]))) as between:
+        yield between
 
 
 def wait_for(true: Any, timeout_s: float) -> bool:

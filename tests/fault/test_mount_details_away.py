@@ -12,9 +12,8 @@ import pytest
 
 from headrace.store.embedded import EmbeddedS3
 from headrace.testing.http import FaultServer
-from headrace.testing.origins import Upstream
 from headrace.testing.plan import Fault, Kind, Plan
-from tests.mount_rig import Rig, only_a_mount, rigged, wait_for
+from tests.mount_rig import Rig, faults_before, rigged, wait_for
 
 pytestmark = pytest.mark.server
 
@@ -25,9 +24,7 @@ STORED = {"mode": str(0o100640), "uid": "1234", "gid": "56", "mtime": "150000000
 
 @pytest.fixture
 def way(seaweedfs: EmbeddedS3) -> Iterator[FaultServer]:
-    """Between the mount and its server."""
-    only_a_mount()
-    with FaultServer(Upstream("127.0.0.1", int(seaweedfs.endpoint.rpartition(":")[2]))) as server:
+    with faults_before(seaweedfs) as server:
         yield server
 
 

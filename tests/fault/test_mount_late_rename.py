@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from headrace.testing.http import FaultServer
-from headrace.testing.origins import Upstream
 from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
-from tests.mount_rig import Rig, only_a_mount, rigged
+from tests.mount_rig import Rig, faults_before, rigged
 
 pytestmark = pytest.mark.server
 
@@ -23,8 +22,7 @@ _NO_DELETES = Fault(Kind.INTERNAL, operations=frozenset({"delete"}))
 
 @pytest.fixture
 def faults(seaweedfs: EmbeddedS3) -> Iterator[FaultServer]:
-    only_a_mount()
-    with FaultServer(Upstream("127.0.0.1", int(seaweedfs.endpoint.rpartition(":")[2]))) as server:
+    with faults_before(seaweedfs) as server:
         yield server
 
 

@@ -1,9 +1,9 @@
 """What the kernel is told unasked, so that it asks again.
 
 A name is *expired*: the kernel looks it up at its next use, and keeps what it has of it where that is the same node
-still. Nothing else will do for a folder: one that is invalidated, by its name or by a new epoch, is cut off from the
-tree even while a process works in it, whose ``getcwd`` then fails. So every name is told singly, also those that the
-kernel was told do not exist, which are noted here for that.
+still. Invalidated, by its name or by a new epoch, it would be forgotten where nobody holds it, and might come back
+under another inode number. So every name is told singly, also those that the kernel was told do not exist, which are
+noted here for that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ class Notices:
         self._absent: dict[tuple[int, bytes], float] = {}
 
     def absent(self, folder: int, name: bytes, seconds: float) -> float:
-        """The kernel is about to be told that there is no such name. For how long it may keep that, `seconds` or 0."""
+        """The kernel is about to be told that there is no such name in the folder of that node id.
+
+        Returns:
+            For how many seconds it may keep that: `seconds`, or 0 where as many names as are noted are kept already.
+        """
         if seconds <= 0.0:
             return 0.0
         now = time.monotonic()
@@ -50,7 +54,7 @@ class Notices:
         return seconds
 
     def refresh(self) -> None:
-        """Have the kernel look every name up again, and drop what it keeps of folders' contents."""
+        """Have the kernel look every name up again, and drop what it keeps of folders' contents. Returns at once."""
         self._session.waiters.add(self._tell_all)
 
     def name(self, found: Known) -> None:
