@@ -58,6 +58,21 @@ def numbers(first: int, count: int) -> pa.Table:
     return pa.table({"n": np.arange(first, first + count), "text": texts})
 
 
+WRITERS: dict[str, tuple[Callable[..., Any], dict[str, int]]] = {
+    "parquet": (pq.write_table, {"row_group_size": 100}),
+    "arrow": (lambda table, path, **options: pa.feather.write_feather(table, str(path), **options), {"chunksize": 100}),
+}
+
+
+def open_below(folder: Path) -> int:
+    """Descriptors of this process for files in a folder."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the listing itself
+            found += os.readlink(f"/proc/self/fd/{name}").startswith(f"{folder}/")
+    return found
+
+
 def table_of(ds: hr.Dataset, batch: int = 1000) -> pa.Table:
     with contextlib.closing(ds.batch(batch).to_arrow().loader()) as loader:
         return pa.concat_tables(loader)
@@ -349,6 +364,50 @@ def test_a_file_replaced_since_it_was_indexed_is_refused(folder: Path, columnar:
     ds = ds if columnar else ds.map(_as_it_is)
     with contextlib.closing(ds.batch(50).loader()) as loader, pytest.raises(ChangedError, match=r"x\.parquet"):
         list(loader)
+
+
+@pytest.mark.parametrize("replace", ["in place", "by another file"])
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_file_replaced_while_it_is_read_is_refused(folder: Path, kind: str, replace: str) -> None:
+    write, options = WRITERS[kind]
+    write(numbers(0, 20_000), folder / f"x.{kind}", **options)
+    ds = hr.Dataset.open(folder.as_uri(), format=kind)
+    seen: list[int] = []
+
+    def read(loader: hr.Loader) -> None:
+        for batch in loader:
+            seen.extend(batch["n"].tolist())
+            if len(seen) == 500:
+                where = folder / (f"x.{kind}" if replace == "in place" else "other")
+                write(numbers(7, 20_000), where, **options)
+                os.utime(where, (1, 1))
+                os.replace(where, folder / f"x.{kind}")
+
+    with (
+        contextlib.closing(ds.batch(50).loader(prefetch="1KB")) as loader,
+        pytest.raises(ChangedError, match=rf"x\.{kind}"),
+    ):
+        read(loader)
+    assert seen == list(range(len(seen)))
+    assert 500 <= len(seen) < 20_000
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_files_open_between_their_row_groups_are_few_and_given_back(folder: Path, kind: str) -> None:
+    write, options = WRITERS[kind]
+    for number in range(60):
+        write(numbers(1000 * number, 1000), folder / f"{number:02d}.{kind}", **options)
+    ds = hr.Dataset.open(folder.as_uri(), format=kind).shuffle(1).batch(50)
+    most, seen = 0, 0
+    with contextlib.closing(ds.loader(prefetch="4MB")) as loader:
+        for batch in loader:
+            seen += len(batch["n"])
+            most = max(most, open_below(folder))
+        assert seen == 60_000
+        assert 2 <= most <= 40
+        assert open_below(folder) == 0
+        next(iter(loader))
+    assert open_below(folder) == 0  # one that was not read to its end
 
 
 def test_a_changed_schema_is_named_with_file_and_column_unless_the_columns_are_the_same(folder: Path) -> None:

@@ -59,9 +59,8 @@ def _own(kind: Literal["cache", "state", "config"], *names: str) -> str:
     """A path of the user's."""
     import platformdirs  # here, because a job asks for a variable in an environment that may not have it
 
-    folders = platformdirs.PlatformDirs("headrace")
-    base = {"cache": folders.user_cache_path, "state": folders.user_state_path, "config": folders.user_config_path}
-    return str(base[kind].joinpath(*names))
+    base: str = getattr(platformdirs.PlatformDirs("headrace"), f"user_{kind}_dir")
+    return os.path.join(base, *names)
 
 
 def _parse_text(value: object, *, name: str) -> str:
@@ -218,7 +217,8 @@ def user_file() -> Path:
 
 def config_files(start: str | os.PathLike[str] | None = None) -> list[Path]:
     """The settings files that apply, weakest first: the user's, then the nearest upward from `start` (default: cwd)."""
-    found = [user_file()] if user_file().is_file() else []
+    own = user_file()
+    found = [own] if own.is_file() else []
     here = Path(start or Path.cwd()).resolve()
     nearest = next((folder / FILE_NAME for folder in (here, *here.parents) if (folder / FILE_NAME).is_file()), None)
     return found if nearest is None or nearest in found else [*found, nearest]

@@ -19,6 +19,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,7 @@ def _remove_if_owner(folder: str, pid: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@cache
 def _boot_id() -> str:
     """One boot of this machine (Linux)."""
     try:

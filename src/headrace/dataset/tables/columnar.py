@@ -131,7 +131,7 @@ class ColumnarRun:
         self._used: list[_Piece] = []
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=f"headrace-tables-{name}", daemon=True)
-            for name, work in [("feeder", self._feed), *((f"decode-{i}", self._decoder(i)) for i in range(_THREADS))]
+            for name, work in [*((f"decode-{i}", self._decoder(i)) for i in range(_THREADS)), ("feeder", self._feed)]
         ]
         for thread in self._threads:
             thread.start()
@@ -173,7 +173,8 @@ class ColumnarRun:
             end = min(stop, start + wanted)
             taken.append(Cut(stretch, start, end))
             wanted -= end - start
-            self._note_dropped(stretch, end)
+            if stretch.dropped is not None or self._trailing:
+                self._note_dropped(stretch, end)
             if end < stop:
                 self._cuts[0] = Cut(stretch, end, stop)
             else:
@@ -183,8 +184,9 @@ class ColumnarRun:
         count = sum(cut.stop - cut.start for cut in taken)
         self._rows -= count
         frontier = self._course.end if last and self._course.end is not None else self._frontier(taken[-1])
-        fetched_at = max(piece.fetched_at for piece in self._used)
-        done_at = max(piece.done_at for piece in self._used)
+        fetched_at = done_at = 0.0
+        for piece in self._used:
+            fetched_at, done_at = max(fetched_at, piece.fetched_at), max(done_at, piece.done_at)
         raw, held = self._settle(len(self._used) - (1 if self._cuts else 0))
         delivery = Delivery(batch_of(taken), self._progress(frontier), (), count, raw, held, fetched_at, done_at)
         self.meter.account(began, time.perf_counter(), delivery)
@@ -252,6 +254,8 @@ class ColumnarRun:
         for _ in range(_THREADS):
             self._jobs.put(None)
         join_all(self._threads, _JOIN_S)
+        if self._near is not None:
+            self._near.close()
 
     def _guarded(self, work: Any) -> None:
         try:

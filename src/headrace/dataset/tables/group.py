@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple
 
 from headrace.base.errors import CorruptError, HeadraceError
 from headrace.dataset.arrow import Expression, Schema, Table, first_line, pa
 from headrace.dataset.shards.index import Shard
 from headrace.dataset.source import Part, Rows
-from headrace.dataset.tables.kind import Footer, Kind
+from headrace.dataset.tables.kind import Footer, Kind, Opened
 from headrace.dataset.tables.partitions import Partitions
 from headrace.dataset.tables.where import matching
 from headrace.store.protocol import Buffer
@@ -22,7 +24,6 @@ _DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexErr
 
 
 _FOOTERS = 32
-_Reader: TypeAlias = "Callable[[Footer, Sequence[str]], Table]"
 
 
 class Decoded(NamedTuple):
@@ -109,15 +110,26 @@ class Group:
             CorruptError: with the file, the row group and the reason.
         """
         placed = [(part.start, piece) for part, piece in zip(self.parts, pieces, strict=True)]
-        return self._decoded(lambda footer, columns: footer.read(self.number, columns, placed))
+        with self._translated():
+            return self._made(lambda columns: self._parsed().read(self.number, columns, placed))
 
-    def decode_file(self, descriptor: int) -> Decoded:
-        """The same from the file itself, which is open in the version that was indexed. Raises as `decode`."""
-        return self._decoded(lambda footer, columns: footer.read_file(self.number, columns, descriptor))
+    def open(self, descriptor: int) -> Opened:
+        """The file itself, which the caller has open in the version that was indexed. Raises as `decode`."""
+        with self._translated():
+            return self._parsed().open(descriptor)
 
-    def _decoded(self, read: _Reader) -> Decoded:
+    def decode_file(self, opened: Opened) -> Decoded:
+        """As `decode`, out of what `open` gave, for this row group or another of the file."""
+        with self._translated():
+            return self._made(partial(opened.read, self.number))
+
+    def _parsed(self) -> Footer:
+        return self.scheme.parsed.get(self.scheme.kind, self.file.key, self.footer, self.file.size)
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
         try:
-            return self._made(read)
+            yield
         except HeadraceError as error:
             raise CorruptError(f"row group {self.number}: {error.reason}", path=self.url, hint=error.hint) from error
         except _DAMAGE as error:
@@ -127,12 +139,11 @@ class Group:
                 hint="is the file damaged? Write it again",
             ) from error
 
-    def _made(self, reader: _Reader) -> Decoded:
+    def _made(self, reader: Callable[[Sequence[str]], Table]) -> Decoded:
         scheme = self.scheme
         read: Any = None
         if scheme.read:
-            footer = scheme.parsed.get(scheme.kind, self.file.key, self.footer, self.file.size)
-            read = reader(footer, scheme.read)
+            read = reader(scheme.read)
             if read.num_rows != self.rows:
                 raise CorruptError(f"{read.num_rows:,} rows came, where the footer says {self.rows:,}")
         columns = [self._column(read, name) for name in scheme.schema.names]

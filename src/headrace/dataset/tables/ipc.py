@@ -115,20 +115,35 @@ class IpcFooter:
         table.validate(full=True)
         return table
 
-    def read_file(self, group: int, columns: Sequence[str], descriptor: int) -> Table:
-        """See `Footer.read_file`. The columns are views of the bytes read."""
-        pieces: list[tuple[int, Buffer]] = []
-        for start, stop in self.ranges(group, columns):
-            data = take(stop - start)
-            at = start
-            while at < stop and (count := os.preadv(descriptor, [data[at - start :]], at)):
-                at += count
-            pieces.append((start, data[: at - start]))
-        return self.read(group, columns, pieces)
+    def open(self, descriptor: int) -> IpcOpened:
+        """See `Footer.open`."""
+        return IpcOpened(descriptor, self)
 
     def matching(self, where: Expression, known: Expression | None, schema: Schema) -> list[int]:  # noqa: ARG002
         """See `Footer.matching`: there are no statistics."""
         return list(range(len(self.rows)))
+
+
+class IpcOpened:
+    """See `headrace.dataset.tables.kind.Opened`."""
+
+    def __init__(self, descriptor: int, footer: IpcFooter) -> None:
+        self._descriptor, self._footer = os.dup(descriptor), footer
+
+    def read(self, group: int, columns: Sequence[str]) -> Table:
+        """See `Opened.read`. The columns are views of the bytes read."""
+        pieces: list[tuple[int, Buffer]] = []
+        for start, stop in self._footer.ranges(group, columns):
+            data = take(stop - start)
+            at = start
+            while at < stop and (count := os.preadv(self._descriptor, [data[at - start :]], at)):
+                at += count
+            pieces.append((start, data[: at - start]))
+        return self._footer.read(group, columns, pieces)
+
+    def close(self) -> None:
+        """See `Opened.close`."""
+        os.close(self._descriptor)
 
 
 def _span(block: Block, end: int) -> tuple[int, int]:

@@ -13,6 +13,18 @@ Pieces: TypeAlias = "Sequence[tuple[int, Buffer]]"
 """Where each of the bytes of `Footer.ranges` begin, and these bytes."""
 
 
+class Opened(Protocol):
+    """A file of this machine, open for as long as this is. One thread at a time."""
+
+    def read(self, group: int, columns: Sequence[str]) -> Table:
+        """As `Footer.read`, the bytes read here."""
+        ...
+
+    def close(self) -> None:
+        """Give its descriptor back."""
+        ...
+
+
 class Footer(Protocol):
     """What one file says about itself. One thread."""
 
@@ -38,8 +50,8 @@ class Footer(Protocol):
         """The rows of one group: at least those columns. Raises CorruptError, or what pyarrow raises."""
         ...
 
-    def read_file(self, group: int, columns: Sequence[str], descriptor: int) -> Table:
-        """As `read`, from the file itself."""
+    def open(self, descriptor: int) -> Opened:
+        """The file itself, which the caller has open: opened once more. Raises what pyarrow raises, OSError."""
         ...
 
     def matching(self, where: Expression, known: Expression | None, schema: Schema) -> list[int]:

@@ -126,11 +126,9 @@ class ParquetFooter:
         self._idle.append((file, opened))  # not after an error, whatever state it is in then
         return table
 
-    def read_file(self, group: int, columns: Sequence[str], descriptor: int) -> Table:
-        """See `Footer.read_file`. pyarrow reads the column chunks itself: with no Python between, others run on."""
-        with pa.OSFile(f"/proc/self/fd/{descriptor}") as file:
-            opened = pq.ParquetFile(file, metadata=self._meta, pre_buffer=False, page_checksum_verification=True)
-            return opened.read_row_group(group, columns=list(columns), use_threads=False)
+    def open(self, descriptor: int) -> ParquetOpened:
+        """See `Footer.open`."""
+        return ParquetOpened(descriptor, self._meta)
 
     def matching(self, where: Expression, known: Expression | None, schema: Schema) -> list[int]:
         """See `Footer.matching`: pyarrow's own judgement."""
@@ -140,3 +138,22 @@ class ParquetFooter:
         footer = pa.py_buffer(self._bytes)
         fragment = form.make_fragment(footer, partition_expression=known)
         return [group.id for group in fragment.subset(filter=where, schema=schema).row_groups]
+
+
+class ParquetOpened:
+    """See `headrace.dataset.tables.kind.Opened`.
+
+    pyarrow reads the column chunks itself: with no Python between, others run on.
+    """
+
+    def __init__(self, descriptor: int, meta: Any) -> None:
+        self._file = pa.OSFile(f"/proc/self/fd/{descriptor}")
+        self._opened = pq.ParquetFile(self._file, metadata=meta, pre_buffer=False, page_checksum_verification=True)
+
+    def read(self, group: int, columns: Sequence[str]) -> Table:
+        """See `Opened.read`. Checks the pages' checksums, where there are any."""
+        return self._opened.read_row_group(group, columns=list(columns), use_threads=False)
+
+    def close(self) -> None:
+        """See `Opened.close`."""
+        self._file.close()

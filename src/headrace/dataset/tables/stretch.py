@@ -48,7 +48,7 @@ def batch_of(cuts: Sequence[Cut]) -> Any:
     """The batch: a table, or a dict as `headrace.dataset.batch.collate` makes it of rows."""
     first = cuts[0].stretch
     if first.values is None:
-        tables = [cut.stretch.table.slice(cut.start, cut.stop - cut.start) for cut in cuts]
+        tables = [stretch.table.slice(start, stop - start) for stretch, start, stop in cuts]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
     batch: dict[str, Any] = {"__key__": Keys(cuts)}
     for name in first.values:
