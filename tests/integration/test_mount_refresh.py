@@ -6,13 +6,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from headrace.testing.http import FaultServer
+from headrace.testing.messages import s3_error
 from headrace.testing.servers import EmbeddedS3
-from tests.mount_rig import PLAIN, Rig, rigged, wait_for
+from tests.mount_rig import PLAIN, Rig, faults_before, rigged, wait_for
 
 pytestmark = [pytest.mark.server, pytest.mark.skipif(PLAIN, reason="a plain folder has no store behind it")]
 
@@ -138,3 +141,103 @@ def test_renames_do_not_make_the_mount_look_anew(mount: Rig) -> None:
             moved = moved.rename(moved.parent / f"moved {number}")
         assert worker.sees() == before
         assert mount.stats()["mount.listings"] == listings
+
+
+@pytest.fixture
+def faults(seaweedfs: EmbeddedS3) -> Iterator[FaultServer]:
+    with faults_before(seaweedfs) as server:
+        yield server
+
+
+def _refreshed(rig: Rig) -> None:
+    """Have the mount look anew, and wait until it has been told."""
+    before = rig.stats().get("mount.refreshes", 0)
+    rig.refresh()
+    assert wait_for(lambda: rig.stats().get("mount.refreshes", 0) > before, 10), rig.log()
+
+
+_BEFORE_OR_AFTER = (["one", "two"], ["one", "three", "two"])
+"""What may be seen by whoever asked before the refresh."""
+
+
+def _two_files(rig: Rig) -> None:
+    rig.store().put("deep/one", b"content")
+    rig.store().put("deep/two", b"content")
+    rig.store().put("beside/one", b"content")
+
+
+def test_a_file_in_a_folder_that_is_being_listed_is_found_at_once_after_a_refresh(
+    seaweedfs: EmbeddedS3, faults: FaultServer
+) -> None:
+    """Neither the listing that began before it is waited for, nor the one that is to come."""
+    variables = {"AWS_ENDPOINT_URL_S3": faults.endpoint, "HEADRACE_MOUNT_TTL": "1h"}
+    with rigged(seaweedfs, before=_two_files, **variables) as rig, ThreadPoolExecutor(2) as pool:
+        deep = Path(rig.folder, "deep")
+        with faults.holding("list", "deep/") as held:
+            first = pool.submit(os.listdir, deep)
+            assert wait_for(lambda: held.count == 1, 10)
+            rig.store().put("deep/three", b"content")
+            _refreshed(rig)
+            later = pool.submit(os.listdir, deep)
+            assert (deep / "three").read_bytes() == b"content"
+        assert sorted(first.result(30)) in _BEFORE_OR_AFTER
+        assert sorted(later.result(30)) == ["one", "three", "two"]
+        rig.stop()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_folder_opened_after_a_refresh_shows_what_is_new_though_it_was_being_listed(
+    seaweedfs: EmbeddedS3, faults: FaultServer, broken: bool
+) -> None:
+    """What was asked for before tells what was before, whatever becomes of it. Other folders do not wait for it."""
+    variables = {"AWS_ENDPOINT_URL_S3": faults.endpoint, "HEADRACE_MOUNT_TTL": "1h"}
+    with rigged(seaweedfs, before=_two_files, **variables) as rig, ThreadPoolExecutor(4) as pool:
+        deep, beside = Path(rig.folder, "deep"), Path(rig.folder, "beside/one")
+        inode = (deep / "one").stat().st_ino
+        _refreshed(rig)
+        with faults.holding("list", "deep/") as held:
+            first = pool.submit(os.listdir, deep)
+            assert wait_for(lambda: held.count == 1, 10)
+            assert beside.stat().st_size == 7
+            rig.store().put("deep/three", b"content")
+            _refreshed(rig)
+            later = [pool.submit(os.listdir, deep) for _ in range(2)]
+            rig.store().put("beside/one", b"other content")
+            _refreshed(rig)
+            assert wait_for(lambda: beside.stat().st_size == 13, 10)
+            later.append(pool.submit(os.listdir, deep))
+            if broken:
+                held.instead = s3_error(403, "Forbidden", "AccessDenied")
+        if broken:
+            with pytest.raises(PermissionError):
+                first.result(30)
+        else:
+            assert sorted(first.result(30)) in _BEFORE_OR_AFTER
+        for found in later:
+            assert sorted(found.result(30)) == ["one", "three", "two"]
+        assert (deep / "one").stat().st_ino == inode
+        rig.store().put("deep/four", b"content")
+        _refreshed(rig)
+        assert sorted(os.listdir(deep)) == ["four", "one", "three", "two"]
+        assert (deep / "one").stat().st_ino == inode
+        rig.stop()
+
+
+def test_what_was_asked_of_a_name_before_a_refresh_is_not_kept_after_it(
+    seaweedfs: EmbeddedS3, faults: FaultServer
+) -> None:
+    variables = {
+        "AWS_ENDPOINT_URL_S3": faults.endpoint, "HEADRACE_MOUNT_TTL": "1h", "HEADRACE_MOUNT_METADATA": "full",
+    }  # fmt: skip
+    with rigged(seaweedfs, before=_two_files, **variables) as rig, ThreadPoolExecutor(1) as pool:
+        one = Path(rig.folder, "deep/one")
+        assert sorted(os.listdir(one.parent)) == ["one", "two"]
+        with faults.holding("head", f"{rig.bucket}/deep/one") as held:
+            found = pool.submit(os.stat, one)
+            assert wait_for(lambda: held.count == 1, 10)
+            rig.store().put("deep/one", b"newer")
+            _refreshed(rig)
+        assert found.result(30).st_size in (5, 7)
+        assert one.stat().st_size == 5
+        assert one.read_bytes() == b"newer"
+        rig.stop()

@@ -107,14 +107,19 @@ class FileSystem:
             raise OSError(errno.ENAMETOOLONG, "name too long")
         folder = self.table.folder(request.node)
         for _ in range(_TRIES):
+            refreshed = self.folders.refreshed
             found, valid = self.folders.lookup(folder, name, request)
             if found is None:
+                valid = valid if self.folders.refreshed == refreshed else 0.0
                 return wire.absent(request.unique, self._notices.absent(folder.id, name, valid))
             found, attr, kept = self._attr(found, request)
             with self.table.lock:
                 if not self.table.has(found):
                     continue  # it went while we looked: a new listing is there
                 self.table.looked_up(found.id)
+            if self.folders.refreshed != refreshed:  # what came may be from before
+                self.folders.doubt(found)
+                valid = kept = 0.0
             return wire.entry(request.unique, attr, min(valid, kept), kept)
         raise OSError(errno.ESTALE, "the name keeps changing")
 
@@ -138,8 +143,9 @@ class FileSystem:
         version = self._versions.get(node)
         if version is not None:
             return wire.attributes(request.unique, self._virtual_attr(node, version), self.attributes.lasting)
+        refreshed = self.folders.refreshed
         _, attr, kept = self._attr(self.table.get(node), request)
-        return wire.attributes(request.unique, attr, kept)
+        return wire.attributes(request.unique, attr, kept if self.folders.refreshed == refreshed else 0.0)
 
     def readlink(self, request: Request) -> Answer:
         """READLINK: the object's content is the target."""
@@ -183,10 +189,8 @@ class FileSystem:
         """What was known of a name is no longer so. Without OPEN the kernel must be told: it asks for no name again."""
         with self.table.lock:
             if found.folder.listing is not None:
-                found.folder.listing.until = 0.0
-            own = found.folder.own.get(found.name)
-            if own is not None and own.staged is None:
-                own.until = 0.0
+                found.folder.listing.doubt()
+        self.folders.doubt(found)
         if not self.reading.opens:
             self._notices.name(found)
 

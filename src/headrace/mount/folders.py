@@ -69,6 +69,8 @@ class Folders:
         self._head = head
         self._deadline = deadline
         self._away = away
+        self.refreshed = 0
+        """How often everything was doubted. What was asked before that may be answered from what was seen before."""
         self.overlay: Overlay | None = None
         """What is being written, where the mount may write. Set before the first request."""
 
@@ -128,17 +130,28 @@ class Folders:
         self._waiters.add(run)
 
     def _begin(self, folder: Folder) -> tuple[Listing, bool]:
-        """The folder's listing where it is fresh; else a new one, which the caller has to run."""
+        """The folder's listing where it is fresh; else a new one, and whether the caller has to run it."""
         with self.table.lock:
             before = folder.listing
-            trusted = before is not None and (before.fresh or not before.ended or self._is_away(folder) > 0)
-            if before is not None and before.error is None and trusted:
+            under_way = before is not None and not before.ended
+            trusted = before is not None and (before.fresh or under_way or self._is_away(folder) > 0)
+            doubted = before is not None and under_way and before.doubted
+            if before is not None and before.error is None and trusted and not doubted:
                 before.used = time.monotonic()
                 return before, False
             listing = Listing(folder, self._ttl, self._deadline, before)
             folder.listing = listing
             self._trim(folder)
+        if before is None or not doubted:
             return listing, True
+        # Two at once would both replace the one before them. Whoever waits for the first still gets it.
+        before.follow(partial(self._run_after, before, listing))
+        return listing, False
+
+    def _run_after(self, before: Listing, listing: Listing) -> None:
+        listing.before = before.stands
+        self._metrics.add("mount.listings")
+        self._waiters.add(partial(listing.run, self.table, listing.folder.place))
 
     def place(self, folder: Folder) -> Place | None:
         """Where the folder's keys are; None: nowhere, it only leads to attachments.
@@ -162,12 +175,20 @@ class Folders:
         if self._away is not None:
             self._away.forget()
         with self.table.lock:
+            self.refreshed += 1
             folders = list(self.table.folders.values())
             for node in self.table.nodes.values():
                 node.until = 0.0
             for folder in folders:
                 if folder.listing is not None:
-                    folder.listing.until = 0.0
+                    folder.listing.doubt()
+
+    def doubt(self, found: Known) -> None:
+        """What was learned of one name may be different by now."""
+        with self.table.lock:
+            own = found.folder.own.get(found.name)
+            if own is not None and own.staged is None:
+                own.until = 0.0
 
     def distrust(self, paths: Iterable[str]) -> None:
         """Trust nothing that was seen before now of these names, nor of anything below them."""
@@ -179,7 +200,7 @@ class Folders:
                         for node in folder.own.values():
                             node.until = 0.0
                         if folder.listing is not None:
-                            folder.listing.until = 0.0
+                            folder.listing.doubt()
 
     def single(self, folder: Folder, name: bytes, kind: int, info: ObjectInfo | None) -> Known:
         """Note what was just learned of one name, under the id it has if it is still the same version."""
@@ -206,7 +227,10 @@ class Folders:
         """What a fresh listing tells, as far as it has come; None: it does not tell of this name."""
         began = time.monotonic()
         try:
-            self.listing(folder).wait(0, request)
+            listing = self.listing(folder)
+            if listing.queued:
+                return None  # one name is asked for sooner
+            listing.wait(0, request)
         except TryAgainError as error:
             if self._away is None or folder.place is None:
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from headrace.base.errors import DeadlineError, HeadraceError
 from headrace.mount.inodes import Folder, Place, Table
@@ -20,7 +20,8 @@ class Listing:
     """One LIST of a folder, under way or complete. Any thread.
 
     `started`, `until`: monotonic seconds, when it was asked for and how long it is trusted. `error`: why it ended
-    early. `before`: the one it is to replace, until it ends.
+    early. `before`: the one it is to replace, until it ends. `stands`: once it has ended, what the folder's names are
+    by: this, or after a failure the one before.
     """
 
     def __init__(self, folder: Folder, ttl: float, deadline: float, before: Listing | None = None) -> None:
@@ -33,6 +34,9 @@ class Listing:
         self.complete = False
         self.error: HeadraceError | None = None
         self.used = self.started
+        self.stands: Listing | None = None
+        self._over = False
+        self._following: list[Callable[[], object]] = []
         self._firsts: list[bytes] = []
         self._ordered = True
         self._changed = threading.Condition()
@@ -46,6 +50,28 @@ class Listing:
     def ended(self) -> bool:
         """No more pages come."""
         return self.complete or self.error is not None
+
+    @property
+    def doubted(self) -> bool:
+        """Not trusted any more, however little time has passed."""
+        return not self.until
+
+    @property
+    def queued(self) -> bool:
+        """Not asked for yet: the one before is still under way."""
+        return self.before is not None and not self.before.ended
+
+    def doubt(self) -> None:
+        """What it tells, and is told still, may be different by now."""
+        self.until = 0.0
+
+    def follow(self, run: Callable[[], object]) -> None:
+        """Call `run`, which must not wait, when this has ended: at once, or on the thread that ends it."""
+        with self._changed:
+            if not self._over:
+                self._following.append(run)
+                return
+        run()
 
     def count(self) -> int:
         """Names so far."""
@@ -103,7 +129,10 @@ class Listing:
                 self.error = HeadraceError("the listing broke off", path=self.folder.path)
             self._end(table, before)
             with self._changed:
+                self._over = True
                 self._changed.notify_all()
+            for follow in self._following:
+                follow()
 
     def _append(self, table: Table, page: Page, before: Listing | None) -> None:
         number = len(self.pages)
@@ -125,6 +154,7 @@ class Listing:
         with table.lock:
             self.before = None
             kept, left = (self, before) if self.complete else (before, self)
+            self.stands = kept
             if self.folder.listing is self:
                 self.folder.listing = kept  # after a failure the old one, so that node ids outlive an outage
             if left is not None:

@@ -115,6 +115,7 @@ class Mounted:
     def refresh(self) -> None:
         """Look at the stores anew: every name, listing and attribute is asked for again when next used."""
         self.folders.refresh()
+        self.metrics.add("mount.refreshes")
         self._notices.refresh()
 
     def close(self) -> bool:

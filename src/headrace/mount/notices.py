@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.mount import wire
@@ -67,12 +68,27 @@ class Notices:
         return self._session.notify(wire.inval_inode(node, 0, 0))
 
     def _tell_all(self) -> None:
-        notify, expires = self._session.notify, self._session.agreed.expires
+        later: dict[int, list[bytes]] = {}
         for folder, name, kind in self._names():
-            if expires or kind != FOLDER:  # before Linux 6.2 a folder's own name has to wait for its `ttl`
-                notify(wire.inval_entry(folder, name, expire=expires))
+            if not self._session.agreed.expires and kind == FOLDER:
+                continue  # before Linux 6.2 a folder's own name has to wait for its `ttl`
+            if self._is_being_read(folder):
+                later.setdefault(folder, []).append(name)
+            else:
+                self._expire(folder, name)
         for folder in list(self._table.folders):
-            notify(wire.inval_inode(folder))
+            self._session.notify(wire.inval_inode(folder))
+        for folder, names in later.items():
+            self._session.waiters.add(partial(self._expire, folder, *names))
+
+    def _is_being_read(self, number: int) -> bool:
+        """Whether a READDIR may be waiting for the store: until its end the kernel takes no notice of the folder."""
+        folder = self._table.folders.get(number)
+        return folder is not None and folder.listing is not None and not folder.listing.ended
+
+    def _expire(self, folder: int, *names: bytes) -> None:
+        for name in names:
+            self._session.notify(wire.inval_entry(folder, name, expire=self._session.agreed.expires))
 
     def _names(self) -> Iterator[tuple[int, bytes, int]]:
         """All names that the kernel knows something of: the folder's id, the name, and its kind (absent: -1)."""

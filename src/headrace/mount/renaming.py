@@ -43,7 +43,7 @@ def move(table: Table, folders: Folders, found: Known, folder: Folder, name: byt
         for each in below:
             each.attached = None
             if each.listing is not None:
-                each.listing.until = 0.0  # the copies may have other versions
+                each.listing.doubt()  # the copies may have other versions
     for each in below:
         folders.place(each)
     return node

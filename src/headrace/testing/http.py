@@ -15,7 +15,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -40,6 +40,25 @@ class Seen:
     path: str
     range: str | None
     if_match: str | None
+
+
+class Held:
+    """Answers kept back by `FaultServer.holding`. `count`: how many, any thread may read it. `instead`: what is sent in
+    their place, if it is set by the end.
+    """
+
+    def __init__(self, operation: str, key: str) -> None:
+        self.operation = operation
+        self.key = key
+        self.over = threading.Event()
+        self.count = 0
+        self.instead: Message | None = None
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        """One more."""
+        with self._lock:
+            self.count += 1
 
 
 def operation_of(request: Message) -> str:
@@ -74,6 +93,7 @@ class FaultServer:
         self.seen: list[Seen] = []
         self.connections = 0
         self._lock = threading.Lock()
+        self._held: Held | None = None
         self._closed = threading.Event()
         self._listener: socket.socket | None = None
         self._sockets: set[socket.socket] = set()
@@ -108,6 +128,16 @@ class FaultServer:
             thread.join(10)
         if self._listener is not None:
             self._listener.close()
+
+    @contextlib.contextmanager
+    def holding(self, operation: str, key: str) -> Generator[Held]:
+        """Have answers to one operation on one key made, and kept back until the end: what they tell is old by then."""
+        held = self._held = Held(operation, key)
+        try:
+            yield held
+        finally:
+            self._held = None
+            held.over.set()
 
     def _start(self, target: Callable[[socket.socket], None], sock: socket.socket) -> None:
         def run() -> None:
@@ -165,15 +195,23 @@ class FaultServer:
         fate = self.plan.decide(operation, name)
         if fate.delay_s and self._closed.wait(fate.delay_s):
             return False
-        kept = self._answer(sock, request, fate.fault, session)
+        kept = self._answer(sock, request, (operation, name), fate.fault, session)
         return kept and (request.get("connection") or "").lower() != "close"
 
-    def _answer(self, sock: socket.socket, request: Message, fault: Fault | None, session: Session) -> bool:
+    def _answer(
+        self, sock: socket.socket, request: Message, asked: tuple[str, str], fault: Fault | None, session: Session
+    ) -> bool:
         if fault is not None and fault.kind is Kind.REFUSE:
             return False
         if fault is not None and fault.kind in _REFUSALS:
             return _send(sock, request, _REFUSALS[fault.kind])
         answer = session.answer(request)
+        held = self._held
+        if held is not None and asked == (held.operation, held.key):
+            held.add()
+            while not held.over.wait(0.05) and not self._closed.is_set():
+                pass
+            answer = held.instead or answer
         return _send(sock, request, answer) if fault is None else self._spoil(sock, request, answer, fault)
 
     def _spoil(self, sock: socket.socket, request: Message, answer: Message, fault: Fault) -> bool:
