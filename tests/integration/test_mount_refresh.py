@@ -191,7 +191,7 @@ def test_a_folder_opened_after_a_refresh_shows_what_is_new_though_it_was_being_l
 ) -> None:
     """What was asked for before tells what was before, whatever becomes of it. Other folders do not wait for it."""
     variables = {"AWS_ENDPOINT_URL_S3": faults.endpoint, "HEADRACE_MOUNT_TTL": "1h"}
-    with rigged(seaweedfs, before=_two_files, **variables) as rig, ThreadPoolExecutor(4) as pool:
+    with rigged(seaweedfs, before=_two_files, **variables) as rig, ThreadPoolExecutor(8) as pool:
         deep, beside = Path(rig.folder, "deep"), Path(rig.folder, "beside/one")
         inode = (deep / "one").stat().st_ino
         _refreshed(rig)
@@ -206,6 +206,9 @@ def test_a_folder_opened_after_a_refresh_shows_what_is_new_though_it_was_being_l
             _refreshed(rig)
             assert wait_for(lambda: beside.stat().st_size == 13, 10)
             later.append(pool.submit(os.listdir, deep))
+            for _ in range(4):
+                _refreshed(rig)
+                later.append(pool.submit(os.listdir, deep))
             if broken:
                 held.instead = s3_error(403, "Forbidden", "AccessDenied")
         if broken:

@@ -208,6 +208,8 @@ class Folders:
             node = folder.own.get(name)
             if node is not None and node.staged is not None:
                 return known(node)
+            if node is None and (listed := _last_told(self.table, folder, name)) and _same(listed, kind, info):
+                node = self.table.promote(listed, self._ttl)
             if node is None or not _same(node, kind, info):
                 node = self.table.add(folder, name, kind)
             if info is not None:
@@ -354,7 +356,19 @@ class Folders:
                 return
 
 
-def _same(node: Node, kind: int, info: ObjectInfo | None) -> bool:
+def _last_told(table: Table, folder: Folder, name: bytes) -> Known | None:
+    """What listings told of a name, trusted or not. Under the table's lock."""
+    listing = folder.listing
+    while listing is not None:
+        found = listing.find(name)
+        if found is not None:
+            page, index = found
+            return at(page, index, table.node_of(page, index))
+        listing = listing.before
+    return None
+
+
+def _same(node: Node | Known, kind: int, info: ObjectInfo | None) -> bool:
     if node.kind != kind:
         return False
     if info is None:

@@ -62,8 +62,9 @@ class Listing:
         return self.before is not None and not self.before.ended
 
     def doubt(self) -> None:
-        """What it tells, and is told still, may be different by now."""
-        self.until = 0.0
+        """What it tells, and is told still, may be different by now. What is queued will be told what is then."""
+        if not self.queued:
+            self.until = 0.0
 
     def follow(self, run: Callable[[], object]) -> None:
         """Call `run`, which must not wait, when this has ended: at once, or on the thread that ends it."""

@@ -44,7 +44,7 @@ class Seen:
 
 class Held:
     """Answers kept back by `FaultServer.holding`. `count`: how many, any thread may read it. `instead`: what is sent in
-    their place, if it is set by the end.
+    place of the first, if it is set by the end.
     """
 
     def __init__(self, operation: str, key: str) -> None:
@@ -55,10 +55,11 @@ class Held:
         self.instead: Message | None = None
         self._lock = threading.Lock()
 
-    def add(self) -> None:
-        """One more."""
+    def add(self) -> int:
+        """One more: which one it is, from 1."""
         with self._lock:
             self.count += 1
+            return self.count
 
 
 def operation_of(request: Message) -> str:
@@ -208,10 +209,10 @@ class FaultServer:
         answer = session.answer(request)
         held = self._held
         if held is not None and asked == (held.operation, held.key):
-            held.add()
+            number = held.add()
             while not held.over.wait(0.05) and not self._closed.is_set():
                 pass
-            answer = held.instead or answer
+            answer = held.instead if held.instead is not None and number == 1 else answer
         return _send(sock, request, answer) if fault is None else self._spoil(sock, request, answer, fault)
 
     def _spoil(self, sock: socket.socket, request: Message, answer: Message, fault: Fault) -> bool:

@@ -39,3 +39,23 @@ def test_a_folder_with_names_of_our_own_outlives_that_the_kernel_forgets_it() ->
     assert b"folder" not in table.root.own
     assert number not in table.folders
     assert number not in table.nodes
+
+
+def test_a_listing_that_waits_for_the_one_before_is_not_doubted_and_follows_it_once() -> None:
+    """However often a mount is refreshed while a long listing is under way, one more is made."""
+    table = Table("/")
+    first = Listing(table.root, ttl=60.0, deadline=1.0)
+    second = Listing(table.root, ttl=60.0, deadline=1.0, before=first)
+    table.root.listing = second
+    followed: list[Listing | None] = []
+    first.follow(lambda: followed.append(first.stands))
+    first.doubt()
+    second.doubt()
+    assert (first.doubted, second.doubted, second.queued, followed) == (True, False, True, [])
+    first.run(table, None)
+    assert followed == [first]
+    assert not second.queued
+    second.doubt()
+    assert second.doubted
+    first.follow(lambda: followed.append(None))
+    assert followed == [first, None]
