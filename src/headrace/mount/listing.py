@@ -20,8 +20,7 @@ class Listing:
     """One LIST of a folder, under way or complete. Any thread.
 
     `started`, `until`: monotonic seconds, when it was asked for and how long it is trusted. `error`: why it ended
-    early. `before`: the one it is to replace, until it ends. `stands`: once it has ended, what the folder's names are
-    by: this, or after a failure the one before.
+    early. `before`: the one it is to replace, until it ends.
     """
 
     def __init__(self, folder: Folder, ttl: float, deadline: float, before: Listing | None = None) -> None:
@@ -34,7 +33,7 @@ class Listing:
         self.complete = False
         self.error: HeadraceError | None = None
         self.used = self.started
-        self.stands: Listing | None = None
+        self._instead: Listing | None = None
         self._over = False
         self._following: list[Callable[[], object]] = []
         self._firsts: list[bytes] = []
@@ -50,6 +49,11 @@ class Listing:
     def ended(self) -> bool:
         """No more pages come."""
         return self.complete or self.error is not None
+
+    @property
+    def stands(self) -> Listing | None:
+        """What the folder's names are by, once this has ended: this, or after a failure the one before."""
+        return self if self.complete else self._instead
 
     @property
     def doubted(self) -> bool:
@@ -132,7 +136,8 @@ class Listing:
             with self._changed:
                 self._over = True
                 self._changed.notify_all()
-            for follow in self._following:
+                following, self._following = self._following, []
+            for follow in following:
                 follow()
 
     def _append(self, table: Table, page: Page, before: Listing | None) -> None:
@@ -155,7 +160,7 @@ class Listing:
         with table.lock:
             self.before = None
             kept, left = (self, before) if self.complete else (before, self)
-            self.stands = kept
+            self._instead = None if self.complete else before
             if self.folder.listing is self:
                 self.folder.listing = kept  # after a failure the old one, so that node ids outlive an outage
             if left is not None:
