@@ -19,13 +19,13 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Generator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
 from headrace.base.settings import Settings
+from headrace.cache.boot import boot_id
 
 _LOG = logging.getLogger(__name__)
 _META = "meta.json"
@@ -62,9 +62,9 @@ class Shelf:
         try:
             meta = json.loads((folder / _META).read_bytes())
             whole = all((folder / file).stat().st_size == size for file, (size, _) in meta["files"].items())
-            if whole and meta["boot"] != _boot_id():
+            if whole and meta["boot"] != boot_id():
                 whole = all(_sum(folder / file) == check for file, (_, check) in meta["files"].items())
-                _write_json(folder / _META, meta | {"boot": _boot_id()})
+                _write_json(folder / _META, meta | {"boot": boot_id()})
         except (OSError, ValueError, KeyError, AttributeError, TypeError):
             whole, meta = False, {}
         if not whole:
@@ -88,7 +88,7 @@ class Shelf:
     def publish(self, work: Path, name: str, meta: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
         """Make `work` (a folder with nothing but finished files) the folder `name`; the first publisher wins."""
         files = {p.name: (p.stat().st_size, _sum(p)) for p in work.iterdir()}
-        meta = {**meta, "files": files, "boot": _boot_id()}
+        meta = {**meta, "files": files, "boot": boot_id()}
         _write_json(work / _META, meta)
         try:
             os.rename(work, self.root / name)
@@ -151,15 +151,6 @@ class Shelf:
 def _remove_if_owner(folder: str, pid: int) -> None:
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@cache
-def _boot_id() -> str:
-    """One boot of this machine (Linux)."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _sum(path: Path) -> str:
