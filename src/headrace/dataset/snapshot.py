@@ -40,7 +40,7 @@ _ROOT, _MARKER, _MANIFEST = "datasets", "snapshot.json", "manifest.parquet"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NUMBERED = re.compile(r"v([1-9][0-9]*)")
 _CHUNK = 32 << 20
-_TRIES = 5
+_TRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,9 @@ def _record(draft: Snapshot, version: str | None, file: Path) -> Snapshot:
     chosen = ""
     for _ in range(1 if version else _TRIES):
         chosen = version or _next_version(draft.name, draft.home)
-        made = _replace(draft, version=chosen, manifest=_put_manifest(draft, chosen, file))
-        text = json.dumps(made.as_dict(), indent=1).encode()
         try:
+            made = _replace(draft, version=chosen, manifest=_put_manifest(draft, chosen, file))
+            text = json.dumps(made.as_dict(), indent=1).encode()
             made.home.create(text, _ROOT, made.name, chosen, _MARKER)
             return made
         except AlreadyExistsError:
@@ -134,19 +134,20 @@ def _record(draft: Snapshot, version: str | None, file: Path) -> Snapshot:
 
 
 def _put_manifest(draft: Snapshot, version: str, file: Path) -> str:
-    with file.open("rb") as handle, mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ) as data:
-        view = memoryview(data)
-        try:
-            draft.home.create(view, _ROOT, draft.name, version, _MANIFEST)
-            return _MANIFEST
-        except AlreadyExistsError:
-            if _exists(draft.home, draft.name, version):
-                raise _taken(draft.home, draft.name, version) from None
-            other = f"manifest-{draft.digest[:16]}.parquet"
-            draft.home.store.put(draft.home.key(_ROOT, draft.name, version, other), view)
-            return other
-        finally:
-            view.release()
+    """Write the manifest and return its name there; ``AlreadyExistsError`` if the version is complete already."""
+    with file.open("rb") as handle:
+        # Never closed by hand: a store's error keeps the frames alive that look into the mapping, and closing it then
+        # would raise BufferError in the error's place.
+        view = memoryview(mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ))
+    try:
+        draft.home.create(view, _ROOT, draft.name, version, _MANIFEST)
+        return _MANIFEST
+    except AlreadyExistsError:
+        if _exists(draft.home, draft.name, version):
+            raise
+    other = f"manifest-{draft.digest[:16]}.parquet"
+    draft.home.store.put(draft.home.key(_ROOT, draft.name, version, other), view)
+    return other
 
 
 def _replace(draft: Snapshot, **changes: Any) -> Snapshot:

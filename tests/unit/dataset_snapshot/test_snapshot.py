@@ -4,7 +4,9 @@ import json
 import logging
 import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -109,27 +111,22 @@ def test_an_unfinished_attempt_is_not_listed_nor_in_the_way(world: World) -> Non
     assert torn.read_bytes() == b"from a writer that was killed"
 
 
-def _take(root: Path, settings: Settings, results: "multiprocessing.SimpleQueue[str]") -> None:
+def _take(root: Path, settings: Settings, start: Barrier, times: int) -> list[str]:
     namespace = Namespace.load(settings)
     namespace.attach("/data", f"file://{root}/data")
-    try:
-        results.put(take_snapshot("/data", "digits", namespace=namespace, settings=settings).version)
-    except HeadraceError as error:
-        results.put(error.code)
+    start.wait(60)
+    return [take_snapshot("/data", "digits", namespace=namespace, settings=settings).version for _ in range(times)]
 
 
 def test_racing_writers_each_get_a_version(world: World) -> None:
+    writers, times = 4, 10
     world.write(TREE)
-    spawn = multiprocessing.get_context("fork")
-    results = spawn.SimpleQueue()
-    workers = [spawn.Process(target=_take, args=(world.root, world.settings, results)) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    versions = [results.get() for _ in workers]
-    assert sorted(versions) == ["v1", "v2", "v3", "v4"]
-    assert len(list_snapshots("digits", **world.context)) == 4
+    with multiprocessing.Manager() as manager, ProcessPoolExecutor(writers, multiprocessing.get_context("spawn")) as pool:
+        start = manager.Barrier(writers)
+        races = [pool.submit(_take, world.root, world.settings, start, times) for _ in range(writers)]
+        versions = [version for race in races for version in race.result()]
+    assert sorted(versions) == sorted(f"v{number}" for number in range(1, writers * times + 1))
+    assert len(list_snapshots("digits", **world.context)) == writers * times
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-x", ".x", "a/b", "latest", "x" * 101, "é", "a\n"])
