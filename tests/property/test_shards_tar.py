@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError
@@ -149,6 +149,10 @@ SUFFIXES = st.lists(st.sampled_from(["x", "JPG", "seg.png", "cls", "", "__key__"
 
 
 @many
+@example([str(row) for row in range(99)], [""], [])
+@example([f"{row:04d}" for row in range(99)], [""], [])
+@example([f"{row:04d}" for row in range(99)], ["cls", "seg.png", "x"], [])
+@example([str(row) for row in range(99)], ["cls", "seg.png", "x"], [])
 @given(st.lists(KEYS, min_size=6, max_size=30), SUFFIXES, st.lists(st.tuples(GOOD, st.integers(0, 90)), max_size=2))
 def test_samples_that_are_alike_are_indexed_as_one_by_one(
     keys: list[str], suffixes: list[str], odd: list[tuple[str, int]]

@@ -14,7 +14,6 @@ import pytest
 from headrace.base.errors import (
     AlreadyExistsError,
     CorruptError,
-    HeadraceError,
     InputError,
     NotFoundError,
     ReadOnlyError,
@@ -121,7 +120,8 @@ def _take(root: Path, settings: Settings, start: Barrier, times: int) -> list[st
 def test_racing_writers_each_get_a_version(world: World) -> None:
     writers, times = 4, 10
     world.write(TREE)
-    with multiprocessing.Manager() as manager, ProcessPoolExecutor(writers, multiprocessing.get_context("spawn")) as pool:
+    spawned = multiprocessing.get_context("spawn")
+    with spawned.Manager() as manager, ProcessPoolExecutor(writers, spawned) as pool:
         start = manager.Barrier(writers)
         races = [pool.submit(_take, world.root, world.settings, start, times) for _ in range(writers)]
         versions = [version for race in races for version in race.result()]

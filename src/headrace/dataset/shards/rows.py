@@ -137,7 +137,8 @@ class RowsWriter:
         rows = np.concatenate([heads, texts], axis=1)
         ends = heads.shape[1] + sizes
         self._at.frombytes((self._written + len(self._pending) + ends.cumsum()).tobytes())
-        self._pending += rows[np.arange(rows.shape[1]) < ends[:, None]].tobytes()
+        whole = bool((ends == rows.shape[1]).all())
+        self._pending += rows.data if whole else rows[np.arange(rows.shape[1]) < ends[:, None]].data
         self._hashes.extend(map(xxhash.xxh3_64_intdigest, keys))
         if len(self._pending) >= _FLUSH:
             self._drain()

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from headrace.dataset.shards.tar_header import BLOCK
 
-_MAGIC = np.frombuffer(b"ustar", np.uint8)
+_MAGIC = b"ustar"
+_FOUR = int.from_bytes(_MAGIC[:4], "little")
 _REGULAR, _NUL, _SPACE = ord("0"), 0, ord(" ")
 _NAME, _SIZE, _CHECK, _KIND, _MAGIC_AT, _PREFIX = 0, 124, 148, 156, 257, 345
 
@@ -55,11 +56,11 @@ def plain_run(data: memoryview, offset: int, size: int) -> Run | None:
         size: of the shard, bytes; 0 or more of the last member's may lie behind `data`, but not behind this.
     """
     blocks = np.frombuffer(data, np.uint8, len(data) // BLOCK * BLOCK).reshape(-1, BLOCK)
-    places = np.flatnonzero(blocks[:, _MAGIC_AT] == _MAGIC[0])
-    places = places[(blocks[places, _MAGIC_AT : _MAGIC_AT + len(_MAGIC)] == _MAGIC).all(axis=1)]
-    heads = blocks[places]
+    places = np.flatnonzero(blocks[:, _MAGIC_AT : _MAGIC_AT + 4].view("<u4")[:, 0] == _FOUR)
+    heads = blocks.take(places, axis=0)
     sizes, is_size = _octal(heads[:, _SIZE : _SIZE + 12], 11)
     is_plain = is_size & _is_right(heads) & (heads[:, _KIND] == _REGULAR)
+    is_plain &= heads[:, _MAGIC_AT + 4] == _MAGIC[4]
     is_plain &= (heads[:, _PREFIX] == _NUL) | (heads[:, _MAGIC_AT + 5] != _NUL)
     following = places + 1 + (sizes + BLOCK - 1) // BLOCK
     is_plain &= places == np.append(0, following[:-1])

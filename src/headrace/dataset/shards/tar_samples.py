@@ -32,8 +32,8 @@ def alike_in(run: Run, split: Callable[[str], tuple[str, str]]) -> Middle | None
 
     `split`: (key, part's name) of a member's path.
     """
-    names = run.field
-    lengths = (names != 0).sum(axis=1)
+    names = np.ascontiguousarray(run.field)
+    lengths = np.char.str_len(names.view(f"S{names.shape[1]}")[:, 0])
     width = int(lengths.max())
     names = names[:, :width]
     columns = np.arange(width)
@@ -58,7 +58,7 @@ def alike_in(run: Run, split: Callable[[str], tuple[str, str]]) -> Middle | None
     if (np.diff(firsts[1:]) != parts).any():
         return None
     suffixes = _suffixes(names[start:stop], dot[start:stop] + 1, int((lengths - dot).max()) - 1)
-    if (suffixes.reshape(-1, parts, suffixes.shape[1]) != suffixes[:parts]).any():
+    if (suffixes.reshape(len(firsts) - 2, parts, suffixes.shape[1]) != suffixes[:parts]).any():
         return None
     layout = tuple(split(names[at, : lengths[at]].tobytes().decode())[1] for at in range(start, start + parts))
     if "" in layout:
@@ -70,5 +70,7 @@ def alike_in(run: Run, split: Callable[[str], tuple[str, str]]) -> Middle | None
 
 def _suffixes(names: npt.NDArray[np.uint8], begin: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.uint8]:
     """What stands from `begin` on in each, followed by zeros."""
+    if (begin == begin[0]).all():  # keys of one length, as numbers with leading zeros are
+        return names[:, begin[0] :]
     padded = np.pad(names, ((0, 0), (0, most)))
     return np.take_along_axis(padded, begin[:, None] + np.arange(most), axis=1)

@@ -431,11 +431,11 @@ class ColumnarRun:
             except BaseException as error:
                 load.error = error
         load.pieces = []
+        size = 0 if decoded is None else int(decoded.table.nbytes)  # gives the interpreter away: not with the lock held
         with self._changed:
             self._under_way -= 1
             if decoded is not None and load.users:
                 load.decoded = decoded
-                size = int(decoded.table.nbytes)
                 self._growth = max(0.5, size / max(1, load.group.size))
                 self._held += size - load.held
                 load.held = size
