@@ -7,6 +7,8 @@ import datetime
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -506,3 +508,26 @@ def test_any_bytes_are_named_as_what_they_are_not(data: bytes, end: bytes) -> No
     for kind in (Parquet(), Ipc()):
         with pytest.raises(InputError):
             kind.footer(Shard(data + end))
+
+
+def test_too_many_open_files_are_no_damage(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": list(range(100))}), tmp_path / "a.parquet")
+    script = """
+import os, resource, sys
+import headrace as hr
+from headrace.base.errors import NoRoomError
+
+loader = hr.Dataset.open(sys.argv[1], format="parquet").batch(50).to_arrow().loader()
+assert sum(table.num_rows for table in loader) == 100
+free = os.dup(0)
+os.close(free)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+try:  # the file itself can be opened, but not a second time, by pyarrow
+    list(loader)
+except NoRoomError as error:
+    print(error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script, f"file://{tmp_path}"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "a.parquet: too many open files" in ran.stdout

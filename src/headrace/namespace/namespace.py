@@ -168,7 +168,8 @@ class Namespace:
         prefix = paths.as_prefix(place.key)
         if self._leads_to_mount(place) or self._objects.is_folder(place, prefix):
             return folder_entry(paths.folder_path(place.root, prefix))
-        raise NotFoundError("no such file or folder", path=place.path)
+        above = place.path.rstrip("/").rpartition("/")[0] + "/"
+        raise NotFoundError("no such file or folder", path=place.path, hint=f"what there is: headrace ls {above}")
 
     def exists(self, path: PathLike, *, refresh: bool = False) -> bool:
         """Whether `stat` finds something."""

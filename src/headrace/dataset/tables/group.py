@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
@@ -17,10 +18,13 @@ from headrace.dataset.source import Part, Rows
 from headrace.dataset.tables.kind import Footer, Kind, Opened
 from headrace.dataset.tables.partitions import Partitions
 from headrace.dataset.tables.where import matching
+from headrace.store.backends.errors import from_os
 from headrace.store.protocol import Buffer
 
 _DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError)
 """What pyarrow raises over bytes that are no Parquet or Arrow, beside running out of memory."""
+_NO_DAMAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO})
+"""Of an `OSError`: the file may be well."""
 
 
 _FOOTERS = 32
@@ -107,7 +111,8 @@ class Group:
         """The rows, given the bytes of `parts`.
 
         Raises:
-            CorruptError: with the file, the row group and the reason.
+            CorruptError: with the file, the row group and the reason. NoRoomError: too many open files.
+            TryAgainError: the disk failed.
         """
         placed = [(part.start, piece) for part, piece in zip(self.parts, pieces, strict=True)]
         with self._translated():
@@ -133,6 +138,8 @@ class Group:
         except HeadraceError as error:
             raise CorruptError(f"row group {self.number}: {error.reason}", path=self.url, hint=error.hint) from error
         except _DAMAGE as error:
+            if isinstance(error, OSError) and error.errno in _NO_DAMAGE:
+                raise from_os(self.url, error) from error
             raise CorruptError(
                 f"row group {self.number} cannot be read: {first_line(error)}",
                 path=self.url,
