@@ -102,6 +102,20 @@ def test_every_part_is_cut_out_of_the_right_bytes(
     assert found == expected
 
 
+def test_a_group_ends_where_the_next_object_begins_if_that_is_rare() -> None:
+    given = [Sample(f"s{at}", at // 20, [(at % 20 * 10, at % 20 * 10 + 10)]) for at in range(60)]
+    rows = list(range(60))
+
+    def ends(order: list[int]) -> list[int]:
+        index = cast("Ranged", Index(given, "ends"))
+        found = lots(index, 0, order, np.array(order), Grouping(0, 8, 1 << 20))
+        return np.cumsum([group.count for lot in found for group in lot.groups]).tolist()
+
+    assert ends(rows) == [8, 16, 20, 24, 32, 40, 48, 56, 60]
+    mixed = sorted(rows, key=lambda row: row % 20)  # the next object at every sample
+    assert ends(mixed) == [8, 16, 24, 32, 40, 48, 56, 60]
+
+
 def _answer(lot: Lot, chance: Any) -> None:
     """Every group is complete with its last read, and never before; no read is larger than it may be."""
     reads = chance.sample(lot.reads, len(lot.reads))

@@ -26,7 +26,7 @@ from headrace.store.protocol import Blob
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _FIRST_CHUNK = 64
 CHUNK = 512
-_MOST_CHUNK = 8192
+MOST_CHUNK = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Course:
         """
         ahead = set(self.progress.ahead)
         first, count = self.progress.frontier, -(-_FIRST_CHUNK // step) * step
-        grain = self.residual.grain if self.residual.grain <= _MOST_CHUNK else 1
+        grain = self.residual.grain if self.residual.grain <= MOST_CHUNK else 1
         while self.end is None or first < self.end:
             stop = (first // grain + max(1, count // grain)) * grain  # what is best read together is in one chunk
             stop = stop if self.end is None else min(stop, self.end)

@@ -36,12 +36,13 @@ def key_of(*parts: int | str) -> int:
 
 def distinct(values: Ints) -> Ints:
     """The values that occur, each once, in order. As `numpy.unique`, whose import of `numpy.ma` would cost the first
-    batch 8 ms.
+    batch 8 ms; and quick where many that are the same stand together.
     """
-    if not len(values):
-        return values
-    values = np.sort(values)
-    return values[np.concatenate((np.ones(1, np.bool_), values[1:] != values[:-1]))]
+    return _without_repeats(np.sort(_without_repeats(values)))
+
+
+def _without_repeats(values: Ints) -> Ints:
+    return values[np.concatenate((np.ones(1, np.bool_), values[1:] != values[:-1]))] if len(values) else values
 
 
 def mix64(words: Words) -> Words:

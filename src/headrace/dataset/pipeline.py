@@ -29,7 +29,7 @@ from headrace.base.errors import HeadraceError
 from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
-from headrace.dataset.feed import CHUNK, Course, Leaf, Maker, mean_size, register, separate, settle
+from headrace.dataset.feed import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, separate, settle
 from headrace.dataset.joining import MOST
 from headrace.dataset.layout import LEAST
 from headrace.dataset.ledger import Judge, Skip, Skipped
@@ -230,7 +230,7 @@ class Pipeline:
         maker = Maker(self._plan.leaves, self._plan.prefetch // _TIED)
         number, mean = 0, mean_size(self._plan.leaves)
         step = self._plan.batch if self._transform.columns and (self._plan.batch or CHUNK) < CHUNK else 1
-        for chunk in self._course.chunks(lambda: 4 * CHUNK if self._serve_files else CHUNK, step or 1):
+        for chunk in self._course.chunks(lambda: self._chunk(mean), step or 1):
             limit, bundle = self._group_limit(mean)
             planned = maker.lots(*chunk, number, limit)
             if planned is not None:
@@ -271,6 +271,15 @@ class Pipeline:
             self.meter.shared = maker.shared
         self._fed_all = True
         self._groups.knock()
+
+    def _chunk(self, mean: int) -> int:
+        """Samples planned at once: whole groups. Planning costs the interpreter's lock, for many hardly more than for
+        few.
+        """
+        if not self._serve_files:
+            return CHUNK
+        limit, _ = self._group_limit(mean)
+        return MOST_CHUNK // limit * limit
 
     def _group_limit(self, mean: int) -> tuple[int, int]:
         """Samples in a group, and groups submitted together. `mean`: bytes of a sample.

@@ -44,14 +44,17 @@ def _carried(registers: Words, zeros: Ints) -> Words:
     """What becomes of registers when so many bytes of zeros, fewer than 2**24, are fed to them."""
     for place, jumps in enumerate(_jumps()):
         digit = zeros >> (8 * place) & 0xFF
-        registers = _looked_up(jumps, (digit << 10)[:, None], registers)
+        registers = _looked_up(jumps, digit << 10, registers)
     return registers
 
 
 def _looked_up(table: Words, where: Ints | int, registers: Words) -> Words:
     """The sum of what `table` says, from `where` on, of each of a register's four bytes: 256 entries a byte."""
-    bytes_of = registers.astype("<u4")[..., None].view(np.uint8)
-    return np.bitwise_xor.reduce(table.take(where + np.arange(0, 1024, 256) + bytes_of), axis=-1)
+    wide = registers.astype(np.int64)
+    found = table.take((wide & 0xFF) + where)
+    for at in (1, 2, 3):
+        found ^= table.take((wide >> (8 * at) & 0xFF) + (where + 256 * at))
+    return found
 
 
 @cache
