@@ -97,16 +97,18 @@ class _File:
 class _Gather:
     """One read whose bytes come with several runs, or lie in the entry in part. `left`: for how many it waits.
 
-    They are copied to one `buffer`, or kept as they came: `pieces`, by where they begin.
+    They are copied to one `buffer`, taken when the first is here, or kept as they came: `pieces`, by where they begin.
     """
 
-    __slots__ = ("buffer", "left", "lock", "over", "pieces", "start", "stop", "wanted")
+    __slots__ = ("alone", "buffer", "left", "lock", "over", "pieces", "start", "stop", "wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.start, self.stop = wanted.span
         self.buffer: memoryview | None = None
         self.pieces: dict[int, memoryview] | None = None
+        self.alone = True
+        """All of it comes with one run."""
         self.left = 1
         self.lock = threading.Lock()
         self.over = False
@@ -114,16 +116,10 @@ class _Gather:
     def expect(self, runs: list[_Run]) -> None:
         """What it will wait for, in order."""
         if len(runs) > 1 or self.start < runs[0].start or self.stop > runs[0].stop:
+            self.alone = False
             if self.wanted.operation.pieces:
                 self.pieces = {}
-            else:
-                self.buffer = take(self.stop - self.start)
             self.left = len(runs) + 1  # and what lies in the entry
-
-    @property
-    def alone(self) -> bool:
-        """All of it comes with one run."""
-        return self.buffer is None and self.pieces is None
 
     def came(self, run: _Run, data: memoryview) -> None:
         """A run is here."""
@@ -141,9 +137,11 @@ class _Gather:
         """Bytes of the object from `start` on, which it may keep."""
         if self.pieces is not None:
             self.pieces[start] = data
-        else:
-            assert self.buffer is not None
-            copy(self.buffer[start - self.start : start - self.start + len(data)], data)
+            return
+        with self.lock:
+            if self.buffer is None:
+                self.buffer = take(self.stop - self.start)
+        copy(self.buffer[start - self.start : start - self.start + len(data)], data)
 
     def arrived(self) -> None:
         """One of those it waits for has come."""
