@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 from collections.abc import Callable
 
@@ -39,6 +40,11 @@ class Simulated:
                 self._ask(self.now)
             self.level.tick(self.now, active=len(self.under_way), waiting=waiting)
         return self.answered - before
+
+    def stand_still(self, seconds: float) -> None:
+        """The whole machine, store and reader: what is under way comes so much later."""
+        self.now, self.free_at = self.now + seconds, self.free_at + seconds
+        self.under_way = [due + seconds for due in self.under_way]
 
     def _ask(self, now: float) -> None:
         if len(self.under_way) < self.level.limit:
@@ -77,6 +83,46 @@ def test_a_trial_that_brought_nothing_is_undone() -> None:
         store.run(0.1)
         tried.add(level.limit)
     assert {16, 32} <= tried, "it looks now and then whether more would help"
+
+
+@pytest.mark.parametrize("moment", [0.2, 0.28, 0.4, 0.48])
+def test_a_standstill_while_doubling_does_not_keep_the_level_low(moment: float) -> None:
+    """The trial that it falls into looks like one that brought nothing."""
+    level = Level(64)
+    store = Simulated(level, lambda: 0.02)
+    store.run(moment)
+    tried = level.limit
+    assert tried > 16
+    store.stand_still(0.25)
+    store.run(0.2)
+    assert level.limit == tried // 2, "the trial is undone"
+    store.run(1)
+    assert level.limit == 64, "as without the standstill"
+
+
+def test_trials_that_bring_nothing_become_rare_until_one_brings_something() -> None:
+    level = Level(64)
+    store = Simulated(level, lambda: 0.01, most=800)
+    begun, limit = [], level.limit
+    while store.now < 20:
+        store.run(TICK)
+        if level.limit > limit:
+            begun.append(store.now)
+        limit = level.limit
+    waits = [later - earlier for earlier, later in itertools.pairwise(begun)]
+    assert waits[0] < 1, waits
+    assert waits[:4] == sorted(waits[:4]), waits
+    assert all(3 <= wait < 4 for wait in waits[4:]), waits
+
+    store.gap = 0  # from now on the store can do more
+    while level.limit <= 24:
+        store.run(TICK)
+    store.run(0.1)  # into the next trial
+    store.stand_still(0.25)
+    store.run(0.2)
+    assert level.limit == 24, "the trial is undone"
+    store.run(1)
+    assert level.limit == 64
 
 
 def test_slow_down_halves_once_and_waits() -> None:

@@ -13,17 +13,18 @@ FIRST = 16
 ROUND_TRIP = 65536
 """What an answer counts for besides its bytes: small objects are work too."""
 _SHORTEST, _LONGEST = 0.15, 3.0
-_HOLD = 3.0
+# short at first: where the machine stands still for a moment, a trial fails that was right
+_FIRST_HOLD, _LONGEST_HOLD = 0.2, 3.0
 
 
 class Level:
     """Concurrency that grows while throughput grows, and halves when the store asks for less.
 
     Hill climbing: a trial raises the limit and is kept only if it moves 5 % more than before; a failed trial is undone
-    and the next one waits 3 s. Trials double until the first one fails, then they add half. A level is judged by at
-    least as many answers as it has places, over 150 ms to 3 s, once those that were asked for before it have come:
-    however far the store is, each place counts. Work counts bytes plus a constant for the round trip. Reactor thread
-    only.
+    and the next one waits 0.2 s, twice as long with each failed in a row, at most 3 s. Trials double until the first
+    one fails, then they add half. A level is judged by at least as many answers as it has places, over 150 ms to 3 s,
+    once those that were asked for before it have come: however far the store is, each place counts. Work counts bytes
+    plus a constant for the round trip. Reactor thread only.
     """
 
     def __init__(self, most: int, start: int = FIRST) -> None:
@@ -39,7 +40,7 @@ class Level:
         self._idle = True
         self._bound = False
         self._doubling = True
-        self._hold_until = 0.0
+        self._hold, self._hold_until = _FIRST_HOLD, 0.0
         self._before: tuple[int, float] | None = None
         self._slowed_at = -1.0
 
@@ -74,10 +75,13 @@ class Level:
         self.work, self.answers, self._bound = 0.0, 0, False
 
     def _judge(self, rate: float, now: float) -> None:
-        if self._before is not None and rate < self._before[1] * 1.05:
-            self.limit = self._before[0]
-            self._before, self._hold_until, self._doubling = None, now + _HOLD, False
-            return
+        if self._before is not None:
+            if rate < self._before[1] * 1.05:
+                self.limit = self._before[0]
+                self._before, self._hold_until, self._doubling = None, now + self._hold, False
+                self._hold = min(2 * self._hold, _LONGEST_HOLD)
+                return
+            self._hold = _FIRST_HOLD
         self._before = (self.limit, rate)
         self.limit = min(self.limit + max(self.limit if self._doubling else self.limit // 2, 2), self.most)
 
