@@ -95,6 +95,43 @@ def test_a_short_file_gives_what_it_has(ring: uring.Ring, tmp_path: Path) -> Non
     assert data == [body(0), body(1), body(2)]
 
 
+def fetch(ring: uring.Ring, paths: list[Path], sizes: list[int]) -> tuple[list[bytes], list[int]]:
+    views, addresses = rooms(sizes)
+    counts = ring.fetch(raw(paths), addresses, sizes)
+    if counts is None:  # before Linux 5.15
+        return read(ring, paths, sizes)
+    return [bytes(view[: max(count, 0)]) for view, count in zip(views, counts, strict=True)], counts
+
+
+@where_allowed
+def test_one_call_opens_reads_and_closes(ring: uring.Ring, tmp_path: Path) -> None:
+    paths = made(tmp_path, uring.MOST)
+    before = open_files()
+    for count in (1, 2, 63, 64, *range(1, 64, 7)) * 5:
+        expected = [body(number) for number in range(uring.MOST - count, uring.MOST)]
+        data, counts = fetch(ring, paths[-count:], list(map(len, expected)))
+        assert data == expected
+        assert counts == list(map(len, expected))
+        files = ring.open(raw(paths[:3]))  # the other operations go on as before
+        assert [os.fstat(file).st_size for file in files] == [0, 331, 662]
+        ring.close(files)
+    assert open_files() == before
+
+
+@where_allowed
+def test_one_call_says_what_failed_and_the_next_never_sees_what_is_left_of_it(ring: uring.Ring, tmp_path: Path) -> None:
+    paths = made(tmp_path, 6)
+    odd = [tmp_path / "absent", tmp_path, paths[3], paths[4], paths[5], tmp_path / "absent"]
+    for _ in range(3):
+        data, counts = fetch(ring, odd, [10, 10, 993, 9999, 1655, 10])
+        assert counts == [-errno.ENOENT, -errno.EISDIR, 993, 1324, 1655, -errno.ENOENT]
+        assert data[2:5] == [body(3), body(4), body(5)]
+        absent = [tmp_path / "gone"] * 6  # where the one that fell short was open
+        assert fetch(ring, absent, [1324] * 6)[1] == [-errno.ENOENT] * 6
+        whole = [body(number) for number in range(6)]
+        assert fetch(ring, paths, list(map(len, whole)))[0] == whole
+
+
 @where_allowed
 def test_files_are_made_written_and_named(ring: uring.Ring, tmp_path: Path) -> None:
     before = open_files()

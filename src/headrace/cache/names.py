@@ -39,12 +39,13 @@ def object_name(identity: str, key: str, version: str, size: int) -> str:
 
 def object_names(identity: str, keys: Sequence[str], versions: Sequence[str], sizes: Sequence[int]) -> list[str]:
     """`object_name` of several versions in one store."""
-    blake2b, before = hashlib.blake2b, f"{len(identity)} "
-    texts = [f"{before}{len(key)} {identity}{key}{version}" for key, version in zip(keys, versions, strict=True)]
-    return [
-        f"{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}-{size:x}"
-        for text, size in zip(texts, sizes, strict=True)
-    ]
+    fresh, before = hashlib.blake2b(digest_size=16).copy, f"{len(identity)} "
+    names: list[str] = []
+    for key, version, size in zip(keys, versions, sizes, strict=True):
+        digest = fresh()
+        digest.update(f"{before}{len(key)} {identity}{key}{version}".encode("utf-8", "surrogatepass"))
+        names.append(f"{digest.hexdigest()}-{size:x}")
+    return names
 
 
 def size_of(name: str) -> int:

@@ -87,9 +87,16 @@ class Reader:
 
     def _read_together(self, ring: uring.Ring, names: Sequence[str]) -> list[memoryview | None]:
         objects = self._objects
-        files = ring.open([f"{objects}{name[:2]}/{name[2:]}\0".encode() for name in names])
+        paths = [f"{objects}{name[:2]}/{name[2:]}\0".encode() for name in names]
         marks = self._seen.marks(names)
         seen = self._seen.holds(marks)
+        if all(seen):
+            sizes = [size_of(name) for name in names]
+            views, addresses = rooms(sizes)
+            counts = ring.fetch(paths, addresses, sizes)
+            if counts is not None:
+                return self._judged(names, list(range(len(names))), views, sizes, counts)
+        files = ring.open(paths)
         try:
             places = [at for at, file in enumerate(files) if file >= 0 and (seen[at] or self._usable(names[at], file))]
             if not all(seen):
@@ -99,20 +106,33 @@ class Reader:
             counts = ring.read([files[at] for at in places], addresses, sizes)
         finally:
             ring.close([file for file in files if file >= 0])
+        failed = [at for at, file in enumerate(files) if file < 0]
+        views += [memoryview(b"")] * len(failed)
+        sizes += [0] * len(failed)
+        return self._judged(names, places + failed, views, sizes, counts + [files[at] for at in failed])
+
+    def _judged(
+        self,
+        names: Sequence[str],
+        places: Sequence[int],
+        views: Sequence[memoryview],
+        sizes: Sequence[int],
+        counts: Sequence[int],
+    ) -> list[memoryview | None]:
+        """What came of the entries at `places`: bytes, or a negative errno. By itself, each says what is the matter."""
         found: list[memoryview | None] = [None] * len(names)
-        hits = size_read = 0
-        for at, view, count, size in zip(places, views, counts, sizes, strict=True):
+        hits = size_read = absent = 0
+        for at, view, size, count in zip(places, views, sizes, counts, strict=True):
             if count == size:
                 found[at] = view
                 hits, size_read = hits + 1, size_read + size
+            elif count == -errno.ENOENT:
+                absent += 1
             else:
-                found[at] = self.read(names[at])
-        for at, file in enumerate(files):
-            if file < 0 and file != -errno.ENOENT:
                 found[at] = self.read(names[at])
         self._metrics.add("cache.hit", hits)
         self._metrics.add("cache.bytes_read", size_read)
-        self._metrics.add("cache.miss", files.count(-errno.ENOENT))
+        self._metrics.add("cache.miss", absent)
         return found
 
     def _usable(self, name: str, fd: int) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from headrace.dataset.slots import Group, Slot
 from headrace.dataset.state import Progress
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
+class _Columns(NamedTuple):  # one for each batch, as `Delivery`: a frozen dataclass takes four times as long
     """Samples by columns: lists, or arrays whose rows they are. `own`: nothing else looks into these arrays.
     `seats`: where some are already, by name.
     """
@@ -25,11 +23,12 @@ class _Columns:
     seats: dict[str, Seat]
 
 
+_KEPT = frozenset({memoryview, str, bytes})
+"""Types of values that a batch has in a list, whatever they are like."""
 _Piece: TypeAlias = "list[Any] | _Columns"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Delivery:
+class Delivery(NamedTuple):
     """What the consumer takes: a batch, or without batching a list of single samples.
 
     `progress`: the state once it is received; `steps`: for single samples, the state after each.
@@ -40,7 +39,7 @@ class Delivery:
     data: Any
     progress: Progress
     steps: tuple[Progress, ...]
-    count: int
+    samples: int
     raw: int
     held: int
     fetched_at: float
@@ -144,6 +143,9 @@ class Builder:
     def _add_columns(self, group: Group, columns: dict[str, Sequence[Any]]) -> Iterator[Delivery]:
         at, count, local, size = 0, group.count, group.locals, self._size or group.count
         group.columns = None
+        if not self._count and size < count and not count % size and not group.seats and _only_lists(columns):
+            yield from self._cut(group, columns, size)
+            return
         while at < count:
             stop = min(count, at + size - self._count)
             whole = stop - at == count
@@ -154,6 +156,18 @@ class Builder:
             at = stop
             if self._count == size:
                 yield self._deliver(rest=(count - at) / count, group=group)
+
+    def _cut(self, group: Group, columns: dict[str, Sequence[Any]], size: int) -> Iterator[Delivery]:
+        """A group that is several whole batches, of values that stay lists: what is done for each counts."""
+        count, local = group.count, group.locals
+        starts = range(0, count, size)
+        parts = zip(*([one[at : at + size] for at in starts] for one in columns.values()), strict=True)
+        for at, part in zip(starts, parts, strict=True):
+            self._track.mark_all(local[at : at + size])
+            rest = count - at - size
+            yield self._packed(
+                dict(zip(columns, part, strict=True)), (), size, group.raw * rest // count, group.size * rest // count
+            )
 
     def _deliver(self, rest: float, group: Group | None) -> Delivery:
         """A batch of all samples waiting; `rest`: the share of the last group that stays for the next one."""
@@ -198,28 +212,39 @@ class Builder:
 
 def _joined(pieces: list[_Piece]) -> Any:
     """One batch: as `collate` makes it of the samples."""
-    pieces = [piece for piece in pieces if piece]
-    first = pieces[0]
-    columns = [piece.values for piece in pieces if isinstance(piece, _Columns)]
-    if isinstance(first, list) or len(columns) < len(pieces) or any(one.keys() != columns[0].keys() for one in columns):
+    if len(pieces) == 1 and isinstance(pieces[0], _Columns) and not pieces[0].seats:
+        values, own, _ = pieces[0]
+        return {name: _field([column], own=own) for name, column in values.items()}
+    pieces = [piece for piece in pieces if isinstance(piece, _Columns) or piece]
+    columns = [piece for piece in pieces if isinstance(piece, _Columns)]
+    if len(columns) < len(pieces) or any(one.values.keys() != columns[0].values.keys() for one in columns):
         return collate(_samples(pieces))
-    own = len(pieces) == 1 and first.own
+    own = len(columns) == 1 and columns[0].own
     found: dict[str, Any] = {}
-    for name in first.values:
-        batch = seated([piece.seats.get(name) for piece in pieces if isinstance(piece, _Columns)])
-        found[name] = _field([one[name] for one in columns], own=own) if batch is None else batch
+    for name in columns[0].values:
+        batch = seated([piece.seats.get(name) for piece in columns])
+        found[name] = _field([one.values[name] for one in columns], own=own) if batch is None else batch
     return found
 
 
 def _field(columns: list[Sequence[Any]], *, own: bool) -> Any:
     """One field of a batch."""
-    if own and isinstance(columns[0], np.ndarray):
-        return columns[0]
-    if all(isinstance(one, np.ndarray) for one in columns):
-        rows = join_rows(cast("list[np.ndarray[Any, Any]]", columns))
-        if rows is not None:
-            return rows
+    first = columns[0]
+    if isinstance(first, np.ndarray):
+        if own:
+            return first
+        if all(isinstance(one, np.ndarray) for one in columns):
+            rows = join_rows(cast("list[np.ndarray[Any, Any]]", columns))
+            if rows is not None:
+                return rows
+    if len(columns) == 1 and type(first) is list:
+        return collate_field(cast("list[Any]", first))
     return collate_field([value for one in columns for value in one])
+
+
+def _only_lists(columns: dict[str, Sequence[Any]]) -> bool:
+    """Whether any part of these columns is the same in a batch as it is here: see `collate_field`."""
+    return all(type(one) is list and _KEPT.issuperset(map(type, one)) for one in columns.values())
 
 
 def _samples(pieces: list[_Piece]) -> list[Any]:

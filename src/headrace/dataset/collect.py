@@ -21,7 +21,8 @@ class Gate:
 
     def __init__(self) -> None:
         self._condition = threading.Condition(threading.Lock())
-        self._waiting = False
+        self.waiting = False
+        """Whether somebody is."""
         self.open = False
         """Set for good by `release`: nobody waits any more."""
 
@@ -31,17 +32,17 @@ class Gate:
             if ready():
                 return True
             with self._condition:
-                self._waiting = True
+                self.waiting = True
                 try:
                     if not ready() and not self.open:
                         self._condition.wait()
                 finally:
-                    self._waiting = False
+                    self.waiting = False
         return False
 
     def knock(self) -> None:
         """Something changed: look again."""
-        if self._waiting:
+        if self.waiting:
             with self._condition:
                 self._condition.notify_all()
 
@@ -53,7 +54,9 @@ class Gate:
 
 
 class Collector(Protocol):
-    """The way back into order. `add` on the feeder, `finished` on any thread, `ready` and `take` on the batcher."""
+    """The way back into order. `add` on the feeder, `finished` on any thread, `ready` and `take` on one at a time; of
+    `InOrder`, `ready` on any.
+    """
 
     def add(self, group: Group) -> None: ...
     def finished(self, group: Group) -> bool:
@@ -84,7 +87,8 @@ class InOrder:
         return self.head() is group
 
     def ready(self) -> bool:
-        return bool(self._groups) and self._groups[0].done
+        first = self.head()
+        return first is not None and first.done
 
     def take(self) -> Group:
         return self._groups.popleft()

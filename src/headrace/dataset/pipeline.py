@@ -4,7 +4,8 @@
     fetch    `headrace.fetch` calls `_arrived` on its own threads
     decode   map and filter, some groups of samples at a time; absent where there is nothing to do. Where that is no
              more than verifying or unpacking records of files, these threads read what is in the page cache, too
-    batcher  groups back into order, bad samples judged, batches put together
+    batcher  groups back into order, bad samples judged, batches put together; groups that were read from the cache and
+             need no decoding by the thread that has read them
     consumer `take`
 
 A sample's bytes count against the window from the moment its reads are submitted until the consumer takes its batch;
@@ -26,9 +27,10 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from headrace.base.errors import HeadraceError
+from headrace.dataset.batching import Batching
 from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.cached_files import CachedFiles
-from headrace.dataset.collect import Collector, Gate, InOrder, WithinWindow
+from headrace.dataset.collect import InOrder, WithinWindow
 from headrace.dataset.feed import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, separate, settle
 from headrace.dataset.joining import MOST
 from headrace.dataset.layout import LEAST
@@ -60,6 +62,8 @@ _TIED = 4
 """Samples that share reads are submitted together, in portions of this part of the byte window."""
 _WARM, _WARM_TOGETHER = 128 << 20, 32 << 20
 """Bytes of the window while the cache serves; fewer where no reads are joined, which gains from reading far ahead."""
+_WARM_CHUNK = 2048
+"""Samples planned at once while the cache serves whole objects."""
 _READERS = 2
 """Threads that read from the cache: each keeps a processor busy, mostly in the kernel."""
 _JOIN_S = 1.8
@@ -107,8 +111,10 @@ class Pipeline:
         self._transform = Transform(plan.stages_by_leaf, plan.batch)
         self._threads_wanted = self._transform.threads
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
-        self._collector: Collector = (
-            InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
+        self._batching = Batching(
+            InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1)),
+            Builder(plan.batch, course.progress, drop_last=plan.drop_last),
+            self,
         )
         self._files = self._files_here()
         self._scattered = self._transform.scatter_from(self._files)
@@ -118,11 +124,9 @@ class Pipeline:
         self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
         self._at_hand: deque[Delivery] = deque()  # the consumer's own
         self._built = self._taken = 0
-        self._groups = Gate()
         bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._together or self._files is not None else _WARM)
         self._room = Room(bounds, lambda: fetcher.warm or fetcher.behind)
-        self._fed = self._settled = 0
-        self._fed_all = False
+        self._fed = 0
         self._closed = False
         self._decode_busy = [0.0] * self._threads_wanted
         self._threads = [
@@ -178,6 +182,7 @@ class Pipeline:
 
     def _next_ready(self) -> list[Delivery] | Failure | Finished:
         if self._ready.empty():
+            self._room.knock()  # now more may be needed than there is room for
             with self._fetcher.hurry():
                 return self._wait_ready()
         return self._ready.get()
@@ -207,8 +212,8 @@ class Pipeline:
         """Stop: cancel reads, wake everyone, wait for the threads (at most 1.8 s, should a user's function hang)."""
         self._closed = True
         self._room.close()
-        self._groups.release()
-        for group in self._collector.pending():
+        self._batching.release()
+        for group in self._batching.collector.pending():
             if group.ticket is not None:
                 group.ticket.cancel()
         for _ in range(self._threads_wanted):
@@ -269,15 +274,14 @@ class Pipeline:
             if groups and not self._send(groups, reads):
                 return
             self.meter.shared = maker.shared
-        self._fed_all = True
-        self._groups.knock()
+        self._batching.end()
 
     def _chunk(self, mean: int) -> int:
         """Samples planned at once: whole groups. Planning costs the interpreter's lock, for many hardly more than for
         few.
         """
         if not self._serve_files:
-            return CHUNK
+            return _WARM_CHUNK if self._together and self._fetcher.warm else CHUNK
         limit, _ = self._group_limit(mean)
         return MOST_CHUNK // limit * limit
 
@@ -319,7 +323,7 @@ class Pipeline:
         for group in groups:
             group.first = self._fed
             self._fed += group.count
-            self._collector.add(group)
+            self._batching.add(group)
         return True
 
     def _send(self, groups: Sequence[Group], reads: list[Read]) -> bool:
@@ -348,10 +352,10 @@ class Pipeline:
 
     def _needs_more(self) -> bool:
         # Never stuck: the batch under construction may be completed even when it is larger than the window.
-        return (self._nothing_ready() and self._fed - self._settled < (self._plan.batch or 1)) or self._idle()
+        return (self._nothing_ready() and self._fed - self._batching.settled < (self._plan.batch or 1)) or self._idle()
 
     def _idle(self) -> bool:
-        return not len(self._collector) and self._nothing_ready()
+        return not len(self._batching.collector) and self._nothing_ready()
 
     def _nothing_ready(self) -> bool:
         return not self._at_hand and self._ready.empty()
@@ -380,10 +384,9 @@ class Pipeline:
         else:
             self._finish(group)
 
-    def _finish(self, group: Group) -> None:
+    def _finish(self, group: Group, *, build: bool = False) -> None:
         group.done_at = time.perf_counter()
-        if self._collector.finished(group):
-            self._groups.knock()
+        self._batching.finished(group, build=build)
 
     # -- threads that read what the cache holds -------------------------------------------------------------------
 
@@ -402,7 +405,10 @@ class Pipeline:
         else:
             group.fill(whole)
             group.fetched_at = time.perf_counter()
-            self._here(group)
+            if self._threads_wanted:
+                self._raw.put(group)
+            else:
+                self._finish(group, build=True)
 
     def _fetch_rest(self, group: ObjectGroup, found: list[memoryview | None]) -> None:
         """Some of it is not in the cache, or no longer."""
@@ -455,46 +461,31 @@ class Pipeline:
     # -- batcher -------------------------------------------------------------------------------------------------
 
     def _batch(self) -> None:
-        builder = Builder(self._plan.batch, self._course.progress, drop_last=self._plan.drop_last)
-        collector, seen = self._collector, 0
-        while self._groups.wait(self._something) and collector.ready():
-            group = collector.take()
-            if not self._threads_wanted:
-                self._transform.open(group)
-            self._build(builder, group, seen)
-            seen += group.count
-            self._settled = seen - builder.waiting
-            self._room.knock()
-            del group
+        self._batching.run()
         if not self._closed:
-            self._hand_on(builder.finish())
             self._ready.put(FINISHED)
 
-    def _something(self) -> bool:
-        """Whether the batcher can go on. Before it waits it tells the feeder, who may be waiting for just that."""
-        if self._collector.ready() or (self._fed_all and not len(self._collector)):
-            return True
-        self._room.knock()
-        return False
+    def open_group(self, group: Group) -> None:
+        """See `headrace.dataset.batching.Around`."""
+        if not self._threads_wanted:
+            self._transform.open(group)
 
-    def _build(self, builder: Builder, group: Group, seen: int) -> None:
-        made: list[Delivery] = []
-        try:
-            made.extend(builder.add(group, lambda slot, place: self._leave_out(slot, seen + place + 1)))
-        finally:  # what came before a bad sample that ends the epoch is delivered
-            self._hand_on(made)
+    def hand_on(self, made: list[Delivery]) -> None:
+        """See `headrace.dataset.batching.Around`."""
+        self._built += len(made)
+        self._ready.put(made)
 
-    def _hand_on(self, made: list[Delivery]) -> None:
-        if made:
-            self._built += len(made)
-            self._ready.put(made)
-
-    def _leave_out(self, slot: Slot, seen: int) -> None:
+    def leave_out(self, slot: Slot, seen: int) -> None:
+        """See `headrace.dataset.batching.Around`."""
         if slot.error is not None:
             self._judge.skip(slot.key, *slot.error, seen)
             self.meter.skipped += 1
         else:
             self.meter.filtered += 1
+
+    def knock(self) -> None:
+        """See `headrace.dataset.batching.Around`."""
+        self._room.knock()
 
 
 def _whole_batches(count: int, batch: int | None) -> int:

@@ -34,6 +34,8 @@ class Room:
         self._bounds, self._enough = bounds, enough
         self._grown = max(_FIRST, bounds.least)
         self._gate = Gate()
+        self._wanted: Callable[[], bool] = bool
+        self._size = 0
         self._lock = threading.Lock()
         self.held = 0
         """Bytes."""
@@ -41,14 +43,22 @@ class Room:
         """Bytes of the last batch that was taken."""
 
     def took(self, size: int) -> None:
-        """A batch of so many bytes was taken."""
+        """A batch of so many bytes was taken. Whoever waits for something else than room is not woken: `knock`."""
         self.batch = size
         self._grown = min(self._grown + size, self._bounds.most)
-        self.hold(-size)
+        with self._lock:
+            self.held -= size
+        if self._gate.waiting and (not self.held or self.held + self._size <= self._most(self._size)):
+            self._gate.knock()
 
     def wait(self, size: int, needed: Callable[[], bool]) -> bool:
-        """Until there is room for `size` bytes that hang together, or they are `needed` all the same. False: closed."""
-        return self._gate.wait(lambda: self.held == 0 or self.held + size <= self._most(size) or needed())
+        """Until there is room for `size` bytes that hang together, or they are `needed` all the same. False: closed.
+
+        `needed` is also called by whoever knocks.
+        """
+        self._size = size
+        self._wanted = lambda: self.held == 0 or self.held + size <= self._most(size) or needed()
+        return self._gate.wait(self._wanted)
 
     def _most(self, size: int) -> int:
         most = self._bounds.least if self._enough() else self._grown
@@ -62,8 +72,11 @@ class Room:
             self.knock()
 
     def knock(self) -> None:
-        """Something changed: whoever waits should look again."""
-        self._gate.knock()
+        """Something changed: whoever waits should look again. It is woken only if it will not wait again at once: each
+        batch taken knocks, and most of them leave too little room.
+        """
+        if self._gate.waiting and self._wanted():
+            self._gate.knock()
 
     def close(self) -> None:
         """Nobody waits any more."""

@@ -46,7 +46,7 @@ class Meter:
         """One wait of the consumer, split by what this very batch was waiting for: its bytes, its decoding, its being
         put together. Times of `time.perf_counter`, which on Linux is one clock for all processes.
         """
-        self.samples += got.count
+        self.samples += got.samples
         self.size += got.raw
         fetched = min(max(got.fetched_at, began), ended)
         done = min(max(got.done_at, fetched), ended)

@@ -1,0 +1,109 @@
+"""What becomes of finished groups: back into order, and into batches. Any thread may do it, one at a time."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from headrace.dataset.build import Builder, Delivery
+from headrace.dataset.collect import Collector, Gate
+from headrace.dataset.slots import Group, Slot
+
+
+class Around(Protocol):
+    """What the batches' making needs of the pipeline around it."""
+
+    def open_group(self, group: Group) -> None:
+        """Make what is in a group ready to be put into batches. May raise."""
+        ...
+
+    def leave_out(self, slot: Slot, seen: int) -> None:
+        """A sample is bad, or was filtered out; `seen`: samples so far. May raise."""
+        ...
+
+    def hand_on(self, made: list[Delivery]) -> None:
+        """Batches for the consumer, in their order."""
+        ...
+
+    def knock(self) -> None:
+        """The feeder may find that it can go on."""
+        ...
+
+
+class Batching:
+    """The feeder calls `add` and `end`; who has finished a group, `finished`; the batcher's thread, `run`.
+
+    A thread that has finished a group whose turn it is may go on and put it into batches (`build`): that spares waking
+    another thread. Why no group is left lying: who takes one looks for the next one *afterwards*, and who finishes one
+    marks it *before* looking whether it is the first.
+    """
+
+    def __init__(self, collector: Collector, builder: Builder, around: Around) -> None:
+        self.collector = collector
+        self.settled = 0
+        """Samples that are in batches, or were left out."""
+        self._builder, self._around = builder, around
+        self._gate = Gate()
+        self._building = threading.Lock()
+        self._seen = 0
+        self._ended = False
+
+    def add(self, group: Group) -> None:
+        """The next group, not finished yet."""
+        self.collector.add(group)
+
+    def end(self) -> None:
+        """No more will be added."""
+        self._ended = True
+        self._gate.knock()
+
+    def release(self) -> None:
+        """Nobody waits any more."""
+        self._gate.release()
+
+    def finished(self, group: Group, *, build: bool = False) -> None:
+        """A group has all that it waited for. Raises, with `build`, what a bad sample or a user's function does."""
+        if not self.collector.finished(group):
+            return
+        if build:
+            self._build_ready()
+        if self._ended or not build:
+            self._gate.knock()
+
+    def run(self) -> None:
+        """Make batches until all that was added is in one, or until released. Raises as `finished`."""
+        while self._gate.wait(self._something) and not self._all:
+            self._build_ready()
+        with self._building:
+            last = self._builder.finish() if self._all else []
+            if last:
+                self._around.hand_on(last)
+
+    @property
+    def _all(self) -> bool:
+        return self._ended and not len(self.collector)
+
+    def _something(self) -> bool:
+        """Whether there is something to do. Before the wait the feeder is told, who may be waiting for just that."""
+        if self.collector.ready() or self._all:
+            return True
+        self._around.knock()
+        return False
+
+    def _build_ready(self) -> None:
+        with self._building:
+            while self.collector.ready():
+                self._build(self.collector.take())
+
+    def _build(self, group: Group) -> None:
+        self._around.open_group(group)
+        before = self._seen
+        self._seen = before + group.count
+        made: list[Delivery] = []
+        try:
+            made.extend(self._builder.add(group, lambda slot, at: self._around.leave_out(slot, before + at + 1)))
+        finally:  # what came before a bad sample that ends the epoch is delivered
+            if made:
+                self._around.hand_on(made)
+        self.settled = self._seen - self._builder.waiting
+        self._around.knock()

@@ -1,0 +1,112 @@
+"""Groups that many threads finish, each of which may go on to make the batches."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable
+
+import pytest
+
+from headrace.dataset.batching import Batching
+from headrace.dataset.build import Builder, Delivery
+from headrace.dataset.collect import InOrder
+from headrace.dataset.slots import Group, Slot
+from headrace.dataset.state import Progress
+
+EACH, BATCH, GROUPS, THREADS = 6, 4, 500, 4
+
+
+class Around:
+    """The pipeline around it, as simple as can be."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.sizes: list[int] = []
+
+    def open_group(self, group: Group) -> None:
+        if group.number < 0:
+            raise ZeroDivisionError
+
+    def leave_out(self, slot: Slot, seen: int) -> None:
+        raise AssertionError
+
+    def hand_on(self, made: list[Delivery]) -> None:
+        assert made
+        for one in made:
+            self.numbers += one.data["n"].tolist()
+            self.sizes.append(one.samples)
+
+    def knock(self) -> None:
+        pass
+
+
+def group(number: int) -> Group:
+    slots = [Slot("", 0, at, {"n": at}, []) for at in range(number * EACH, (number + 1) * EACH)]
+    return Group(number, slots, 1)
+
+
+def batching() -> tuple[Batching, Around]:
+    around = Around()
+    return Batching(InOrder(), Builder(BATCH, Progress(), drop_last=False), around), around
+
+
+def work(groups: Iterable[Group], into: Batching, *, build: bool) -> None:
+    for one in groups:
+        into.finished(one, build=build)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_all_samples_in_order_whoever_finishes_and_builds(seed: int) -> None:
+    made, around = batching()
+    rng = random.Random(seed)
+    groups = [group(number) for number in range(GROUPS)]
+    for one in groups[: GROUPS // 2]:
+        made.add(one)
+    lots = [groups[start::THREADS] for start in range(THREADS)]
+    for lot in lots:
+        rng.shuffle(lot)
+    begun = [threading.Thread(target=work, args=(lot, made), kwargs={"build": rng.random() < 0.7}) for lot in lots]
+    batcher = threading.Thread(target=made.run)
+    batcher.start()
+    for one in groups[GROUPS // 2 :]:
+        made.add(one)
+    for thread in begun:
+        thread.start()
+    made.end()
+    for thread in (*begun, batcher):
+        thread.join(30)
+        assert not thread.is_alive()
+    assert around.numbers == list(range(GROUPS * EACH))
+    assert set(around.sizes) == {BATCH}
+    assert made.settled == GROUPS * EACH
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_is_left_lying_where_nobody_is_woken(seed: int) -> None:
+    made, around = batching()
+    groups = [group(number) for number in range(GROUPS)]
+    for one in groups:
+        made.add(one)
+    random.Random(seed).shuffle(groups)
+    begun = [
+        threading.Thread(target=work, args=(groups[start::THREADS], made), kwargs={"build": True})
+        for start in range(THREADS)
+    ]
+    for thread in begun:
+        thread.start()
+    for thread in begun:
+        thread.join(30)
+    assert around.numbers == list(range(GROUPS * EACH))
+
+
+def test_what_a_group_raises_reaches_who_builds_and_holds_nobody_up() -> None:
+    made, _ = batching()
+    bad, good = group(-1), group(0)
+    for one in (bad, good):
+        made.add(one)
+    with pytest.raises(ZeroDivisionError):
+        made.finished(bad, build=True)
+    made.finished(good, build=True)  # the others may still come to an end
+    made.release()
+    made.run()
