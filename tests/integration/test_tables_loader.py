@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import InputError
-from headrace.dataset.tables import columnar
+from headrace.dataset.tables import bringing
 from headrace.store import open_store
 
 FILES, EACH = 3, 110
@@ -297,6 +297,6 @@ def test_files_that_the_disk_must_bring_first(tmp_path: Path, form: str) -> None
 def test_a_window_smaller_than_a_row_group_is_filled_as_soon_as_it_is_empty(
     places: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columnar, "_LOOK_S", 600.0)  # nobody looks by himself: whoever waits must be told
+    monkeypatch.setattr(bringing, "_LOOK_S", 600.0)  # nobody looks by himself: whoever waits must be told
     with contextlib.closing(hr.Dataset.open(places[f"{place}parquet"]).batch(7).loader(prefetch=1)) as loader:
         assert [n for batch in loader for n in batch["n"].tolist()] == list(range(TOTAL))
