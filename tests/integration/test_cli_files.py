@@ -78,6 +78,11 @@ def test_rm_deletes_files_and_with_r_trees(tree: Shell) -> None:
     tree.fails("rm", "tree/c/z.bin", code=3, says="z.bin")
 
 
+def test_cat_of_what_is_not_there_says_where_to_look(tree: Shell) -> None:
+    tree.fails("cat", "tree/c/none", code=3, says="tree/c/none", hint="headrace ls ")
+    tree.fails("cat", "--range", "1:2", "tree/c/none", code=3, says="tree/c/none", hint="headrace ls ")
+
+
 def test_attach_keeps_the_file_and_its_comments(tree: Shell) -> None:
     tree.file("headrace.toml", "# ours\n[cache]\nsize = '1GB'  # small\n")
     tree.run("attach", "/data", f"file://{tree.folder}/tree", "--read-only")

@@ -1,6 +1,7 @@
 """The pipeline of one epoch: feeder → fetch → decode threads → batcher → consumer, all threads of this process.
 
-    feeder   positions, objects, reads; waits while the byte window is full
+    feeder   positions, objects, reads; waits while the byte window is full, or where the cache is read by groups, while
+             enough is planned
     fetch    `headrace.fetch` calls `_arrived` on its own threads
     decode   map and filter, some groups of samples at a time; absent where there is nothing to do. Where that is no
              more than verifying or unpacking records of files, these threads read what is in the page cache, too
@@ -66,6 +67,8 @@ _WARM_CHUNK = 2048
 """Samples planned at once while the cache serves whole objects."""
 _READERS = 2
 """Threads that read from the cache: each keeps a processor busy, mostly in the kernel."""
+_PLANNED = 6
+"""Groups that are planned and wait for a reader."""
 _JOIN_S = 1.8
 _LOOK_S = 0.25
 
@@ -119,7 +122,8 @@ class Pipeline:
         self._files = self._files_here()
         self._scattered = self._transform.scatter_from(self._files)
         self._together = self._reads_together()
-        self._unread: SimpleQueue[ObjectGroup | None] = SimpleQueue()
+        self._unread: SimpleQueue[ObjectGroup | tuple[Sequence[Group], list[Read]] | None] = SimpleQueue()
+        self._ahead, self._admitting = threading.Semaphore(_PLANNED), threading.Lock()
         self._raw: SimpleQueue[Group | Read | None] = SimpleQueue()
         self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
         self._at_hand: deque[Delivery] = deque()  # the consumer's own
@@ -274,7 +278,13 @@ class Pipeline:
             if groups and not self._send(groups, reads):
                 return
             self.meter.shared = maker.shared
-        self._batching.end()
+        self._end_feed()
+
+    def _end_feed(self) -> None:
+        if self._together:
+            self._unread.put(None)
+        else:
+            self._batching.end()
 
     def _chunk(self, mean: int) -> int:
         """Samples planned at once: whole groups. Planning costs the interpreter's lock, for many hardly more than for
@@ -303,15 +313,24 @@ class Pipeline:
         return min(_GROUP, room, soon), 1
 
     def _send_kept(self, group: ObjectGroup, *, here: bool) -> bool:
-        """Have a group read from the cache, or do it `here`, once there is room for it. False: closed."""
+        """Have a group read from the cache, or do it `here`. False: closed."""
         group.size += _OVERHEAD * group.count
+        if not here:
+            return self._leave(group)
         if not self._admit([group], len(group.wholes.objects)):
             return False
-        if here:
-            self._bring(group)
-        else:
-            self._unread.put(group)
+        self._bring(group)
         return True
+
+    def _leave(self, job: ObjectGroup | tuple[Sequence[Group], list[Read]]) -> bool:
+        """To the readers, who take what is planned in its order, and wait for room themselves: so planning is never
+        behind, and who gives room back wakes the thread that uses it. False: closed.
+        """
+        while not self._ahead.acquire(timeout=_LOOK_S):
+            if self._closed:
+                return False
+        self._unread.put(job)
+        return not self._closed
 
     def _admit(self, groups: Sequence[Group], reads: int) -> bool:
         """Wait until there is room for these groups, and count them. False: closed."""
@@ -327,7 +346,10 @@ class Pipeline:
         return True
 
     def _send(self, groups: Sequence[Group], reads: list[Read]) -> bool:
-        """Submit groups once there is room for them. False: closed."""
+        """Have groups fetched, once there is room for them. False: closed."""
+        return self._leave((groups, reads)) if self._together else self._submit(groups, reads)
+
+    def _submit(self, groups: Sequence[Group], reads: list[Read]) -> bool:
         if not self._admit(groups, len(reads)):
             return False
         # Before anything can arrive: what is complete already (windows of known frames) carries on at once.
@@ -391,9 +413,22 @@ class Pipeline:
     # -- threads that read what the cache holds -------------------------------------------------------------------
 
     def _read_kept(self) -> None:
-        while (group := self._unread.get()) is not None and not self._closed:
+        while (group := self._next_unread()) is not None:
             self._bring(group)
             del group  # who has taken a batch gives its bytes back
+
+    def _next_unread(self) -> ObjectGroup | None:
+        """What is to be read next; what is not in the cache is submitted on the way to it. None: that was all."""
+        with self._admitting:
+            while (job := self._unread.get()) is not None and not self._closed:
+                self._ahead.release()
+                if isinstance(job, ObjectGroup):
+                    return job if self._admit([job], len(job.wholes.objects)) else None
+                if not self._submit(*job):
+                    return None
+            self._unread.put(None)  # for the others
+            self._batching.end()
+        return None
 
     def _bring(self, group: ObjectGroup) -> None:
         """All of it from the cache, or what is missing from the store."""

@@ -124,7 +124,11 @@ class Namespace:
         """
         if start < 0 or (stop is not None and stop < start):
             raise InputError(f"bytes [{start}, {stop}) are no range", path=str(path))
-        return self._objects.read(self._place(path), start, stop)
+        place = self._place(path)
+        try:
+            return self._objects.read(place, start, stop)
+        except NotFoundError as error:
+            raise _told_where_to_look(error, place) from error.__cause__
 
     def open(self, path: PathLike, mode: str = "rb", *, encoding: str | None = None, newline: str | None = None) -> Any:
         """A file. Reading (``r``): seekable, of one version, reading ahead. Writing (``w``, ``x`` for create only):
@@ -141,7 +145,11 @@ class Namespace:
         if kind not in ("r", "w", "x") or ("b" in mode and "t" in mode):
             raise UnsupportedError(f"mode {mode!r}", path=str(path), hint="modes are r, w and x, each with b or t")
         if kind == "r":
-            file = self._objects.open(self._place(path))
+            place = self._place(path)
+            try:
+                file = self._objects.open(place)
+            except NotFoundError as error:
+                raise _told_where_to_look(error, place) from error.__cause__
             return file if "b" in mode else io.TextIOWrapper(file, encoding or "utf-8", newline=newline)
         place = self._writable(path)
         if kind == "x":
@@ -168,8 +176,7 @@ class Namespace:
         prefix = paths.as_prefix(place.key)
         if self._leads_to_mount(place) or self._objects.is_folder(place, prefix):
             return folder_entry(paths.folder_path(place.root, prefix))
-        above = place.path.rstrip("/").rpartition("/")[0] + "/"
-        raise NotFoundError("no such file or folder", path=place.path, hint=f"what there is: headrace ls {above}")
+        raise _told_where_to_look(NotFoundError("no such file or folder", path=place.path), place)
 
     def exists(self, path: PathLike, *, refresh: bool = False) -> bool:
         """Whether `stat` finds something."""
@@ -373,3 +380,10 @@ class Namespace:
             yield from listing.files_around(place.root, pages, nested, walk_mount)
         else:
             yield from listing.files(place.root, pages)
+
+
+def _told_where_to_look(error: NotFoundError, place: Place) -> NotFoundError:
+    """The same error with a next step, where it has none."""
+    above = place.path.rstrip("/").rpartition("/")[0] + "/"
+    error.hint = error.hint or f"what there is: headrace ls {above}"
+    return error

@@ -167,3 +167,9 @@ def test_a_folder_without_permission_is_named(store: Store, tmp_path: Path) -> N
     finally:
         os.seteuid(me)
         os.chmod(tmp_path / "root" / "a", 0o700)
+
+
+def test_errors_below_the_root_of_all_files_name_the_path_as_one_writes_it() -> None:
+    with pytest.raises(NotFoundError) as caught:
+        open_store("file:///").get("no-such-folder/x")
+    assert caught.value.path == "file:///no-such-folder/x"

@@ -352,7 +352,7 @@ class LocalStore(Store):
         return found
 
     def _path(self, key: str) -> str:
-        return f"{self.url}/{key}"
+        return f"{self.url}{'' if self.url.endswith('/') else '/'}{key}"
 
     def _inexpressible(self, key: str) -> str | None:
         """Why a key can be no file name, or None."""
