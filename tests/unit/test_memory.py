@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +27,20 @@ def test_they_begin_at_a_page_and_are_as_long_as_asked(size: int) -> None:
     view = Buffers().take(size)
     assert (len(view), address(view) % 4096, view.readonly) == (size, 0, False)
     assert (len(aligned(size)), aligned(size).ctypes.data % 4096) == (size, 0)
+
+
+@pytest.mark.parametrize("size", [2 * MB, 3 * MB + 5000, 9 * MB - 1])
+def test_large_ones_hold_no_more_than_they_are(size: int) -> None:
+    before = resident()
+    buffer = aligned(size)
+    assert buffer.ctypes.data % (2 * MB) == 0
+    buffer[:] = 1
+    assert size <= resident() - before <= size + MB // 4
+
+
+def resident() -> int:
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss:"))
 
 
 def test_a_buffer_comes_back_when_its_last_view_is_gone() -> None:
