@@ -155,6 +155,8 @@ def mapped(size: int) -> _Bytes:
 
     The allocator keeps what was freed in the arena of each thread: with large buffers in many threads, much of it.
     """
+    if size >= _HUGE:
+        return _huge(size)
     return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)[:size]
 
 
