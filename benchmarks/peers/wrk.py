@@ -1,7 +1,8 @@
 """wrk, a C load generator, asking for the same objects in random order: the limit of any client on this machine.
 
 It throws the bytes away and keeps no order. Requests are built beforehand, so that its Lua only indexes a table. No
-signature is computed. Samples are requests divided by the parts of a sample.
+signature is computed. Samples are requests divided by the parts of a sample; with ``shards``, which asks for whole tar
+shards instead, those that lie in the bytes received.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from data import samples
+from data import samples, shards
 from job import BUCKET, Job, Result
 from meter import cpu_seconds
 
@@ -32,7 +33,8 @@ end
 
 def run(job: Job) -> Result:
     grouped = samples(job.root, job.dataset)
-    paths = [f"/{BUCKET}/{part.key}" for parts in grouped for part in parts]
+    whole = shards(job.root, job.dataset) if job.options.get("shards") else []
+    paths = [f"/{BUCKET}/{key}" for key in whole or [part.key for parts in grouped for part in parts]]
     random.Random(job.seed).shuffle(paths)
     scratch = Path(job.scratch)
     (scratch / "paths").write_text("\n".join(paths) + "\n")
@@ -48,8 +50,9 @@ def run(job: Job) -> Result:
     if found is None or int(found[4]):
         raise SystemExit(f"wrk: {done.stdout} {done.stderr}")
     requests, micros, size = (int(found[group]) for group in (1, 2, 3))
+    held = sum((Path(job.root) / BUCKET / name).stat().st_size for name in whole)
     return Result(
-        requests // len(grouped[0]),
+        size * len(grouped) // held if whole else requests // len(grouped[0]),
         micros / 1e6,
         size,
         cpu,
