@@ -24,6 +24,8 @@ FORMAT = "2"
 LARGE_SAMPLES = 150
 SMALL_SAMPLES = 5500
 SHARD_BYTES = 84_000_000  # WebDataset's advice is 100 MB to 1 GB; smaller keeps eight shards a data set
+MANY = 132_000
+"""Samples of 10 kB in the shards whose index is built."""
 MOST_BYTES = 4_000_000_000
 
 
@@ -69,6 +71,26 @@ def prepare_shards(root: Path, *, large: int = 400, small: int = 33_000) -> Path
     return bucket
 
 
+def prepare_many(root: Path) -> None:
+    """``many-shards``: as ``tenk-shards``, four times as many, without the single objects: there the rate of reading
+    them is measured, not that of beginning.
+    """
+    bucket, stamp = root / "bench", root / "many-complete"
+    if not stamp.exists() or stamp.read_text() != f"{FORMAT} {MANY}":
+        shutil.rmtree(bucket / "many-shards", ignore_errors=True)
+        _write(bucket, "many", _tenk(MANY), singly=False)
+        stamp.write_text(f"{FORMAT} {MANY}")
+    listed = root / "index.tsv"
+    before = listed.read_text()
+    if "many-shards/" not in before:
+        listed.write_text("".join(sorted([*before.splitlines(keepends=True), *_lines(bucket, "many-shards")])))
+
+
+def in_shards(root: str, dataset: str) -> int:
+    """Samples in the tar shards of a data set."""
+    return MANY if dataset == "many" else len(samples(root, dataset))
+
+
 def _tenk(count: int) -> Iterator[dict[str, bytes]]:
     rng = np.random.default_rng(3)
     for number in range(count):
@@ -96,10 +118,11 @@ def _png(rng: np.random.Generator, shape: tuple[int, ...]) -> bytes:
     return out.getvalue()
 
 
-def _write(bucket: Path, name: str, samples: Iterator[dict[str, bytes]]) -> None:
+def _write(bucket: Path, name: str, samples: Iterator[dict[str, bytes]], *, singly: bool = True) -> None:
     folder, shards = bucket / name, bucket / f"{name}-shards"
-    folder.mkdir(parents=True)
-    shards.mkdir()
+    if singly:
+        folder.mkdir(parents=True)
+    shards.mkdir(parents=True)
     shard: tarfile.TarFile | None = None
     for number, sample in enumerate(samples):
         if shard is None or shard.offset > SHARD_BYTES:
@@ -109,7 +132,8 @@ def _write(bucket: Path, name: str, samples: Iterator[dict[str, bytes]]) -> None
                 shards / f"{number:06d}.tar", "w", format=tarfile.USTAR_FORMAT
             )
         for part, data in sample.items():
-            (folder / f"{number:06d}.{part}").write_bytes(data)
+            if singly:
+                (folder / f"{number:06d}.{part}").write_bytes(data)
             info = tarfile.TarInfo(f"{number:06d}.{part}")
             info.size = len(data)
             shard.addfile(info, io.BytesIO(data))
@@ -119,13 +143,15 @@ def _write(bucket: Path, name: str, samples: Iterator[dict[str, bytes]]) -> None
 
 def index(bucket: Path, folders: tuple[str, ...] = ("large", "small")) -> None:
     """Write ``index.tsv``: every file directly in these folders."""
-    rows: list[str] = []
-    for folder in folders:
-        for path in (bucket / folder).iterdir():
-            stat = path.stat()
-            digest = xxhash.xxh3_64_hexdigest(path.read_bytes())
-            rows.append(f"{folder}/{path.name}\t{stat.st_size}\t{int(stat.st_mtime)}\t{digest}\n")
+    rows = [row for folder in folders for row in _lines(bucket, folder)]
     (bucket.parent / "index.tsv").write_text("".join(sorted(rows)))
+
+
+def _lines(bucket: Path, folder: str) -> Iterator[str]:
+    for path in (bucket / folder).iterdir():
+        stat = path.stat()
+        digest = xxhash.xxh3_64_hexdigest(path.read_bytes())
+        yield f"{folder}/{path.name}\t{stat.st_size}\t{int(stat.st_mtime)}\t{digest}\n"
 
 
 @cache

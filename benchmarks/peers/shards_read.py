@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 import obstore
 from obstore.store import S3Store
 
-from data import samples, shards
+from data import in_shards, shards
 from job import BUCKET, Job, Result
 from meter import cpu_seconds
 
@@ -45,5 +45,5 @@ def run(job: Job) -> Result:
     for thread in pool:
         thread.join()
     seconds, size = time.perf_counter() - began, sum(sizes.values())
-    count = len(samples(job.root, job.dataset))
-    return Result(count, seconds, size, cpu_seconds() - cpu, notes=f"{size / seconds / 1e6:,.0f} MB/s of shards")
+    notes = f"{size / seconds / 1e6:,.0f} MB/s of shards"
+    return Result(in_shards(job.root, job.dataset), seconds, size, cpu_seconds() - cpu, notes=notes)

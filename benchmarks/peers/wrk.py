@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from data import samples, shards
+from data import in_shards, samples, shards
 from job import BUCKET, Job, Result
 from meter import cpu_seconds
 
@@ -52,7 +52,7 @@ def run(job: Job) -> Result:
     requests, micros, size = (int(found[group]) for group in (1, 2, 3))
     held = sum((Path(job.root) / BUCKET / name).stat().st_size for name in whole)
     return Result(
-        size * len(grouped) // held if whole else requests // len(grouped[0]),
+        size * in_shards(job.root, job.dataset) // held if whole else requests // len(grouped[0]),
         micros / 1e6,
         size,
         cpu,
