@@ -110,3 +110,18 @@ def test_what_a_group_raises_reaches_who_builds_and_holds_nobody_up() -> None:
     made.finished(good, build=True)  # the others may still come to an end
     made.release()
     made.run()
+
+
+def test_the_state_counts_what_was_left_out_before_a_group_of_whole_batches() -> None:
+    builder = Builder(2, Progress(), drop_last=False)
+    out, whole = group(0), Group(1, [], 1)
+    for slot in out.slots:
+        slot.kept = False
+    left: list[int] = []
+    assert list(builder.add(out, lambda slot, at: left.append(slot.local))) == []
+    whole.columns, whole.count = {"n": ["a", "b", "c", "d"]}, 4
+    whole.slots = [Slot("", 0, EACH + at, None, []) for at in range(4)]
+    made = list(builder.add(whole, lambda slot, at: None))
+    assert left == list(range(EACH))
+    assert [one.data for one in made] == [{"n": ["a", "b"]}, {"n": ["c", "d"]}]
+    assert [one.progress for one in made] == [Progress(EACH + 2, (), even=False), Progress(EACH + 4, (), even=False)]

@@ -143,7 +143,8 @@ class Builder:
     def _add_columns(self, group: Group, columns: dict[str, Sequence[Any]]) -> Iterator[Delivery]:
         at, count, local, size = 0, group.count, group.locals, self._size or group.count
         group.columns = None
-        if not self._count and size < count and not count % size and not group.seats and _only_lists(columns):
+        whole_batches = not self._locals and size < count and not count % size
+        if whole_batches and not group.seats and _only_lists(columns):
             yield from self._cut(group, columns, size)
             return
         while at < count:
