@@ -186,7 +186,6 @@ class Pipeline:
 
     def _next_ready(self) -> list[Delivery] | Failure | Finished:
         if self._ready.empty():
-            self._room.knock()  # now more may be needed than there is room for
             with self._fetcher.hurry():
                 return self._wait_ready()
         return self._ready.get()

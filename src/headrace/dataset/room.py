@@ -35,7 +35,6 @@ class Room:
         self._grown = max(_FIRST, bounds.least)
         self._gate = Gate()
         self._wanted: Callable[[], bool] = bool
-        self._size = 0
         self._lock = threading.Lock()
         self.held = 0
         """Bytes."""
@@ -43,20 +42,16 @@ class Room:
         """Bytes of the last batch that was taken."""
 
     def took(self, size: int) -> None:
-        """A batch of so many bytes was taken. Whoever waits for something else than room is not woken: `knock`."""
+        """A batch of so many bytes was taken."""
         self.batch = size
         self._grown = min(self._grown + size, self._bounds.most)
-        with self._lock:
-            self.held -= size
-        if self._gate.waiting and (not self.held or self.held + self._size <= self._most(self._size)):
-            self._gate.knock()
+        self.hold(-size)
 
     def wait(self, size: int, needed: Callable[[], bool]) -> bool:
         """Until there is room for `size` bytes that hang together, or they are `needed` all the same. False: closed.
 
         `needed` is also called by whoever knocks.
         """
-        self._size = size
         self._wanted = lambda: self.held == 0 or self.held + size <= self._most(size) or needed()
         return self._gate.wait(self._wanted)
 
