@@ -2,5 +2,6 @@
 
 from headrace.fetch.fetcher import Fetcher, FetchStats, default_fetcher
 from headrace.fetch.read import Read, Sink, Ticket
+from headrace.fetch.straight import Straight
 
-__all__ = ["FetchStats", "Fetcher", "Read", "Sink", "Ticket", "default_fetcher"]
+__all__ = ["FetchStats", "Fetcher", "Read", "Sink", "Straight", "Ticket", "default_fetcher"]

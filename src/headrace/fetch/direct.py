@@ -45,7 +45,7 @@ class Direct:
         self._start(store, operations)
 
     def _start(self, store: Store, operations: Sequence[Operation]) -> None:
-        wire = self._wire(store)
+        wire = self.wire(store)
         empty = [o for o in operations if o.read.stop is not None and o.read.stop <= o.read.start]
         if wire is not None and empty:  # no HTTP range is empty: `Store.get` knows how to answer these
             self._workers.add(lambda: self._by_thread(empty))
@@ -62,6 +62,13 @@ class Direct:
             else:
                 parts.append(operation)
         self._running().submit(store, wire, parts)
+
+    def wire(self, store: Store) -> Wire | None:
+        """The store's, if it has one."""
+        known = self._wires.get(id(store))
+        if known is None or known[0] is not store:
+            known = self._wires[id(store)] = (store, store.wire())
+        return known[1]
 
     def levels(self) -> dict[str, dict[str, float]]:
         """Concurrency and latency by store."""
@@ -85,12 +92,6 @@ class Direct:
             if self._reactor is None:
                 self._reactor = Reactor(self._settings, self._budget, self._metrics, bulk=self._bulk)
             return self._reactor
-
-    def _wire(self, store: Store) -> Wire | None:
-        known = self._wires.get(id(store))
-        if known is None or known[0] is not store:
-            known = self._wires[id(store)] = (store, store.wire())
-        return known[1]
 
     def _by_thread(self, operations: Sequence[Operation]) -> None:
         timed = operations[0].read.store.local_root is None  # a local read takes little more than taking its time

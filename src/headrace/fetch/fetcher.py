@@ -18,6 +18,7 @@ from headrace.fetch.cached import Cached
 from headrace.fetch.direct import Direct
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read, Sink, Ticket, sealed
+from headrace.fetch.straight import Gate, Straight
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
 _GRACE = 5.0
@@ -149,6 +150,14 @@ class Fetcher:
         if isinstance(result, HeadraceError):
             raise result
         return result
+
+    def straights(self, count: int) -> list[Straight]:
+        """Readers for so many threads that receive themselves, each with large reads one after the other and work of
+        its own in between. Close them.
+        """
+        gate = Gate(self.settings.fetch.connections)
+        one = partial(Straight, gate, self.get, self._direct.wire, self.settings.fetch, self.metrics)
+        return [one() for _ in range(count)]
 
     def head(self, store: Store, key: str) -> ObjectInfo:
         """The object's size and version now.

@@ -24,10 +24,11 @@ class Level:
     and the next one waits 0.2 s, twice as long with each failed in a row, at most 3 s. Trials double until the first
     one fails, then they add half. A level is judged by at least as many answers as it has places, over 150 ms to 3 s,
     once those that were asked for before it have come: however far the store is, each place counts. Work counts bytes
-    plus a constant for the round trip. Reactor thread only.
+    plus a constant for the round trip. One thread at a time.
     """
 
-    def __init__(self, most: int, start: int = FIRST) -> None:
+    def __init__(self, most: int, start: int = FIRST, not_before: float = 0.0) -> None:
+        """`not_before`: the moment (monotonic seconds) of the first trial."""
         self.most = max(most, 1)
         self.limit = min(start, self.most)
         self.work = 0.0
@@ -40,7 +41,7 @@ class Level:
         self._idle = True
         self._bound = False
         self._doubling = True
-        self._hold, self._hold_until = _FIRST_HOLD, 0.0
+        self._hold, self._hold_until = _FIRST_HOLD, not_before
         self._before: tuple[int, float] | None = None
         self._slowed_at = -1.0
 

@@ -11,7 +11,6 @@ from select import EPOLLIN
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import (
-    ChangedError,
     CredentialsError,
     DeadlineError,
     HeadraceError,
@@ -21,6 +20,7 @@ from headrace.base.errors import (
 )
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
+from headrace.fetch.answer import blob_of, is_short, pause, wrong_length
 from headrace.fetch.budget import Budget
 from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
 from headrace.fetch.operation import Operation
@@ -279,9 +279,9 @@ class Pool:
         etag = response.etag
         if etag is not None and etag == read.version and got == operation.cost and response.status == 200:
             return _tuple(Blob, (response.body, _tuple(ObjectInfo, (read.key, got, etag, 0, None)), ()))
-        result = _blob(read, response)
-        if isinstance(result, Blob) and _is_short(read, result):
-            self._again(operation, _wrong_length(read, result))
+        result = blob_of(read, response)
+        if isinstance(result, Blob) and is_short(read, result):
+            self._again(operation, wrong_length(read, result))
             return None
         return result
 
@@ -324,7 +324,7 @@ class Pool:
 
     def _again(self, operation: Operation, error: HeadraceError) -> None:
         operation.attempts += 1
-        wait = random.uniform(0.2, 1.0) * min(0.05 * 2**operation.attempts, 5.0)
+        wait = pause(operation.attempts)
         now = time.monotonic()
         if operation.attempts > self._settings.retries or now + wait > operation.deadline:
             self._end(operation, error)
@@ -391,34 +391,5 @@ class Pool:
         return DeadlineError(f"not read within {self._settings.deadline:g} s", path=operation.read.path, hint=hint)
 
 
-def _is_short(read: Read, blob: Blob) -> bool:
-    """An answer that is well-formed but not as long as it must be: a proxy or a server cut it off."""
-    if read.size is not None:
-        return len(blob.data) != read.length()
-    return read.stop is not None and len(blob.data) != max(min(read.stop, blob.info.size) - read.start, 0)
-
-
-def _wrong_length(read: Read, blob: Blob) -> HeadraceError:
-    reason = f"answered with {len(blob.data)} bytes, expected {read.length()}"
-    return ChangedError(reason, path=read.path, hint="something on the way cuts answers off, or the object has changed")
-
-
 def _cancelled(read: Read) -> HeadraceError:
     return TryAgainError("the read was cancelled", path=read.path)
-
-
-def _blob(read: Read, response: Response) -> Blob | HeadraceError:
-    total = response.total
-    version = etag = response.etag
-    if read.version is None or etag is None:
-        info = ObjectInfo(read.key, -1 if total is None else total, etag, response.mtime_us)
-        version = info.version
-    else:
-        info = ObjectInfo(read.key, -1 if total is None else total, etag)
-    if read.version is not None and version != read.version:
-        reason = f"has changed: its version is {version}, expected {read.version}"
-        return ChangedError(reason, path=read.path, hint="take a new snapshot, or refresh the listing")
-    data = response.body[: response.got]
-    if response.status == 200 and not read.whole:  # a server that ignores Range
-        data = data[read.start : read.stop]
-    return Blob(data, info)

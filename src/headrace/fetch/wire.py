@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection that only GETs, without blocking, into buffers of the right size.
+"""One HTTP/1.1 connection that only GETs, into buffers of the right size; without blocking, or for one thread alone.
 
-Message framing: RFC 9112 §6.3 (Content-Length, and chunked for error documents); ranges: RFC 9110 §14. Used on the
-reactor's thread only. Why our own: see design/001-direct-http-reads.md.
+Message framing: RFC 9112 §6.3 (Content-Length, and chunked for error documents); ranges: RFC 9110 §14. Why our own:
+see design/001-direct-http-reads.md.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+import struct
 from email.utils import parsedate_to_datetime
 
 from headrace.base.errors import HeadraceError, UnreachableError
@@ -34,7 +35,7 @@ class BrokenResponse(Exception):  # noqa: N818
 class Response:
     """A parsed answer. `body` is filled up to `got` bytes; `length` is None for chunked or until-close answers."""
 
-    __slots__ = ("_lower", "body", "got", "head", "length", "status", "whole")
+    __slots__ = ("_lower", "body", "got", "head", "left", "length", "status", "whole")
 
     def __init__(self, head: bytes) -> None:
         if head[:7] != b"HTTP/1." or not head[9:12].isdigit():
@@ -44,6 +45,8 @@ class Response:
         self._lower = lower = head.lower()
         self.body = _NOTHING
         self.got = 0
+        self.left = 0
+        """Bytes of it that are to come behind `body`: see `Connection.more`."""
         at = lower.find(b"\r\ncontent-length:")
         text = b"" if at < 0 else lower[at + 17 :].partition(b"\r\n")[0].strip()
         self.length = int(text) if text.isdigit() else None
@@ -94,11 +97,18 @@ class Response:
 
 
 class Connection:
-    """One keep-alive connection. The reactor calls `advance` when its socket is ready."""
+    """One keep-alive connection. The reactor calls `advance` when its socket is ready.
+
+    With `patience`, seconds, it blocks, which is for a thread that waits for nothing else: `advance` returns when some
+    of the body has come, and raises one of `WOULD_BLOCK`, or TimeoutError, when for so long nothing has.
+    """
 
     __slots__ = (
+        "_flags",
         "_into",
+        "_most",
         "_partial",
+        "_patience",
         "began",
         "endpoint",
         "fd",
@@ -112,10 +122,12 @@ class Connection:
         "watched",
     )
 
-    def __init__(self, endpoint: Endpoint, address: tuple[int, tuple[object, ...]]) -> None:
+    def __init__(
+        self, endpoint: Endpoint, address: tuple[int, tuple[object, ...]], patience: float | None = None
+    ) -> None:
         family, target = address
         sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setblocking(False)
+        sock.settimeout(patience or 0.0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.endpoint = endpoint
@@ -129,22 +141,36 @@ class Connection:
         self.unsent = b""
         self._partial = b""
         self._into: memoryview | None = None
+        self._most: int | None = None
+        self._patience = patience
+        self._flags = 0
         code = sock.connect_ex(target)
-        if code not in (0, errno.EINPROGRESS):
+        if code and (code != errno.EINPROGRESS or patience is not None):
             sock.close()
             raise OSError(code, f"connect: {errno.errorcode.get(code, code)}")
+        if patience is not None and endpoint.tls is None:
+            self._block(sock, patience)
 
-    def request(self, head: bytes, into: memoryview | None = None) -> None:
+    def request(self, head: bytes, into: memoryview | None = None, most: int | None = None) -> None:
         """Send one request; `advance` continues where the socket is not ready yet. A 206 of just the right length
-        is received straight into `into`.
+        is received straight into `into`. Of a longer body `advance` receives `most` bytes, no fewer than its scratch
+        has; the rest is to be had by `more`.
         """
         self.unsent = head
-        self._into = into
+        self._into, self._most = into, most
         self.response = None
         self._partial = b""
         if self.state is IDLE:
             self.state = HEAD
             self._send()
+
+    def more(self, most: int) -> None:
+        """Go on with a body of which something is `left`: so many bytes next, into a new buffer."""
+        response = self.response
+        assert response is not None
+        size = min(most, response.left)
+        response.body, response.got = self._taken(size), 0
+        response.left -= size
 
     @property
     def wants_write(self) -> bool:
@@ -178,6 +204,15 @@ class Connection:
         """Close the socket. Idempotent."""
         self.state = CLOSED
         self.sock.close()
+
+    def _block(self, sock: socket.socket, patience: float) -> None:
+        # Python's own timeouts poll before each call. Left to the kernel, one call fills the buffer while other threads
+        # have the interpreter. TLS has a record of 16 KiB at a time in any case.
+        sock.setblocking(True)
+        limit = struct.pack("@ll", int(patience), int(patience % 1 * 1e6))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        self._flags = socket.MSG_WAITALL
 
     def _connected(self) -> None:
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -230,9 +265,8 @@ class Connection:
     def _begin_body(self, head: bytes, rest: memoryview) -> None:
         response = Response(head)
         if response.whole:
-            length = response.length or 0
             response.body = body = self._buffer(response)
-            response.got = got = min(len(rest), length)
+            response.got = got = min(len(rest), len(body))
             body[:got] = rest if got == len(rest) else rest[:got]
         else:
             response.body = memoryview(bytearray(rest))
@@ -244,26 +278,36 @@ class Connection:
         assert response.length is not None
         if self._into is not None and response.status == 206 and len(self._into) == response.length:
             return self._into
+        if self._most is None or self._most >= response.length:
+            return self._taken(response.length)
+        response.left = response.length - self._most
+        return self._taken(self._most)
+
+    def _taken(self, size: int) -> memoryview:
         try:
-            return take(response.length)
+            return take(size)
         except MemoryError as error:
-            raise BrokenResponse(f"Content-Length {response.length} does not fit in memory") from error
+            raise BrokenResponse(f"a body of {size} bytes does not fit in memory") from error
 
     def _read_body(self, scratch: memoryview) -> bool:
         response = self.response
         assert response is not None
         if not response.whole:
             return self._read_loose_body(response, scratch)
-        body, got, length = response.body, response.got, response.length or 0
-        receive = self.sock.recv_into
+        body, got, length = response.body, response.got, len(response.body)
+        receive, flags = self.sock.recv_into, self._flags
         try:
             while got < length:
-                count = receive(body[got:])
+                count = receive(body[got:], 0, flags)
                 if not count:
                     raise ConnectionResetError(errno.ECONNRESET, f"body ended after {got} of {length} bytes")
                 got += count
+                if self._patience is not None:  # whoever waits here looks at the clock in between
+                    break
         finally:
             response.got = got
+        if got < length or response.left:
+            return got == length
         return self._finish()
 
     def _read_loose_body(self, response: Response, scratch: memoryview) -> bool:

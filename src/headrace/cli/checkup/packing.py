@@ -27,7 +27,7 @@ from headrace.dataset.measuring import BLOCKS_AT_ONCE, Rate, measure, rate_of
 from headrace.dataset.planning import decide
 from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.formats import FORMATS, PACKED, compressed_suffixes
-from headrace.dataset.shards.reading import StoreBytes
+from headrace.dataset.shards.reading import StoreBytes, reader_of
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.fetch import Fetcher, Read
 from headrace.store.probe import PREFIX
@@ -215,7 +215,7 @@ class _Few:
 
 def _samples(fetcher: Fetcher, fmt: Format, shard: Read, until: float) -> list[SampleSpec]:
     """Samples at the shard's beginning, all parts of each; the last one found may lack some, and is left out."""
-    data = StoreBytes(fetcher, shard.store, shard.key, shard.size or 0, shard.version, lambda _: None)
+    data = StoreBytes(reader_of(fetcher), shard.store, shard.key, shard.size or 0, shard.version, lambda _: None)
     members = itertools.takewhile(lambda _: time.monotonic() < until, fmt.scan(data))
     found: dict[str, list[Part]] = {}
     for member in itertools.islice(members, _MEMBERS):

@@ -22,7 +22,7 @@ from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.dataset.shards.adopt import Kept, adopt
 from headrace.dataset.shards.format import Accompanied, Alike, Format, Member, ShardBytes, Typed, groups_of
-from headrace.dataset.shards.reading import StoreBytes
+from headrace.dataset.shards.reading import Reader, StoreBytes, reader_of
 from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
 from headrace.dataset.shards.scanning import Told, scan_all
 from headrace.dataset.shards.streaming import StreamBytes, seen_through
@@ -142,8 +142,8 @@ def _build(shelf: Shelf, job: Job, folder: Path) -> dict[str, Any]:
             job.progress.advance(1, shard.size)
     if missing:
 
-        def scan(one: tuple[str, Shard], fetcher: Fetcher, folder: Path, stopped: threading.Event) -> None:
-            _scan(shelf, job, Told(job.progress, stopped), fetcher, folder, *one, about)
+        def scan(one: tuple[str, Shard], reader: Reader, folder: Path, stopped: threading.Event) -> None:
+            _scan(shelf, job, Told(job.progress, stopped), reader, folder, *one, about)
 
         scan_all(shelf, job.settings, missing, scan)
     found = [_found(shelf, name, shard) for name, shard in zip(names, job.shards, strict=True)]
@@ -176,7 +176,7 @@ def _about(job: Job) -> Mapping[str, Any]:
     fetcher = Fetcher(job.settings, None, Metrics())
     try:
         return {
-            folder: job.format.about(StoreBytes(fetcher, job.store, *near, _nothing), names[folder])
+            folder: job.format.about(StoreBytes(reader_of(fetcher), job.store, *near, _nothing), names[folder])
             for folder, near in job.beside.items()
             if folder in names
         }
@@ -196,13 +196,13 @@ def _scan(
     shelf: Shelf,
     job: Job,
     told: Told,
-    fetcher: Fetcher,
+    reader: Reader,
     folder: Path,
     name: str,
     shard: Shard,
     about: Mapping[str, Any],
 ) -> None:
-    stored = StoreBytes(fetcher, job.store, shard.key, shard.size, shard.version, told.advance)
+    stored = StoreBytes(reader, job.store, shard.key, shard.size, shard.version, told.advance)
     data = seen_through(job.format, stored)
     if data is None:
         raise CorruptError(

@@ -3,36 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from headrace.base.errors import ChangedError, InputError, TryAgainError
 from headrace.fetch import Fetcher, Read
 from headrace.namespace.home import url_of
-from headrace.store.protocol import Store
+from headrace.store.protocol import Blob, Store
 
 _FIRST = 16 << 10
 """Bytes of a first read, and of one after a skip: a header, a small member beside a large one, and the next header."""
+_GROWTH = 4
 _MOST = 4 << 20
+_NOTHING = memoryview(b"")
 _SKIP = 512 << 10
 """From so many bytes between two reads on, asking again is cheaper than reading through: about what a connection brings
 in the time of one request."""
 
 
+class Reader(NamedTuple):
+    """How a scan reads.
+
+    `get`: as `headrace.fetch.Fetcher.get`; it is told besides up to which byte of the object the next reads will
+    probably go on. `most`: bytes of one read, unless one member's header has more.
+    """
+
+    get: Callable[[Read, int], Blob]
+    most: int = _MOST
+
+
+def reader_of(fetcher: Fetcher) -> Reader:
+    """One read at a time, together with whoever else uses `fetcher`."""
+
+    def get(read: Read, _: int) -> Blob:
+        return fetcher.get(read)
+
+    return Reader(get)
+
+
 class StoreBytes:
-    """A `headrace.dataset.shards.format.ShardBytes` over one object version. One thread; holds at most one read.
+    """A `headrace.dataset.shards.format.ShardBytes` over one object version. One thread; holds at most one read, and
+    while that is fetched none but what somebody still looks at.
 
     Not through the node's cache: that keeps blocks of megabytes, and headers alone would bring them all.
     """
 
     def __init__(
-        self, fetcher: Fetcher, store: Store, key: str, size: int, version: str | None, told: Callable[[int], None]
+        self, reader: Reader, store: Store, key: str, size: int, version: str | None, told: Callable[[int], None]
     ) -> None:
         self.path = url_of(store, key)
         self.size = size
-        self._fetcher, self._store, self._key, self._version = fetcher, store, key, version
+        self._reader, self._store, self._key, self._version = reader, store, key, version
         self._told = told
-        self._data = memoryview(b"")
+        self._data = _NOTHING
         self._from = self._until = self._reached = 0
         self._ahead = _FIRST
+        self._through = False
 
     def read(self, start: int, stop: int) -> memoryview:
         """See `ShardBytes.read`. `told` hears of every byte passed, read or skipped."""
@@ -40,6 +65,10 @@ class StoreBytes:
         if start >= stop:
             return memoryview(b"")
         if start < self._from or stop > self._until:
+            if self._through and self._from <= start < self._until:
+                begun = bytes(self._data[start - self._from :])
+                self._fetch(self._until, stop)
+                return memoryview(begun + self._data[: stop - self._from])
             self._fetch(start, stop)
         return self._data[start - self._from : stop - self._from]
 
@@ -49,12 +78,17 @@ class StoreBytes:
 
     def _fetch(self, start: int, stop: int) -> None:
         near = self._from <= start <= self._until + _SKIP
-        self._ahead = min(2 * self._ahead, _MOST) if near and self._until else _FIRST
+        self._ahead = min(_GROWTH * self._ahead, self._reader.most) if near and self._until else _FIRST
+        self._through = self._ahead == self._reader.most
+        if self._through and start > self._until:  # what is skipped comes anyway
+            start = self._until
         until = min(max(stop, start + self._ahead), self.size)
         # Without the size, the read is not for the cache, which is what keeps it out.
         read = Read(self._store, self._key, None, self._version, start, until)
+        self._data = _NOTHING  # its memory may serve for what comes now, and is warm
+        self._from = self._until = start
         try:
-            self._data = self._fetcher.get(read).data
+            self._data = self._reader.get(read, self.size if self._through else 0).data
         except InputError as error:  # it begins behind the end: the object is shorter than listed
             raise ChangedError(f"has changed: {error.reason}", path=self.path, hint="open it again") from error
         if len(self._data) != until - start:

@@ -11,13 +11,16 @@ from typing import TypeVar
 from headrace.base.metrics import Metrics
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
+from headrace.dataset.shards.reading import Reader
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.threads import join_all
-from headrace.fetch import Fetcher
+from headrace.fetch import Fetcher, Straight
 
 _T = TypeVar("_T")
-_AT_ONCE = 16
-"""Shards scanned side by side: where only headers are read, each waits for one small answer after the other."""
+_AT_ONCE = 64
+"""Shards scanned side by side, at most: where headers alone are read, each waits for one small answer at a time."""
+_MOST = 4 << 20
+"""Bytes of one read: as many stay in the processor's cache until they are looked at, and a request is paid for."""
 _GRACE_S = 1.0
 
 
@@ -25,34 +28,41 @@ def scan_all(
     shelf: Shelf,
     settings: Settings,
     missing: Sequence[_T],
-    scan: Callable[[_T, Fetcher, Path, threading.Event], None],
+    scan: Callable[[_T, Reader, Path, threading.Event], None],
 ) -> None:
     """Scan and publish, some at once. The first failure, or Ctrl-C, ends it within two seconds, come what may.
 
-    `scan`: called with one of `missing`, a fetcher, a folder that it may make, and what is set when it is to end.
+    `scan`: called with one of `missing`, what reads for it, a folder that it may make, and what is set when it is
+    to end.
 
     Daemon threads, not a pool: a pool's threads are waited for when the interpreter ends, and one of ours may be in a
     read that a stalled store answers after its deadline.
     """
     fetcher = Fetcher(settings, None, Metrics())
+    at_once = min(_AT_ONCE, settings.fetch.connections, len(missing))
+    straight = fetcher.straights(at_once)
+    most = min(_MOST, settings.fetch.memory // at_once)
     left = _Shared(enumerate(missing))
     ends: SimpleQueue[BaseException | None] = SimpleQueue()
     stopped = threading.Event()
     with shelf.workspace() as work:
 
-        def scan_on() -> None:
+        def scan_on(own: Straight) -> None:
+            reader = Reader(own.get, most)
             try:
                 while not stopped.is_set() and (one := next(left, None)) is not None:
                     number, wanted = one
-                    scan(wanted, fetcher, work / str(number), stopped)
+                    scan(wanted, reader, work / str(number), stopped)
             except BaseException as error:
                 ends.put(error)
             else:
                 ends.put(None)
+            finally:
+                own.leave()
 
         threads = [
-            threading.Thread(target=scan_on, name=f"headrace-shards-{number}", daemon=True)
-            for number in range(min(_AT_ONCE, len(missing)))
+            threading.Thread(target=scan_on, args=(own,), name=f"headrace-shards-{number}", daemon=True)
+            for number, own in enumerate(straight)
         ]
         try:
             for thread in threads:
@@ -62,6 +72,8 @@ def scan_all(
                     raise error
         finally:
             stopped.set()
+            for own in straight:
+                own.close()
             join_all(threads, _GRACE_S)
             fetcher.close()
 

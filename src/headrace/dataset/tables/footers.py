@@ -13,11 +13,10 @@ from headrace.base.errors import CorruptError
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.dataset.shards.index import Shard
-from headrace.dataset.shards.reading import StoreBytes
+from headrace.dataset.shards.reading import Reader, StoreBytes
 from headrace.dataset.shards.scanning import Told, scan_all
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.tables.kind import Kind
-from headrace.fetch import Fetcher
 from headrace.store.protocol import Store
 
 FORMAT = 1
@@ -61,15 +60,15 @@ def read_footers(shelf: Shelf, job: Job) -> list[bytes]:
             job.progress.advance(1, file.size)
     if missing:
 
-        def scan(one: tuple[str, Shard], fetcher: Fetcher, folder: Path, stopped: threading.Event) -> None:
-            _scan(shelf, job, Told(job.progress, stopped), fetcher, folder, *one)
+        def scan(one: tuple[str, Shard], reader: Reader, folder: Path, stopped: threading.Event) -> None:
+            _scan(shelf, job, Told(job.progress, stopped), reader, folder, *one)
 
         scan_all(shelf, job.settings, missing, scan)
     return [_found(shelf, name, file) for name, file in zip(names, job.files, strict=True)]
 
 
-def _scan(shelf: Shelf, job: Job, told: Told, fetcher: Fetcher, folder: Path, name: str, file: Shard) -> None:
-    footer = job.kind.footer(StoreBytes(fetcher, job.store, file.key, file.size, file.version, told.advance))
+def _scan(shelf: Shelf, job: Job, told: Told, reader: Reader, folder: Path, name: str, file: Shard) -> None:
+    footer = job.kind.footer(StoreBytes(reader, job.store, file.key, file.size, file.version, told.advance))
     folder.mkdir()
     (folder / _FILE).write_bytes(footer)
     shelf.publish(folder, name, {})
