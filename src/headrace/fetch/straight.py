@@ -32,7 +32,6 @@ from headrace.fetch.wire import CLOSED, WOULD_BLOCK, BrokenResponse, Connection,
 from headrace.store.protocol import Blob, Store, Wire
 
 _STALL = 10.0
-_SILENT = f"no byte for {_STALL:.0f} s"
 _SCRATCH = 16 * 1024
 _NOTHING = memoryview(b"")
 _LARGE = 1 << 20
@@ -106,6 +105,7 @@ class Straight:
         self._otherwise = otherwise
         self._wire = wire
         self._settings = settings
+        self._patience = min(_STALL, settings.deadline)
         self._metrics = metrics
         self._scratch = memoryview(bytearray(_SCRATCH))
         self._connection: Connection | None = None
@@ -177,8 +177,10 @@ class Straight:
         """The bytes, or why to try again. Raises what trying again does not help against."""
         try:
             response = self._answer(wire, read, until, deadline)
-        except WOULD_BLOCK:
-            return broken(TimeoutError(_SILENT), read.path)
+        except (*WOULD_BLOCK, TimeoutError):
+            if time.monotonic() >= deadline:
+                raise self._late(read) from None
+            return broken(TimeoutError(f"no byte for {self._patience:g} s"), read.path)
         except (OSError, BrokenResponse) as error:
             return broken(error, read.path)
         if response.whole:
@@ -214,14 +216,13 @@ class Straight:
             kept.request(head, most=length)
             try:
                 return self._receive(kept, read, deadline)
-            except WOULD_BLOCK:
+            except (*WOULD_BLOCK, TimeoutError):
                 raise
-            except OSError as error:
-                if kept.response is not None or isinstance(error, TimeoutError):
+            except OSError:
+                if kept.response is not None:
                     raise
                 # The server closed a kept connection before it saw the request: no failure of the read.
-        patience = min(_STALL, self._settings.deadline)
-        connection = Connection(wire.endpoint, random.choice(resolve(wire.endpoint)), patience)
+        connection = Connection(wire.endpoint, random.choice(resolve(wire.endpoint)), self._patience)
         self._metrics.add("fetch.connections")
         self._of = wire
         connection.request(head, most=length)
@@ -241,11 +242,7 @@ class Straight:
                 raise InternalError("the reader was closed", path=read.path)
             while not connection.advance(self._scratch):
                 if time.monotonic() > deadline:
-                    raise DeadlineError(
-                        f"not read within {self._settings.deadline:g} s",
-                        path=read.path,
-                        hint="the store is slow or away; raise fetch.deadline, or run `headrace doctor`",
-                    )
+                    raise self._late(read)
         except BaseException:
             self._drop()
             raise
@@ -256,6 +253,10 @@ class Straight:
         elif connection.state == CLOSED:
             self._connection = None
         return response
+
+    def _late(self, read: Read) -> DeadlineError:
+        hint = "the store is slow or away; raise fetch.deadline, or run `headrace doctor`"
+        return DeadlineError(f"not read within {self._settings.deadline:g} s", path=read.path, hint=hint)
 
     def _drop(self) -> None:
         if self._connection is not None:
