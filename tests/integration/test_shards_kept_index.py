@@ -29,7 +29,7 @@ from tests.tar_kit import parts_of, write_shards
 
 pytestmark = pytest.mark.server
 SHARDS, EACH = 24, 10
-LATE = Fault(Kind.LATENCY, key="*.tar", operations=frozenset({"get"}), delay_s=0.4)
+LATE = Fault(Kind.LATENCY, key="*.tar", operations=frozenset({"get"}), delay_s=1.2)
 
 
 @dataclasses.dataclass
@@ -142,7 +142,7 @@ def test_killed_while_it_indexes_it_goes_on_shard_by_shard(site: Site, monkeypat
     process = subprocess.Popen(
         [*PROGRAM, "snapshot", site.shell.variables["SET"]],
         cwd=node.folder,
-        env=node.environment,
+        env={**node.environment, "HEADRACE_FETCH_CONNECTIONS": "4"},  # or all would end at the same time
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
