@@ -23,7 +23,7 @@ from headrace.base.errors import (
 )
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.fetch import Fetcher, Read, Straight
-from headrace.fetch.straight import Gate
+from headrace.fetch.straight import Limiter
 
 from .scripted import Answer, ScriptedServer, WireStore, ok, reset
 
@@ -297,26 +297,26 @@ def test_closing_ends_a_read_that_waits(start, open_) -> None:
         straight.get(Read(store, "k", None, "v1", 0, PIECE))
 
 
-def test_the_gate_lets_in_as_many_as_it_has_places_for() -> None:
-    gate = Gate(3)
+def test_the_limiter_lets_in_as_many_as_it_has_places_for() -> None:
+    limiter = Limiter(3)
     for _ in range(3):
-        gate.enter()
+        limiter.enter()
     entered = threading.Event()
 
     def enter() -> None:
-        gate.enter()
+        limiter.enter()
         entered.set()
 
     thread = threading.Thread(target=enter, daemon=True)
     thread.start()
     assert not entered.wait(0.1)
-    gate.leave()
+    limiter.leave()
     assert entered.wait(5)
 
 
-def test_the_gate_has_fewer_places_where_the_store_asks_for_less() -> None:
-    gate = Gate(4)
+def test_the_limiter_has_fewer_places_where_the_store_asks_for_less() -> None:
+    limiter = Limiter(4)
     for _ in range(4):
-        gate.enter()
-    assert gate.tell(1 << 20, slow_down=False)
-    assert not gate.tell(0, slow_down=True)
+        limiter.enter()
+    assert limiter.tell(1 << 20, slow_down=False)
+    assert not limiter.tell(0, slow_down=True)

@@ -18,7 +18,7 @@ from headrace.fetch.cached import Cached
 from headrace.fetch.direct import Direct
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read, Sink, Ticket, sealed
-from headrace.fetch.straight import Gate, Straight
+from headrace.fetch.straight import Limiter, Straight
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
 _GRACE = 5.0
@@ -155,8 +155,8 @@ class Fetcher:
         """Readers for so many threads that receive themselves, each with large reads one after the other and work of
         its own in between. Close them.
         """
-        gate = Gate(self.settings.fetch.connections)
-        one = partial(Straight, gate, self.get, self._direct.wire, self.settings.fetch, self.metrics)
+        limiter = Limiter(self.settings.fetch.connections)
+        one = partial(Straight, limiter, self.get, self._direct.wire, self.settings.fetch, self.metrics)
         return [one() for _ in range(count)]
 
     def head(self, store: Store, key: str) -> ObjectInfo:

@@ -42,7 +42,7 @@ _SETTLED_S = 1.0
 """What is over after that gains nothing from trying more."""
 
 
-class Gate:
+class Limiter:
     """Lets as many threads make large reads at once as pays (`headrace.fetch.level`); the others wait. Any thread.
 
     More than a few at a time push each other's bytes out of the processor's cache where the store is near; where it is
@@ -94,14 +94,14 @@ class Straight:
 
     def __init__(
         self,
-        gate: Gate,
+        limiter: Limiter,
         otherwise: Callable[[Read], Blob],
         wire: Callable[[Store], Wire | None],
         settings: FetchSettings,
         metrics: Metrics,
     ) -> None:
-        """`gate`: of all that read at once. `otherwise`: reads of stores without a wire. `wire`: a store's."""
-        self._gate = gate
+        """`limiter`: of all that read at once. `otherwise`: reads of stores without a wire. `wire`: a store's."""
+        self._limiter = limiter
         self._otherwise = otherwise
         self._wire = wire
         self._settings = settings
@@ -135,7 +135,7 @@ class Straight:
         """Let another thread read in this one's place, until the next `get`. This thread; idempotent."""
         if self._inside:
             self._inside = False
-            self._gate.leave()
+            self._limiter.leave()
 
     def close(self) -> None:
         """End what is under way, which fails. Idempotent."""
@@ -152,7 +152,7 @@ class Straight:
             if read.length() < _LARGE:
                 self.leave()
             elif not self._inside:
-                self._gate.enter()
+                self._limiter.enter()
                 self._inside = True
             try:
                 result = self._once(wire, read, until, deadline)
@@ -162,7 +162,7 @@ class Straight:
                 refreshed = True
                 continue
             got = len(result.data) if isinstance(result, Blob) else 0
-            if self._inside and not self._gate.tell(got, slow_down=isinstance(result, SlowDownError)):
+            if self._inside and not self._limiter.tell(got, slow_down=isinstance(result, SlowDownError)):
                 self.leave()
             if isinstance(result, Blob):
                 return result
