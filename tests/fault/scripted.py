@@ -132,3 +132,7 @@ class WireStore(Store):
 
     def delete(self, keys: Sequence[str]) -> None:
         raise NotImplementedError
+
+
+Start = Callable[[Answer], tuple[ScriptedServer, WireStore]]
+"""The fixture `start`: begins a server of these answers, which ends with the test, and a store of it."""

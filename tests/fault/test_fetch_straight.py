@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -25,25 +25,10 @@ from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.fetch import Fetcher, Read, Straight
 from headrace.fetch.straight import Limiter
 
-from .scripted import Answer, ScriptedServer, WireStore, ok, reset
+from .scripted import ScriptedServer, Start, WireStore, ok, reset
 
 BODY = bytes(range(251)) * 1000
 PIECE = 32 * 1024
-Start = Callable[[Answer], tuple[ScriptedServer, WireStore]]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    servers: list[ScriptedServer] = []
-
-    def begin(answer: Answer) -> tuple[ScriptedServer, WireStore]:
-        server = ScriptedServer(answer)
-        servers.append(server)
-        return server, WireStore(server.port)
-
-    yield begin
-    for server in servers:
-        server.close()
 
 
 @pytest.fixture
@@ -202,6 +187,26 @@ def test_a_server_without_ranges(start, open_) -> None:
     _, store = start(lambda c, p, n: c.sendall(ok(BODY)))
     straight, _ = open_()
     assert read_on(straight, store) == BODY
+
+
+@pytest.mark.parametrize("size", [100, PIECE])
+def test_more_than_was_asked_for_is_never_taken_for_what_follows(start, open_, size: int) -> None:
+    def fault(connection: socket.socket, answer: bytes, number: int) -> bool:
+        begin, _ = ranges.asked[number]
+        part = BODY[begin:]
+        head = f'HTTP/1.1 206 Partial\r\nContent-Length: {len(part)}\r\nETag: "v1"\r\nContent-Range: bytes '
+        connection.sendall(head.encode() + f"{begin}-{len(BODY) - 1}/{len(BODY)}\r\n\r\n".encode() + part)
+        return True
+
+    ranges = Ranges(fault)
+    straight, _ = open_(retries=1)
+    store = ranged(start, ranges)
+    for at in (0, size, 2 * size):
+        try:
+            got = straight.get(Read(store, "k", None, "v1", at, at + size))
+        except ChangedError:
+            continue
+        assert bytes(got.data) == BODY[at : at + size]
 
 
 def test_missing_is_not_retried(start, open_) -> None:

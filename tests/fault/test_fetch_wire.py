@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -31,24 +31,9 @@ from headrace.fetch.budget import Budget
 from headrace.fetch.reactor import Reactor
 from headrace.store.protocol import Blob
 
-from .scripted import Answer, ScriptedServer, WireStore, ok, reset
+from .scripted import Answer, Start, WireStore, ok, reset
 
 BODY = bytes(range(256)) * 1000
-Start = Callable[[Answer], tuple[ScriptedServer, WireStore]]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    servers: list[ScriptedServer] = []
-
-    def begin(answer: Answer) -> tuple[ScriptedServer, WireStore]:
-        server = ScriptedServer(answer)
-        servers.append(server)
-        return server, WireStore(server.port)
-
-    yield begin
-    for server in servers:
-        server.close()
 
 
 @pytest.fixture

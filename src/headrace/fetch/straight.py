@@ -209,11 +209,12 @@ class Straight:
         if kept is not None and self._rest is not None:
             kept.more(length)
             return self._receive(kept, read, deadline)
-        stop = max(read.stop, until) if length >= _SCRATCH else read.stop
-        head = wire.request(read.key, read.start, stop, None)
+        on = length >= _SCRATCH  # else more than these bytes may come with the head, and all of it is received
+        most = length if on else None
+        head = wire.request(read.key, read.start, max(read.stop, until) if on else read.stop, None)
         self._metrics.add("fetch.requests")
         if kept is not None:
-            kept.request(head, most=length)
+            kept.request(head, most=most)
             try:
                 return self._receive(kept, read, deadline)
             except (*WOULD_BLOCK, TimeoutError):
@@ -225,7 +226,7 @@ class Straight:
         connection = Connection(wire.endpoint, random.choice(resolve(wire.endpoint)), self._patience)
         self._metrics.add("fetch.connections")
         self._of = wire
-        connection.request(head, most=length)
+        connection.request(head, most=most)
         return self._receive(connection, read, deadline)
 
     def _kept(self, wire: Wire, read: Read) -> Connection | None:
