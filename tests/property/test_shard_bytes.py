@@ -78,3 +78,20 @@ def test_small_members_one_after_the_other_are_read_through_once(member: int, st
         assert bytes(shard.read(at, at + step)) == BODY[at : at + step]
     assert len(asked) <= SIZE // MOST + 3
     assert sum(stop - start for start, stop in asked) < SIZE + 4 * 40_000
+
+
+@given(st.sampled_from([1 << 10, 16 << 10, 64 << 10]))
+def test_large_members_are_skipped_however_little_is_read_at_once(most: int) -> None:
+    store = open_store("memory://shard-bytes-skipped")
+    store.put("k", BODY)
+    asked: list[int] = []
+
+    def get(read: Read, _: int) -> Blob:
+        assert read.stop is not None
+        asked.append(read.stop - read.start)
+        return store.get(read.key, read.start, read.stop)
+
+    shard = StoreBytes(Reader(get, most), store, "k", SIZE, None, lambda _: None)
+    for at in range(0, SIZE, 1 << 20):
+        assert bytes(shard.read(at, at + 512)) == BODY[at : at + 512]
+    assert asked == [16 << 10] * 3

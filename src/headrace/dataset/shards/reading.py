@@ -77,9 +77,9 @@ class StoreBytes:
         return self._data[start - self._from :] if self._from <= start < self._until else memoryview(b"")
 
     def _fetch(self, start: int, stop: int) -> None:
-        near = self._from <= start <= self._until + _SKIP
-        self._ahead = min(_GROWTH * self._ahead, self._reader.most) if near and self._until else _FIRST
-        self._through = self._ahead == self._reader.most
+        near = bool(self._until) and self._from <= start <= self._until + _SKIP
+        self._ahead = min(_GROWTH * self._ahead, self._reader.most) if near else _FIRST
+        self._through = near and self._ahead == self._reader.most
         if self._through and start > self._until:  # what is skipped comes anyway
             start = self._until
         until = min(max(stop, start + self._ahead), self.size)
