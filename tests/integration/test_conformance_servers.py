@@ -88,3 +88,12 @@ class TestSftp(StoreConformance):
         with_store = open_store(sftp.create_bucket(BUCKET), sftp.options())
         yield with_store
         with_store.close()
+
+    def test_a_lost_connection_is_opened_anew(self, store, sftp):
+        """Each connection has a process of its own on the server's side."""
+        store.put("kept", b"hello")
+        sftp.drop_connections()
+        assert bytes(store.get("kept").data) == b"hello"
+        sftp.drop_connections()
+        store.put("after", b"again")
+        assert bytes(store.get("after").data) == b"again"

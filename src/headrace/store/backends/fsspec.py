@@ -21,6 +21,7 @@ from headrace.base.errors import (
     InputError,
     NameRefusedError,
     NotFoundError,
+    UnreachableError,
     UnsupportedError,
 )
 from headrace.store.backends.errors import from_fsspec
@@ -57,10 +58,16 @@ _SEEN = Capabilities(
 )
 
 
+_inherited: Final[list[Any]] = []
+"""A forked child keeps its parent's file systems to its end. Were they collected, what their suspended tasks do on
+closing would be written to the connection the parent goes on using."""
+
+
 class FsspecStore(Store):
     """A folder of an fsspec file system.
 
     Any thread: calls are serialised unless the file system is asynchronous inside. Fork-safe: a child opens its own.
+    A file system that lost its connection is opened anew by the next attempt.
     """
 
     def __init__(self, url: StoreUrl, options: StoreOptions) -> None:
@@ -68,7 +75,8 @@ class FsspecStore(Store):
         self._options = options
         self._patience = Patience(options.timeout_s, options.retries)
         self._lock = threading.RLock()
-        self._opened: tuple[int, Any, str] | None = None
+        self._opened: tuple[int, Any] | None = None
+        self._root = ""
         self._open()  # so that a missing package is told at once
 
     def __repr__(self) -> str:
@@ -78,11 +86,14 @@ class FsspecStore(Store):
     def capabilities(self) -> Capabilities:
         return _SEEN
 
-    def _open(self) -> tuple[Any, str]:
-        """The file system and the root's path in it."""
+    def _open(self) -> Any:
+        """The file system of this process."""
         opened = self._opened
-        if opened is not None and opened[0] == os.getpid():
-            return opened[1], opened[2]
+        if opened is not None:
+            if opened[0] == os.getpid():
+                return opened[1]
+            _inherited.append(opened[1])
+            self._lock = threading.RLock()  # a thread of the parent may have held it
         from fsspec.core import url_to_fs
 
         protocol = self.url.partition("://")[0]
@@ -98,9 +109,16 @@ class FsspecStore(Store):
             raise InputError(f"unknown kind of store {protocol}://", path=self.url, hint=hint) from error
         except Exception as error:
             raise from_fsspec(self.url, error) from error
-        self._opened = (os.getpid(), fs, str(root).rstrip("/"))
-        self._lock = threading.RLock()
-        return fs, self._opened[2]
+        self._root = str(root).rstrip("/")
+        self._opened = (os.getpid(), fs)
+        return fs
+
+    def _lose(self, fs: Any) -> None:
+        """Have the next attempt open a new one: not all file systems connect again by themselves."""
+        with self._lock:
+            if self._opened is not None and self._opened[1] is fs:
+                type(fs).clear_instance_cache()
+                self._opened = None
 
     def _file(self, key: str) -> str:
         if _ODD.search(key):
@@ -109,7 +127,7 @@ class FsspecStore(Store):
                 path=self.url,
                 hint="such keys live in object stores only",
             )
-        return f"{self._open()[1]}/{key}"
+        return f"{self._root}/{key}"
 
     def check_key(self, key: str) -> None:
         self._file(key)
@@ -123,14 +141,17 @@ class FsspecStore(Store):
 
     def _try(self, key: str, work: Callable[[Any], Any]) -> Any:
         def attempt(_: float) -> Any:
-            fs = self._open()[0]
+            fs = self._open()
             try:
                 if getattr(fs, "async_impl", False):
                     return work(fs)
                 with self._lock:
                     return work(fs)
             except Exception as error:
-                raise from_fsspec(self._path(key), error) from error
+                told = from_fsspec(self._path(key), error)
+                if isinstance(told, UnreachableError):
+                    self._lose(fs)
+                raise told from error
 
         return persist(self._patience, attempt)
 
@@ -264,9 +285,8 @@ class FsspecStore(Store):
                 yield _info(key, found)
 
     def _entries(self, base: str) -> list[tuple[str, Mapping[str, Any]]]:
-        root = self._open()[1]
         try:
-            found = self._do(base, "ls", f"{root}/{base}".rstrip("/") or "/", detail=True, refresh=True)
+            found = self._do(base, "ls", f"{self._root}/{base}".rstrip("/") or "/", detail=True, refresh=True)
         except NotFoundError:
             return []
         entries: list[tuple[str, Mapping[str, Any]]] = []

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from headrace.store.protocol import StoreOptions
-from headrace.testing.servers.process import HOST, Server, find_program, free_port, listens, run_tool
+from headrace.testing.servers.process import HOST, Server, ServerProcess, find_program, free_port, listens, run_tool
 
 _CONFIG = """\
 Port {port}
@@ -43,6 +43,7 @@ class Sftp(Server):
     def __init__(self) -> None:
         super().__init__()
         self.port = 0
+        self._listener: ServerProcess | None = None
         self.user = getpass.getuser()
 
     def options(self) -> StoreOptions:
@@ -65,7 +66,7 @@ class Sftp(Server):
         pam = "yes" if root else "no"
         config.write_text(_CONFIG.format(port=self.port, host=HOST, folder=self.folder, user=self.user, pam=pam))
         # sshd's children end with their connections, so it gets the milder signal.
-        process = self.launch("sshd", [sshd, "-D", "-e", "-f", str(config)], death=signal.SIGTERM)
+        process = self._listener = self.launch("sshd", [sshd, "-D", "-e", "-f", str(config)], death=signal.SIGTERM)
         process.wait_until(lambda: listens(self.port))
 
     def create_bucket(self, name: str) -> str:
@@ -73,3 +74,10 @@ class Sftp(Server):
         path = self.folder / "data" / name
         path.mkdir(parents=True, exist_ok=True)
         return f"sftp://{HOST}:{self.port}{path}"
+
+    def drop_connections(self) -> None:
+        """End every connection there is, as a failing network or a restarted server does."""
+        assert self._listener is not None, "not started"
+        pid = self._listener.pid
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
