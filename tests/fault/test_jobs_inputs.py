@@ -24,7 +24,10 @@ pytestmark = pytest.mark.server
 
 WAITS = """
     import os, time
-    open(f"ready-{os.environ['NUMBER']}", "w").write(os.environ["HEADRACE_INPUT_TRAIN"])
+    number = os.environ["NUMBER"]
+    with open(f"new-{number}", "w") as file:
+        file.write(os.environ["HEADRACE_INPUT_TRAIN"])
+    os.rename(f"new-{number}", f"ready-{number}")  # who sees it finds it whole
     while not os.path.exists("go"):
         time.sleep(0.02)
     print(len(os.listdir(os.environ["HEADRACE_INPUT_TRAIN"])))
