@@ -120,7 +120,7 @@ class Rig:
         return json.loads(self.run("--status", "--json").stdout)
 
 
-def wait_for(true: Callable[[], object], timeout_s: float = 120) -> bool:
+def wait_for(true: Callable[[], object], timeout_s: float = 30) -> bool:
     """Whether it becomes true in time."""
     until = time.monotonic() + timeout_s
     while not true():
