@@ -6,6 +6,7 @@ import io
 import re
 import tarfile
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ class MemoryBytes:
         self.path = "memory://shards/s.tar"
         self.window = window
         self.data = data
+        self.turn = nullcontext()
         self.size = len(data)
         self.bytes_read = self.most_at_once = 0
 

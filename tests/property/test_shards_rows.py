@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.dataset.shards.format import Member
+from headrace.dataset.shards.format import Alike, Member
+from headrace.dataset.shards.numbers import number_of, numbers_of
 from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
 
 many = settings(deadline=None, max_examples=150)
@@ -71,3 +73,22 @@ def test_a_set_holds_the_samples_of_its_shards_one_after_the_other(shards: list[
         assert rows.keys(0, len(rows)).to_pylist() == [key for key, _, _ in expected]
         assert np.diff(np.fromfile(joined / "first", "<i8")).tolist() == [len(model(shard)) for shard in shards]
         rows.close()
+
+
+@many
+@given(st.lists(st.binary(min_size=1, max_size=21), min_size=1, max_size=40))
+def test_a_key_has_the_same_number_alone_and_among_many(keys: list[bytes]) -> None:
+    found = numbers_of(np.array(keys)).tolist()
+    assert found == [number_of(key) for key in keys]
+    assert len(set(found)) == len({key.rstrip(b"\0") for key in keys})
+
+
+@pytest.mark.parametrize("far", [0, 1, 7])
+def test_a_sample_told_of_among_many_and_alone_again_is_one(tmp_path: Path, far: int) -> None:
+    keys = np.array([b"%d" % row for row in range(8)])
+    bounds = np.arange(16, dtype=np.int64).reshape(8, 2)
+    writer = RowsWriter(tmp_path, "memory://s")
+    writer.add([Alike(keys, ("x",), bounds), Member("far", "y", 20, 21), Member(str(far), "y", 30, 31)])
+    rows = Rows(tmp_path, writer.meta())
+    found = {key: (names, tuple(bounds)) for key, names, bounds in rows.read(np.arange(9))}
+    assert found[str(far)] == (("x", "y"), (2 * far, 2 * far + 1, 30, 31))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -34,10 +35,11 @@ class Member(NamedTuple):
 class Alike(NamedTuple):
     """Samples that lie one behind the other, each with parts of the same names in the same order.
 
-    `keys`: [n], in UTF-8, no two neighbours the same. `bounds`: int64 [n, 2 x parts], start and stop of each part.
+    `keys`: [n], in UTF-8, without zeros in them, no two neighbours the same. `bounds`: int64 [n, 2 x parts], start and
+    stop of each part.
     """
 
-    keys: list[bytes]
+    keys: npt.NDArray[np.bytes_]
     names: tuple[str, ...]
     bounds: npt.NDArray[np.int64]
 
@@ -66,7 +68,15 @@ class ShardBytes(Protocol):
 
 @runtime_checkable
 class AtHand(Protocol):
-    """A `ShardBytes` that has more of the shard in memory than was asked for."""
+    """A `ShardBytes` that has more of the shard in memory than was asked for.
+
+    `turn`: to be held while much of that is worked on together. Of threads that each work on arrays, one at a time has
+    it: NumPy lets go of the interpreter with every array, and handing it from thread to thread, some dozen times for
+    each piece of a shard, costs as much as the work.
+    """
+
+    @property
+    def turn(self) -> AbstractContextManager[object]: ...
 
     def at_hand(self, start: int) -> memoryview:
         """The bytes from `start` on that need not be read: maybe none."""

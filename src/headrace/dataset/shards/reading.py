@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from headrace.base.errors import ChangedError, InputError, TryAgainError
@@ -24,11 +25,13 @@ class Reader(NamedTuple):
     """How a scan reads.
 
     `get`: as `headrace.fetch.Fetcher.get`; it is told besides up to which byte of the object the next reads will
-    probably go on. `most`: bytes of one read, unless one member's header has more.
+    probably go on. `most`: bytes of one read, unless one member's header has more. `turn`: see `AtHand`; one for all
+    that scan side by side.
     """
 
     get: Callable[[Read, int], Blob]
     most: int = _MOST
+    turn: AbstractContextManager[object] = nullcontext()
 
 
 def reader_of(fetcher: Fetcher) -> Reader:
@@ -41,7 +44,7 @@ def reader_of(fetcher: Fetcher) -> Reader:
 
 
 class StoreBytes:
-    """A `headrace.dataset.shards.format.ShardBytes` over one object version. One thread; holds at most one read, and
+    """A `headrace.dataset.shards.format.AtHand` over one object version. One thread; holds at most one read, and
     while that is fetched none but what somebody still looks at.
 
     Not through the node's cache: that keeps blocks of megabytes, and headers alone would bring them all.
@@ -52,6 +55,7 @@ class StoreBytes:
     ) -> None:
         self.path = url_of(store, key)
         self.size = size
+        self.turn = reader.turn
         self._reader, self._store, self._key, self._version = reader, store, key, version
         self._told = told
         self._data = _NOTHING

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from headrace.base.errors import CorruptError
 from headrace.dataset.arrow import Column
 from headrace.dataset.shards.format import Alike, Member
+from headrace.dataset.shards.numbers import number_of, numbers_of
 from headrace.dataset.text import pieces
 
 Layout = tuple[str, ...]
@@ -45,7 +45,7 @@ class RowsWriter:
         self._folder, self._path = folder, path
         self._layouts: dict[Layout, int] = {}
         self._names = 0
-        self._hashes = array("Q")
+        self._numbers = array("Q")
         self._open()
 
     def _open(self) -> None:
@@ -79,8 +79,8 @@ class RowsWriter:
             if last is not None:
                 self._flush_sample(last, parts)
             self._finish()
-            hashes = np.sort(np.frombuffer(self._hashes, np.uint64))  # not np.unique: that imports numpy.ma first
-            if (hashes[1:] == hashes[:-1]).any():
+            numbers = np.sort(np.frombuffer(self._numbers, np.uint64))  # not np.unique: that imports numpy.ma first
+            if (numbers[1:] == numbers[:-1]).any():
                 self._gather()
         finally:
             self._rows.close()
@@ -107,7 +107,7 @@ class RowsWriter:
         text = key.encode()
         bounds = [bound for part in parts.values() for bound in part]
         self._pending += struct.pack(f"<I{len(bounds)}q", layout, *bounds) + text
-        self._hashes.append(xxhash.xxh3_64_intdigest(text))
+        self._numbers.append(number_of(text))
         self._at.append(self._written + len(self._pending))
         if len(self._pending) >= _FLUSH:
             self._drain()
@@ -125,21 +125,22 @@ class RowsWriter:
 
     def _flush_alike(self, samples: Alike) -> None:
         """As `_flush_sample`, of many at once."""
-        keys, bounds = samples.keys, samples.bounds.astype("<i8")
+        keys, bounds = samples.keys, samples.bounds.astype("<i8", copy=False)
+        key: str = keys[0].decode()
         first: dict[str, tuple[int, int]] = {}
         for place, name in enumerate(samples.names):  # what is wrong with one is wrong with all
             start, stop = bounds[0, 2 * place : 2 * place + 2].tolist()
-            self._put(first, Member(keys[0].decode(), name, start, stop))
-        layout = np.full(len(keys), self._layout(keys[0].decode(), samples.names, first), "<u4")
-        sizes = np.fromiter(map(len, keys), np.int64, len(keys))
-        texts = np.array(keys)[:, None].view(np.uint8)
+            self._put(first, Member(key, name, start, stop))
+        layout = np.full(len(keys), self._layout(key, samples.names, first), "<u4")
+        sizes = np.char.str_len(keys)
+        texts = keys[:, None].view(np.uint8)
         heads = np.concatenate([layout[:, None].view(np.uint8), bounds.view(np.uint8)], axis=1)
         rows = np.concatenate([heads, texts], axis=1)
         ends = heads.shape[1] + sizes
         self._at.frombytes((self._written + len(self._pending) + ends.cumsum()).tobytes())
         whole = bool((ends == rows.shape[1]).all())
         self._pending += rows.data if whole else rows[np.arange(rows.shape[1]) < ends[:, None]].data
-        self._hashes.extend(map(xxhash.xxh3_64_intdigest, keys))
+        self._numbers.frombytes(numbers_of(keys).tobytes())
         if len(self._pending) >= _FLUSH:
             self._drain()
 
@@ -164,7 +165,7 @@ class RowsWriter:
                 for place, name in enumerate(names):
                     self._put(parts, Member(key, name, bounds[2 * place], bounds[2 * place + 1]))
         rows.close()
-        self._layouts, self._names, self._hashes = {}, 0, array("Q")
+        self._layouts, self._names, self._numbers = {}, 0, array("Q")
         self._open()
         for key, parts in samples.items():
             self._flush_sample(key, parts)

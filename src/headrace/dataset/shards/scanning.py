@@ -42,13 +42,13 @@ def scan_all(
     at_once = min(_AT_ONCE, settings.fetch.connections, len(missing))
     straight = fetcher.straights(at_once)
     most = min(_MOST, settings.fetch.memory // at_once)
-    left = _Shared(enumerate(missing))
+    left, turn = _Shared(enumerate(missing)), threading.Lock()
     ends: SimpleQueue[BaseException | None] = SimpleQueue()
     stopped = threading.Event()
     with shelf.workspace() as work:
 
         def scan_on(own: Straight) -> None:
-            reader = Reader(own.get, most)
+            reader = Reader(own.get, most, turn)
             try:
                 while not stopped.is_set() and (one := next(left, None)) is not None:
                     number, wanted = one

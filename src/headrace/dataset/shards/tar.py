@@ -64,7 +64,7 @@ class Tar:
             if isinstance(found, Member):
                 yield found
                 continue
-            for key, bounds in zip(found.keys, found.bounds.tolist(), strict=True):
+            for key, bounds in zip(found.keys.tolist(), found.bounds.tolist(), strict=True):
                 for place, name in enumerate(found.names):
                     yield Member(key.decode(), name, bounds[2 * place], bounds[2 * place + 1])
 
@@ -166,12 +166,13 @@ class _Walk:
         if self._alone:
             self._alone -= 1
             return None
-        data = self._reach.at_hand(self._offset) if self._reach is not None else b""
-        if len(data) < _LEAST:
+        reach = self._reach
+        if reach is None or len(data := reach.at_hand(self._offset)) < _LEAST:
             return None
-        run = plain_run(memoryview(data), self._offset, self._shard.size)
-        few = run is None or len(run.starts) < _FEW
-        middle = alike_in(run, split_name) if run is not None and not few else None
+        with reach.turn:
+            run = plain_run(data, self._offset, self._shard.size)
+            few = run is None or len(run.starts) < _FEW
+            middle = alike_in(run, split_name) if run is not None and not few else None
         unfit = run is None or (middle is None and run.names() is None)
         self._patience = min(max(2 * self._patience, _FEW), _MOST_ALONE) if few or unfit else 0
         self._alone = self._patience

@@ -17,21 +17,26 @@ import numpy.typing as npt
 
 from headrace.dataset.shards.tar_header import BLOCK
 
-_MAGIC = b"ustar"
-_FOUR = int.from_bytes(_MAGIC[:4], "little")
 _REGULAR, _NUL, _SPACE = ord("0"), 0, ord(" ")
-_NAME, _SIZE, _CHECK, _KIND, _MAGIC_AT, _PREFIX = 0, 124, 148, 156, 257, 345
+_WIDTH, _SIZE, _CHECK, _KIND, _MAGIC_END, _PREFIX = 100, 124, 148, 156, 262, 345
+_MAGIC_WORD = 256 // 8
+_MAGIC, _MAGIC_MASK = (np.uint64(int.from_bytes(text, "little")) for text in (b"\0ustar", b"\0\xff\xff\xff\xff\xff"))
+_SIZE_DIGITS, _CHECK_DIGITS = 11, 6
+_EVEN, _LOW = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 
-_Rows = npt.NDArray[np.uint8]
+_Words = npt.NDArray[np.uint64]
+_Columns = npt.NDArray[np.uint8]
+"""[bytes of a field, n]: NumPy works along rows many at a time, along columns of a few one by one."""
 _Ints = npt.NDArray[np.int64]
 
 
 class Run(NamedTuple):
     """Of each of n members: its name as it stands there (uint8 [n, 100]), and start and stop of its body (int64 [n]),
-    bytes of the shard. `end`: where the next header is.
+    bytes of the shard. `width`: bytes of the longest name, or more. `end`: where the next header is.
     """
 
     field: npt.NDArray[np.uint8]
+    width: int
     starts: npt.NDArray[np.int64]
     stops: npt.NDArray[np.int64]
     end: int
@@ -42,7 +47,7 @@ class Run(NamedTuple):
 
     def part(self, start: int, stop: int) -> Run:
         """Members [start, stop)."""
-        return Run(self.field[start:stop], self.starts[start:stop], self.stops[start:stop], self.end)
+        return Run(self.field[start:stop], self.width, self.starts[start:stop], self.stops[start:stop], self.end)
 
 
 def plain_run(data: memoryview, offset: int, size: int) -> Run | None:
@@ -56,12 +61,14 @@ def plain_run(data: memoryview, offset: int, size: int) -> Run | None:
         size: of the shard, bytes; 0 or more of the last member's may lie behind `data`, but not behind this.
     """
     blocks = np.frombuffer(data, np.uint8, len(data) // BLOCK * BLOCK).reshape(-1, BLOCK)
-    places = np.flatnonzero(blocks[:, _MAGIC_AT : _MAGIC_AT + 4].view("<u4")[:, 0] == _FOUR)
+    places = np.flatnonzero(blocks.view("<u8")[:, _MAGIC_WORD] & _MAGIC_MASK == _MAGIC)
     heads = blocks.take(places, axis=0)
-    sizes, is_size = _octal(heads[:, _SIZE : _SIZE + 12], 11)
-    is_plain = is_size & _is_right(heads) & (heads[:, _KIND] == _REGULAR)
-    is_plain &= heads[:, _MAGIC_AT + 4] == _MAGIC[4]
-    is_plain &= (heads[:, _PREFIX] == _NUL) | (heads[:, _MAGIC_AT + 5] != _NUL)
+    columns = np.ascontiguousarray(heads[:, _SIZE : _KIND + 1].T)
+    sizes, is_size = _octal(columns[: _SIZE_DIGITS + 1])
+    words = heads.view("<u8")
+    used = np.bitwise_or.reduce(words, axis=0)
+    is_plain = is_size & _is_right(words, used, columns[_CHECK - _SIZE : _KIND - _SIZE]) & (columns[-1] == _REGULAR)
+    is_plain &= (heads[:, _PREFIX] == _NUL) | (heads[:, _MAGIC_END] != _NUL)
     following = places + 1 + (sizes + BLOCK - 1) // BLOCK
     is_plain &= places == np.append(0, following[:-1])
     starts = offset + (places + 1) * BLOCK
@@ -70,25 +77,33 @@ def plain_run(data: memoryview, offset: int, size: int) -> Run | None:
     if not count:
         return None
     end = offset + int(following[count - 1]) * BLOCK
-    return Run(heads[:count, _NAME : _NAME + 100], starts[:count], (starts + sizes)[:count], end)
+    width = int(used.view(np.uint8)[:_WIDTH].nonzero()[0].max(initial=0)) + 1
+    return Run(heads[:count, :_WIDTH], width, starts[:count], (starts + sizes)[:count], end)
 
 
-def _octal(field: _Rows, digits: int) -> tuple[_Ints, npt.NDArray[np.bool_]]:
-    """Numbers of so many octal digits, and whether that is what is there, with a space or a zero behind it."""
-    values = field[:, :digits] - np.uint8(ord("0"))  # what is no digit becomes more than 7
-    good = (values < 8).all(axis=1) & ((field[:, digits] == _NUL) | (field[:, digits] == _SPACE))
-    return values.astype(np.int64) @ (8 ** np.arange(digits - 1, -1, -1, dtype=np.int64)), good
+def _octal(columns: _Columns) -> tuple[_Ints, npt.NDArray[np.bool_]]:
+    """Numbers in octal digits [digits + 1, n], and whether that is what is there, with a space or a zero behind it."""
+    values = columns[:-1] - np.uint8(ord("0"))  # what is no digit becomes more than 7
+    good = (values < 8).all(axis=0) & ((columns[-1] == _NUL) | (columns[-1] == _SPACE))
+    shifts = 3 * np.arange(len(values) - 1, -1, -1, dtype=np.int64)
+    return (values.astype(np.int64) << shifts[:, None]).sum(axis=0), good
 
 
-def _is_right(heads: _Rows) -> npt.NDArray[np.bool_]:
+def _is_right(words: _Words, used: _Words, check: _Columns) -> npt.NDArray[np.bool_]:
     """Whether their checksums are: the sum of all bytes, with spaces in place of the checksum."""
-    check = heads[:, _CHECK : _CHECK + 8]
-    expected, good = _octal(check, 6)
-    found = heads.sum(axis=1, dtype=np.uint32).astype(np.int64) - check.sum(axis=1, dtype=np.int64) + 8 * _SPACE
-    return good & (expected == found)
+    expected, good = _octal(check[: _CHECK_DIGITS + 1])
+    return good & (expected == _sums(words, used) - check.sum(axis=0, dtype=np.int64) + 8 * _SPACE)
 
 
-def _names(field: _Rows) -> list[str] | None:
+def _sums(words: _Words, used: _Words) -> _Ints:
+    """Of all bytes of each header: four sums of 16 bits in a word. Most words are zero in all of them, and left out."""
+    columns = words.T[used.nonzero()[0]]
+    sums = ((columns & _EVEN) + (columns >> 8 & _EVEN)).sum(axis=0)  # at most 64 words of 510: less than 16 bits
+    sums = (sums & _LOW) + (sums >> 16 & _LOW)
+    return ((sums & 0xFFFFFFFF) + (sums >> 32)).astype(np.int64)
+
+
+def _names(field: npt.NDArray[np.uint8]) -> list[str] | None:
     joined = b"\0".join(np.ascontiguousarray(field).view("S100")[:, 0].tolist())
     try:
         text = joined.decode()

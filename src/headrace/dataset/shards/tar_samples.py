@@ -32,45 +32,47 @@ def alike_in(run: Run, split: Callable[[str], tuple[str, str]]) -> Middle | None
 
     `split`: (key, part's name) of a member's path.
     """
-    names = np.ascontiguousarray(run.field)
-    lengths = np.char.str_len(names.view(f"S{names.shape[1]}")[:, 0])
-    width = int(lengths.max())
-    names = names[:, :width]
-    columns = np.arange(width)
-    if ((names != 0) != (columns < lengths[:, None])).any() or int(names.max()) >= _ASCII:
+    width = run.width
+    names = np.ascontiguousarray(run.field[:, :width].T)  # a column each: NumPy is quick along many, slow along few
+    columns = np.arange(width, dtype=np.uint8)[:, None]
+    there = names != 0
+    if (there[1:] > there[:-1]).any() or int(names.max()) >= _ASCII:
         return None
     dots, slashes = names == _DOT, names == _SLASH
     # No name, hidden, ``./``, absolute, ``__…__``, ``..``: to be looked at one by one.
-    first = names[:, 0]
-    odd = (first == 0) | dots[:, 0] | slashes[:, 0] | (first == _UNDERSCORE)
-    if odd.any() or (dots[:, 1:] & dots[:, :-1]).any():
+    first = names[0]
+    odd = (first == 0) | dots[0] | slashes[0] | (first == _UNDERSCORE)
+    if odd.any() or (dots[1:] & dots[:-1]).any():
         return None
-    base = np.where(slashes.any(axis=1), width - slashes[:, ::-1].argmax(axis=1), 0)
-    dots &= columns >= base[:, None]
-    dot = dots.argmax(axis=1)
-    if not dots.any(axis=1).all() or (dot <= base).any():
+    base = (slashes * (columns + 1)).max(axis=0)
+    from_end = ((dots & (columns >= base)) * (width - columns)).max(axis=0)
+    dot = width - from_end
+    if not from_end.all() or (dot <= base).any():
         return None
-    keys = np.where(columns < dot[:, None], names, np.uint8(0))
-    firsts = np.flatnonzero(np.append(True, (keys[1:] != keys[:-1]).any(axis=1)))
+    keys = names * (columns < dot)
+    firsts = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
     if len(firsts) < 3:
         return None
     start, stop, parts = int(firsts[1]), int(firsts[-1]), int(firsts[2] - firsts[1])
-    if (np.diff(firsts[1:]) != parts).any():
+    if (firsts[2:] - firsts[1:-1] != parts).any():
         return None
-    suffixes = _suffixes(names[start:stop], dot[start:stop] + 1, int((lengths - dot).max()) - 1)
-    if (suffixes.reshape(len(firsts) - 2, parts, suffixes.shape[1]) != suffixes[:parts]).any():
+    suffixes = _suffixes(names[:, start:stop], dot[start:stop] + 1)
+    if (suffixes[:, parts:] != suffixes[:, :-parts]).any():
         return None
-    layout = tuple(split(names[at, : lengths[at]].tobytes().decode())[1] for at in range(start, start + parts))
+    one = (names[:, at].tobytes().rstrip(b"\0").decode() for at in range(start, start + parts))
+    layout = tuple(split(name)[1] for name in one)
     if "" in layout:
         return None
-    found: list[bytes] = np.ascontiguousarray(keys[firsts[1:-1]]).view(f"S{width}")[:, 0].tolist()
+    longest = int(dot.max())
+    found = np.ascontiguousarray(keys[:longest, firsts[1:-1]].T).view(f"S{longest}")[:, 0]
     bounds = np.stack([run.starts[start:stop], run.stops[start:stop]], axis=1).reshape(-1, 2 * parts)
     return Middle(start, stop, Alike(found, layout, bounds))
 
 
-def _suffixes(names: npt.NDArray[np.uint8], begin: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.uint8]:
+def _suffixes(names: npt.NDArray[np.uint8], begin: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """What stands from `begin` on in each, followed by zeros."""
     if (begin == begin[0]).all():  # keys of one length, as numbers with leading zeros are
-        return names[:, begin[0] :]
-    padded = np.pad(names, ((0, 0), (0, most)))
-    return np.take_along_axis(padded, begin[:, None] + np.arange(most), axis=1)
+        return names[int(begin[0]) :]
+    rows = np.arange(len(names) - int(begin.min()))[:, None] + begin
+    padded = np.pad(names, ((0, 1), (0, 0)))
+    return np.take_along_axis(padded, np.minimum(rows, len(names)), axis=0)
