@@ -214,6 +214,7 @@ class Straight:
         head = wire.request(read.key, read.start, max(read.stop, until) if on else read.stop, None)
         self._metrics.add("fetch.requests")
         if kept is not None:
+            self._prepare(kept, read, until)
             kept.request(head, most=most)
             try:
                 return self._receive(kept, read, deadline)
@@ -226,8 +227,13 @@ class Straight:
         connection = Connection(wire.endpoint, random.choice(resolve(wire.endpoint)), self._patience)
         self._metrics.add("fetch.connections")
         self._of = wire
+        self._prepare(connection, read, until)
         connection.request(head, most=most)
         return self._receive(connection, read, deadline)
+
+    def _prepare(self, connection: Connection, read: Read, until: int) -> None:
+        if until > read.length() + read.start:  # the next read comes while this thread works on this one
+            connection.make_room(read.length())
 
     def _kept(self, wire: Wire, read: Read) -> Connection | None:
         """The connection, if it can be asked, or brings just these bytes next."""

@@ -10,6 +10,7 @@ import errno
 import socket
 import ssl
 import struct
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 
 from headrace.base.errors import HeadraceError, UnreachableError
@@ -171,6 +172,16 @@ class Connection:
         size = min(most, response.left)
         response.body, response.got = self._taken(size), 0
         response.left -= size
+
+    def make_room(self, size: int) -> None:
+        """Have the kernel keep up to so many bytes before anybody receives them, if it will.
+
+        Linux makes that room when a reader wants to sleep until so many are there, and goes on adapting it afterwards;
+        `SO_RCVBUF` would fix it, at what the administrator allows.
+        """
+        with suppress(OSError):
+            for wanted in (size, 1):
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
 
     @property
     def wants_write(self) -> bool:
