@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -300,6 +301,25 @@ def test_closing_ends_a_read_that_waits(start, open_) -> None:
     assert isinstance(failures[0], UnreachableError | InternalError)
     with pytest.raises(InternalError, match="closed"):
         straight.get(Read(store, "k", None, "v1", 0, PIECE))
+
+
+def test_closing_at_any_moment_ends_a_read(start, open_) -> None:
+    store = ranged(start, Ranges(lambda c, a, n: (c.sendall(a[:5000]), True)[1]))
+    for moment in range(200):
+        straight, _ = open_()
+        ended = threading.Event()
+
+        def read(straight: Straight = straight, ended: threading.Event = ended) -> None:
+            with suppress(UnreachableError, InternalError):
+                straight.get(Read(store, "k", None, "v1", 0, PIECE))
+            ended.set()
+
+        threading.Thread(target=read).start()
+        until = time.perf_counter() + moment * 10e-6
+        while time.perf_counter() < until:
+            pass
+        straight.close()
+        assert ended.wait(5)
 
 
 def test_the_limiter_lets_in_as_many_as_it_has_places_for() -> None:

@@ -245,9 +245,9 @@ class Straight:
         self._connection = connection
         self._rest = None
         try:
-            if self._closed:
-                raise InternalError("the reader was closed", path=read.path)
+            self._refuse_closed(read)
             while not connection.advance(self._scratch):
+                self._refuse_closed(read)  # a connection closed between two steps has no next one
                 if time.monotonic() > deadline:
                     raise self._late(read)
         except BaseException:
@@ -260,6 +260,10 @@ class Straight:
         elif connection.state == CLOSED:
             self._connection = None
         return response
+
+    def _refuse_closed(self, read: Read) -> None:
+        if self._closed:
+            raise InternalError("the reader was closed", path=read.path)
 
     def _late(self, read: Read) -> DeadlineError:
         hint = "the store is slow or away; raise fetch.deadline, or run `headrace doctor`"
