@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dataset.shards.reading import Habit, Reader, StoreBytes
+from headrace.dataset.shards.reading import AccessPattern, Reader, StoreBytes
 from headrace.fetch import Read
 from headrace.store import open_store
 from headrace.store.protocol import Blob
@@ -37,9 +37,9 @@ def test_reads_are_the_bytes_and_what_was_told_to_come_next_does(
 ) -> None:
     store = open_store("memory://shard-bytes")
     store.put("k", BODY)
-    habit = Habit()
+    pattern = AccessPattern()
     if before_it is not None:
-        habit.show(through=before_it)
+        pattern.show(through=before_it)
     asked: list[tuple[int, int, int]] = []
 
     def get(read: Read, until: int) -> Blob:
@@ -48,7 +48,7 @@ def test_reads_are_the_bytes_and_what_was_told_to_come_next_does(
         return store.get(read.key, read.start, read.stop)
 
     passed: list[int] = []
-    shard = StoreBytes(Reader(get, MOST, habit=habit), store, "k", SIZE, None, passed.append)
+    shard = StoreBytes(Reader(get, MOST, pattern=pattern), store, "k", SIZE, None, passed.append)
     at = 0
     for step, size in walk:
         start = min(max(at + step, 0), SIZE)
@@ -104,7 +104,7 @@ def test_large_members_are_skipped_however_little_is_read_at_once(most: int) -> 
 
 @given(st.lists(st.sampled_from(["small", "large"]), min_size=2, max_size=6))
 def test_a_shard_is_begun_as_the_one_before_it_turned_out(kinds: list[str]) -> None:
-    store = open_store("memory://shard-bytes-habit")
+    store = open_store("memory://shard-bytes-pattern")
     store.put("k", BODY)
     asked: list[tuple[int, int, int]] = []
 
@@ -113,7 +113,7 @@ def test_a_shard_is_begun_as_the_one_before_it_turned_out(kinds: list[str]) -> N
         asked.append((read.start, read.stop, until))
         return store.get(read.key, read.start, read.stop)
 
-    reader = Reader(get, MOST, habit=Habit())
+    reader = Reader(get, MOST, pattern=AccessPattern())
     first = (0, 16 << 10, 0)
     for kind in kinds:
         asked.clear()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.dataset.shards.format import Alike, Member
-from headrace.dataset.shards.numbers import number_of, numbers_of
+from headrace.dataset.shards.hashes import hash_of, hashes_of
 from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
 
 many = settings(deadline=None, max_examples=150)
@@ -77,9 +77,9 @@ def test_a_set_holds_the_samples_of_its_shards_one_after_the_other(shards: list[
 
 @many
 @given(st.lists(st.binary(min_size=1, max_size=21), min_size=1, max_size=40))
-def test_a_key_has_the_same_number_alone_and_among_many(keys: list[bytes]) -> None:
-    found = numbers_of(np.array(keys)).tolist()
-    assert found == [number_of(key) for key in keys]
+def test_a_key_has_the_same_hash_alone_and_among_many(keys: list[bytes]) -> None:
+    found = hashes_of(np.array(keys)).tolist()
+    assert found == [hash_of(key) for key in keys]
     assert len(set(found)) == len({key.rstrip(b"\0") for key in keys})
 
 

@@ -22,7 +22,7 @@ _SKIP = 512 << 10
 in the time of one request."""
 
 
-class Habit:
+class AccessPattern:
     """What shards of a set turn out to be, for those that are begun later: they are mostly alike. Any thread.
 
     `through`: read through, not header by header. `known`: set as soon as one has shown what it is.
@@ -44,13 +44,13 @@ class Reader(NamedTuple):
 
     `get`: as `headrace.fetch.Fetcher.get`; it is told besides up to which byte of the object the next reads will
     probably go on. `most`: bytes of one read, unless one member's header has more. `turn`: see `AtHand`.
-    `habit`: what it finds out, and begins with.
+    `pattern`: what it finds out, and begins with.
     """
 
     get: Callable[[Read, int], Blob]
     most: int = _MOST
     turn: AbstractContextManager[object] = nullcontext()
-    habit: Habit | None = None
+    pattern: AccessPattern | None = None
 
 
 def reader_of(fetcher: Fetcher) -> Reader:
@@ -79,8 +79,8 @@ class StoreBytes:
         self._told = told
         self._data = _NOTHING
         self._from = self._until = self._reached = 0
-        self._habit = reader.habit or Habit()
-        self._through = self._habit.through
+        self._pattern = reader.pattern or AccessPattern()
+        self._through = self._pattern.through
         self._ahead = reader.most if self._through else _FIRST
 
     def read(self, start: int, stop: int) -> memoryview:
@@ -105,12 +105,12 @@ class StoreBytes:
         self._ahead = min(_GROWTH * self._ahead, self._reader.most) if near else _FIRST
         self._through = near and self._ahead == self._reader.most
         if self._through or not near:
-            self._habit.show(through=self._through)
+            self._pattern.show(through=self._through)
 
     def _fetch(self, start: int, stop: int) -> None:
         if self._until:
             self._look(near=self._from <= start <= self._until + _SKIP)
-        elif start:  # it does not begin at the beginning: neither habit
+        elif start:  # it does not begin at the beginning: neither pattern
             self._ahead, self._through = _FIRST, False
         if self._through and start > self._until:  # what is skipped comes anyway
             start = self._until

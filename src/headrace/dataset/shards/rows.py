@@ -20,7 +20,7 @@ import numpy.typing as npt
 from headrace.base.errors import CorruptError
 from headrace.dataset.arrow import Column
 from headrace.dataset.shards.format import Alike, Member
-from headrace.dataset.shards.numbers import number_of, numbers_of
+from headrace.dataset.shards.hashes import hash_of, hashes_of
 from headrace.dataset.text import pieces
 
 Layout = tuple[str, ...]
@@ -45,7 +45,7 @@ class RowsWriter:
         self._folder, self._path = folder, path
         self._layouts: dict[Layout, int] = {}
         self._names = 0
-        self._numbers = array("Q")
+        self._hashes = array("Q")
         self._open()
 
     def _open(self) -> None:
@@ -79,8 +79,8 @@ class RowsWriter:
             if last is not None:
                 self._flush_sample(last, parts)
             self._finish()
-            numbers = np.sort(np.frombuffer(self._numbers, np.uint64))  # not np.unique: that imports numpy.ma first
-            if (numbers[1:] == numbers[:-1]).any():
+            hashes = np.sort(np.frombuffer(self._hashes, np.uint64))  # not np.unique: that imports numpy.ma first
+            if (hashes[1:] == hashes[:-1]).any():
                 self._gather()
         finally:
             self._rows.close()
@@ -107,7 +107,7 @@ class RowsWriter:
         text = key.encode()
         bounds = [bound for part in parts.values() for bound in part]
         self._pending += struct.pack(f"<I{len(bounds)}q", layout, *bounds) + text
-        self._numbers.append(number_of(text))
+        self._hashes.append(hash_of(text))
         self._at.append(self._written + len(self._pending))
         if len(self._pending) >= _FLUSH:
             self._drain()
@@ -140,7 +140,7 @@ class RowsWriter:
         self._at.frombytes((self._written + len(self._pending) + ends.cumsum()).tobytes())
         whole = bool((ends == rows.shape[1]).all())
         self._pending += rows.data if whole else rows[np.arange(rows.shape[1]) < ends[:, None]].data
-        self._numbers.frombytes(numbers_of(keys).tobytes())
+        self._hashes.frombytes(hashes_of(keys).tobytes())
         if len(self._pending) >= _FLUSH:
             self._drain()
 
@@ -165,7 +165,7 @@ class RowsWriter:
                 for place, name in enumerate(names):
                     self._put(parts, Member(key, name, bounds[2 * place], bounds[2 * place + 1]))
         rows.close()
-        self._layouts, self._names, self._numbers = {}, 0, array("Q")
+        self._layouts, self._names, self._hashes = {}, 0, array("Q")
         self._open()
         for key, parts in samples.items():
             self._flush_sample(key, parts)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from headrace.base.metrics import Metrics
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
-from headrace.dataset.shards.reading import Habit, Reader
+from headrace.dataset.shards.reading import AccessPattern, Reader
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.threads import join_all
 from headrace.fetch import Fetcher, Straight
@@ -44,20 +44,20 @@ def scan_all(
     at_once = min(_AT_ONCE, settings.fetch.connections, len(missing))
     straight = fetcher.straights(at_once)
     most = min(_MOST, settings.fetch.memory // at_once)
-    left, turn, habit = _Shared(enumerate(missing)), threading.Lock(), Habit()
+    left, turn, pattern = _Shared(enumerate(missing)), threading.Lock(), AccessPattern()
     ends: SimpleQueue[BaseException | None] = SimpleQueue()
     stopped = threading.Event()
     with shelf.workspace() as work:
 
         def scan_on(own: Straight, number: int) -> None:
-            reader = Reader(own.get, most, turn, habit)
+            reader = Reader(own.get, most, turn, pattern)
             try:
                 if number >= _BEFORE:
-                    habit.known.wait()
+                    pattern.known.wait()
                 while not stopped.is_set() and (one := next(left, None)) is not None:
                     place, wanted = one
                     scan(wanted, reader, work / str(place), stopped)
-                    habit.known.set()
+                    pattern.known.set()
             except BaseException as error:
                 ends.put(error)
             else:
@@ -77,7 +77,7 @@ def scan_all(
                     raise error
         finally:
             stopped.set()
-            habit.known.set()
+            pattern.known.set()
             for own in straight:
                 own.close()
             join_all(threads, _GRACE_S)

@@ -70,7 +70,7 @@ def alike_in(run: Run, split: Callable[[str], tuple[str, str]]) -> Middle | None
 
 
 def _suffixes(names: npt.NDArray[np.uint8], begin: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """What stands from `begin` on in each, followed by zeros."""
+    """What stands from `begin` [n] on in each of `names` [width, n], followed by zeros: a column each."""
     if (begin == begin[0]).all():  # keys of one length, as numbers with leading zeros are
         return names[int(begin[0]) :]
     rows = np.arange(len(names) - int(begin.min()))[:, None] + begin

@@ -1,7 +1,7 @@
-"""A number for every key, the same for the same key: to find out whether any key is there twice.
+"""Hashes of keys, to find out whether any key is there twice: of one, or of many at once by arrays.
 
-Of one key, or of many at once by arrays, which hashing libraries do not do. Two keys may have one number, by chance or
-because somebody wants it: who finds a number twice looks at the keys.
+Hashing libraries do not do the latter. Two keys may have one hash, by chance or because somebody wants it: who finds
+one twice looks at the keys.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _MODULI = (4_294_967_291, 4_294_967_279)
 _WORD = 4
 
 
-def number_of(key: bytes) -> int:
-    """The key as one little-endian number, modulo two primes: 64 bits. Zeros at the end count for nothing."""
+def hash_of(key: bytes) -> int:
+    """64 bits: the key as one little-endian number, modulo two primes. Zeros at the end count for nothing."""
     whole = int.from_bytes(key, "little")
     return whole % _MODULI[0] << 32 | whole % _MODULI[1]
 
 
-def numbers_of(keys: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint64]:
-    """As `number_of`, of each of [n]."""
+def hashes_of(keys: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint64]:
+    """As `hash_of`, of each: [n] keys to uint64 [n]. Keys of at least one byte."""
     width = keys.dtype.itemsize
     padded = np.ascontiguousarray(keys.astype(f"S{width + -width % _WORD}"))
     words = padded[:, None].view("<u4").T.astype(np.uint64)
