@@ -23,7 +23,9 @@ import xxhash
 FORMAT = "2"
 LARGE_SAMPLES = 150
 SMALL_SAMPLES = 5500
-SHARD_BYTES = 84_000_000  # WebDataset's advice is 100 MB to 1 GB; smaller keeps eight shards a data set
+LOADER_SHARD_BYTES = 84_000_000  # WebDataset's advice is 100 MB to 1 GB; smaller keeps eight shards a data set
+SHARD_BYTES = 100_000_000
+"""Of tars, TFRecords, MDS and litdata's chunks in the benchmark of shards."""
 MANY = 132_000
 """Samples of 10 kB in the shards whose index is built."""
 MOST_BYTES = 4_000_000_000
@@ -49,23 +51,23 @@ def prepare(root: Path, *, large: int = LARGE_SAMPLES, small: int = SMALL_SAMPLE
         raise SystemExit(f"{root}: the benchmark's data needs {MOST_BYTES / 1e9:.0f} GB, the disk has less to spare")
     shutil.rmtree(root, ignore_errors=True)
     for name, samples in (("large", _large(large)), ("small", _small(small))):
-        _write(bucket, name, samples)
+        _write(bucket, name, samples, LOADER_SHARD_BYTES)
     index(bucket)
     stamp.write_text(shape)
     return bucket
 
 
-def prepare_shards(root: Path, *, large: int = 400, small: int = 33_000) -> Path:
+def prepare_shards(root: Path, *, large: int = 384, small: int = 33_000) -> Path:
     """As `prepare`, for the benchmark of shards: ``large`` of 4.2 MB and ``tenk`` of 10 kB, as tar shards and as single
     objects, the shards listed too. Returns the bucket's folder.
     """
     bucket, stamp = root / "bench", root / "complete"
-    shape = f"shards {FORMAT} {large} {small}"
+    shape = f"shards {FORMAT} {large} {small} {SHARD_BYTES}"
     if stamp.exists() and stamp.read_text() == shape:
         return bucket
     shutil.rmtree(root, ignore_errors=True)
     for name, samples in (("large", _large(large)), ("tenk", _tenk(small))):
-        _write(bucket, name, samples)
+        _write(bucket, name, samples, SHARD_BYTES)
     index(bucket, ("large", "tenk", "large-shards", "tenk-shards"))
     stamp.write_text(shape)
     return bucket
@@ -76,10 +78,11 @@ def prepare_many(root: Path) -> None:
     them is measured, not that of beginning.
     """
     bucket, stamp = root / "bench", root / "many-complete"
-    if not stamp.exists() or stamp.read_text() != f"{FORMAT} {MANY}":
+    shape = f"{FORMAT} {MANY} {SHARD_BYTES}"
+    if not stamp.exists() or stamp.read_text() != shape:
         shutil.rmtree(bucket / "many-shards", ignore_errors=True)
-        _write(bucket, "many", _tenk(MANY), singly=False)
-        stamp.write_text(f"{FORMAT} {MANY}")
+        _write(bucket, "many", _tenk(MANY), SHARD_BYTES, singly=False)
+        stamp.write_text(shape)
     listed = root / "index.tsv"
     before = listed.read_text()
     if "many-shards/" not in before:
@@ -118,14 +121,16 @@ def _png(rng: np.random.Generator, shape: tuple[int, ...]) -> bytes:
     return out.getvalue()
 
 
-def _write(bucket: Path, name: str, samples: Iterator[dict[str, bytes]], *, singly: bool = True) -> None:
+def _write(
+    bucket: Path, name: str, samples: Iterator[dict[str, bytes]], shard_bytes: int, *, singly: bool = True
+) -> None:
     folder, shards = bucket / name, bucket / f"{name}-shards"
     if singly:
         folder.mkdir(parents=True)
     shards.mkdir(parents=True)
     shard: tarfile.TarFile | None = None
     for number, sample in enumerate(samples):
-        if shard is None or shard.offset > SHARD_BYTES:
+        if shard is None or shard.offset > shard_bytes:
             if shard is not None:
                 shard.close()
             shard = tarfile.open(  # noqa: SIM115 - closed when the next begins

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from data import index, samples
+from data import SHARD_BYTES, index, samples
 from headrace.base.errors import NotFoundError
 from headrace.store import Store, open_store
 from headrace.store.embedded import EmbeddedS3
@@ -27,7 +27,6 @@ from job import BUCKET
 from peers.mosaic import without_torchvision
 from real_store import RealStore
 
-SHARD_BYTES = 84_000_000
 TABLE_ROWS, TABLE_FILES, TABLE_GROUP = 4_000_000, 8, 125_000
 PROJECTED = ("f00", "f07", "label")
 PICTURES = Path("/usr/share/games/wesnoth/1.16")

@@ -129,7 +129,7 @@ def test_verify_finds_a_damaged_entry(images: Shell) -> None:
 
 def test_refresh_shows_new_objects_before_the_ttl_is_over(images: Shell) -> None:
     def samples() -> int:
-        return images.json("bench", "/data", "--epochs", "1")[0]["samples"]
+        return images.json("bench", "/data", "--by", "object", "--epochs", "1")[0]["samples"]
 
     assert samples() == 40
     images.run("cp", "tree/00.image", "/data/20.image")
@@ -140,10 +140,25 @@ def test_refresh_shows_new_objects_before_the_ttl_is_over(images: Shell) -> None
 
 def test_bench_reads_the_second_epoch_from_the_cache(images: Shell) -> None:
     first, second = images.json("bench", "/data", "--batch", "8")
-    assert first["samples"] == second["samples"] == 40
+    assert first["samples"] == second["samples"] == 20
     assert first["cache_hits"] == 0
     assert second["cache_hits"] == 40
-    assert "SAMPLES/S" in images.run("bench", "/data", "--by", "stem").out
+    assert "SAMPLES/S" in images.run("bench", "/data", "--by", "object").out
+
+
+def test_bench_measures_the_samples_of_shards_as_training_would_read_them(images: Shell) -> None:
+    url = images.variables["BUCKET"] + "/packed"
+    images.run("pack", "/data", url)
+    images.run("attach", "/packed", url)
+    bench = ("bench", "/packed", "--epochs", "1")
+    assert images.json(*bench)[0]["samples"] == 20
+    shards = len([line for line in images.run("ls", "/packed").out.splitlines() if line.endswith(".tar")])
+    assert images.json(*bench, "--from", "objects", "--by", "object")[0]["samples"] > shards > 0
+
+    whole = images.file("cut.tar", "no tar, though it is called one" * 40)
+    images.run("cp", str(whole), "/packed/zz.tar")
+    images.run("cache", "refresh", "/packed")
+    images.fails(*bench, code=2, says="zz.tar")
 
 
 def test_doctor_measures_the_store_and_says_what_to_change(images: Shell) -> None:

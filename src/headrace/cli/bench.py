@@ -27,23 +27,35 @@ COLUMNS = [
 
 @click.command()
 @click.argument("path")
-@click.option("--by", default="object", show_default=True, help="What makes one sample: object, stem or class.")
+@click.option("--by", default="stem", show_default=True, help="What makes one sample: stem, object or class.")
+@click.option("--from", "source_format", metavar="FORMAT", help="Of PATH: tar, csv, objects …  [default: by its names]")
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Samples in a batch.")
 @click.option("--epochs", default=2, show_default=True, type=click.IntRange(1), help="The second comes from the cache.")
 @click.option("--seconds", default=10.0, show_default=True, help="Longest time for one epoch.")
 @click.option("--prefetch", default="512MB", show_default=True, help="Bytes to read ahead.")
 @json_option
-def command(path: str, *, by: str, batch: int, epochs: int, seconds: float, prefetch: str, as_json: bool) -> None:
+def command(
+    path: str,
+    *,
+    by: str,
+    source_format: str | None,
+    batch: int,
+    epochs: int,
+    seconds: float,
+    prefetch: str,
+    as_json: bool,
+) -> None:
     """Measure how fast the loader delivers shuffled batches of what is at PATH, with a training step that does nothing.
 
-    The figures hold for this machine, this store and these objects; the order is the same every time.
+    Samples are what ``Dataset.open`` makes of PATH: single objects, or records of shards. The figures hold for this
+    machine, this store and these objects; the order is the same every time.
     """
     import headrace as hr
     from headrace.cli.target import is_snapshot, open_namespace, target
 
     namespace = open_namespace()
     where = path if is_snapshot(path) else target(namespace, path)
-    samples = hr.Dataset.open(where, by=by, namespace=namespace).shuffle(seed=0).batch(batch)
+    samples = hr.Dataset.open(where, by, namespace, format=source_format).shuffle(seed=0).batch(batch)
     rows = list(measure(samples, epochs, seconds, prefetch))
     show_table(rows, COLUMNS, as_json=as_json)
     if not as_json:
