@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import io
 import tarfile
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import BadSampleError, CorruptError
+from headrace.dataset.shards.format import Alike, Member, groups_of
+from headrace.dataset.shards.rows import Found, Rows, RowsWriter
+from headrace.dataset.shards.tar import Tar
+from headrace.pack import shard_index
 from headrace.pack.archive import File, Unpackable, files_of
 from headrace.pack.members import members
 from headrace.pack.tar import BLOCK, TarWriter, header, member_size
@@ -57,6 +65,57 @@ def test_what_is_written_is_read_by_python_and_by_unpack(files: list[tuple[str, 
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         assert [(info.name, tar.extractfile(info).read()) for info in tar] == files  # type: ignore[union-attr]
     assert read(data) == [(name.removeprefix("./"), content) for name, content in files]
+
+
+stems = st.one_of(names, st.integers(0, 999).map("{:03d}".format), st.sampled_from(["a/b/0", "ä", "x" * 260]))
+suffixes = st.lists(st.sampled_from(["png", "cls", "seg.PNG", "é"]), min_size=1, max_size=3, unique=True)
+samples = st.one_of(
+    st.tuples(st.lists(stems, max_size=40, unique=True), suffixes).map(
+        lambda drawn: [f"{stem}.{suffix}" for stem in drawn[0] for suffix in drawn[1]]
+    ),
+    st.lists(names, max_size=12, unique=True),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(samples, st.sampled_from([2, 7, 4096]))
+@example([f"{number:05d}.png" for number in range(5000)], 4096)
+def test_the_index_made_while_writing_is_that_of_a_reader(written: list[str], at_once: int) -> None:
+    file = io.BytesIO()
+    tar = TarWriter(file)
+    for name in written:
+        tar.add(name, name.encode())
+    tar.finish()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shard_index, "_AT_ONCE", at_once)
+        made = rows_of(shard_index.members_in(tar.places))
+    assert made == rows_of(groups_of(Tar(), Bytes(file.getvalue())))
+
+
+def rows_of(members: Iterable[Member | Alike]) -> list[Found] | str:
+    """The samples, or what is said of a shard that has none such."""
+    with tempfile.TemporaryDirectory() as folder:
+        writer = RowsWriter(Path(folder), "shard.tar")
+        try:
+            writer.add(members)
+        except CorruptError as error:
+            return error.reason
+        rows = Rows(Path(folder), writer.meta())
+        found = rows.read(np.arange(len(rows)))
+        rows.close()
+        return found
+
+
+class Bytes:
+    """A shard that is here already."""
+
+    path = "shard.tar"
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.size = memoryview(data), len(data)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        return self._data[start:stop]
 
 
 @settings(max_examples=300, deadline=None)

@@ -28,8 +28,8 @@ _log = logging.getLogger("headrace.fetch")
 _SWEEP = 0.02
 _SCRATCH = 16 * 1024  # what comes with a head is copied once more; the rest goes straight to its buffer
 _MOST_AT_ONCE = 128
-_PAUSE_S = 0.001
-_MANY, _FEW = 32, 8
+_PAUSE_S = 0.002
+_MANY, _FEW = 32, 16
 """Requests under way, and answers at once. With as many under way the next answers come by themselves; looking for each
 as it comes costs system calls and turns of the interpreter's lock here, and the server its core where it has no other.
 """

@@ -7,18 +7,28 @@ import os
 from collections.abc import Iterator
 from typing import IO
 
+import numpy as np
+import numpy.typing as npt
+
 from headrace.base.progress import SILENT
 from headrace.base.settings import Settings
 from headrace.dataset.shards.adopt import BESIDE, Kept, export
-from headrace.dataset.shards.format import Format, Member
+from headrace.dataset.shards.format import Alike, Format, Member
 from headrace.dataset.shards.formats import format_named
 from headrace.dataset.shards.index import Job, Shard, find_set, index_bytes, index_members
 from headrace.dataset.shards.tar import split_name
+from headrace.dataset.shards.tar_run import Run
+from headrace.dataset.shards.tar_samples import alike_in
 from headrace.dataset.shelf import Shelf
 from headrace.pack.journal import Journal, Record
 from headrace.pack.layouts import Layout
 from headrace.pack.tar import Places
 from headrace.store.protocol import ObjectInfo
+
+_AT_ONCE = 4096
+"""Members put together as samples at once."""
+_LONGEST_NAME = 255
+"""Bytes of a name, for `alike_in`."""
 
 
 class ShardIndex:
@@ -42,7 +52,7 @@ class ShardIndex:
         job = self._job([shard])
         with contextlib.suppress(OSError):  # no room on the shelf: it is scanned later, or by who opens it
             if places is not None:
-                index_members(self._shelf, job, shard, info.key, _members(places))
+                index_members(self._shelf, job, shard, info.key, members_in(places))
             elif file is not None:
                 index_bytes(self._shelf, job, shard, _Local(file, info.key, info.size))
 
@@ -66,12 +76,38 @@ class ShardIndex:
         return Job(self._journal.store, self._format, shards, self._settings, SILENT, root=self._journal.prefix)
 
 
-def _members(places: Places) -> Iterator[Member]:
+def members_in(places: Places) -> Iterator[Member | Alike]:
     """As a reader finds them (`headrace.dataset.shards.tar`)."""
-    for name, start, stop in places:
-        key, part = split_name(name)
-        if part:
-            yield Member(key, part, start, stop)
+    text, names, bounds = places.arrays()
+
+    def singly(start: int, stop: int) -> Iterator[Member]:
+        for (begin, end), (first, last) in zip(names[start:stop].tolist(), bounds[start:stop].tolist(), strict=True):
+            key, part = split_name(text[begin:end].tobytes().decode())
+            if part:
+                yield Member(key, part, first, last)
+
+    for start in range(0, len(names), _AT_ONCE):
+        stop = min(start + _AT_ONCE, len(names))
+        run = _run(text, names[start:stop], bounds[start:stop])
+        middle = None if run is None else alike_in(run, split_name)
+        if middle is None:
+            yield from singly(start, stop)
+        else:
+            yield from singly(start, start + middle.start)
+            yield middle.samples
+            yield from singly(start + middle.stop, stop)
+
+
+def _run(text: npt.NDArray[np.uint8], names: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> Run | None:
+    """The members as `alike_in` takes them; None where a name is too long for that."""
+    sizes = names[:, 1] - names[:, 0]
+    width = int(sizes.max())
+    if width > _LONGEST_NAME:
+        return None
+    field = np.zeros((len(names), width), np.uint8)
+    here = text[names[0, 0] : names[-1, 1]]
+    field[np.arange(width) < sizes[:, None]] = here[here != 0]
+    return Run(field, width, bounds[:, 0], bounds[:, 1], int(bounds[-1, 1]))
 
 
 class _Local:

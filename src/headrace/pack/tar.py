@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import tarfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from headrace.store.protocol import Buffer
@@ -80,12 +82,17 @@ class Places:
         self._names.append(0)  # which no name holds
         self._bounds.extend((start, stop))
 
-    def __iter__(self) -> Iterator[tuple[str, int, int]]:
-        bounds, at = iter(self._bounds), 0
-        for start, stop in zip(bounds, bounds, strict=True):
-            end = self._names.index(0, at)
-            yield self._names[at:end].decode(), start, stop
-            at = end + 1
+    def arrays(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """All names in UTF-8, one behind the other; int64 [n, 2] begin and end of each among these, and the same of its
+        bytes within the archive. When all members are written.
+        """
+        text = np.frombuffer(self._names, np.uint8)
+        ends = np.flatnonzero(text == 0)
+        return (
+            text,
+            np.stack([np.append(0, ends + 1)[:-1], ends], axis=1),
+            np.frombuffer(self._bounds, np.int64).reshape(-1, 2),
+        )
 
 
 class TarWriter:

@@ -110,12 +110,13 @@ def keys_of(text: str) -> list[str]:
 
 def _entries(text: str, path: str) -> list[Entry]:
     count = text.count("<Contents>")
+    if _ENTRY_SEAWEED.match(text, text.find("<Contents>")):
+        other: list[Entry] = _ENTRY_SEAWEED.findall(text)
+        if len(other) == count:
+            return [(key, when, etag, size) for key, etag, size, when in other]
     entries: list[Entry] = _ENTRY.findall(text)
     if len(entries) == count:
         return entries
-    other: list[Entry] = _ENTRY_SEAWEED.findall(text)
-    if len(other) == count:
-        return [(key, when, etag, size) for key, etag, size, when in other]
     return [_any_order(chunk, path) for chunk in text.split("<Contents>")[1:]]
 
 
