@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import re
 import tarfile
+import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from headrace.dataset.shards.format import Member
+from headrace.base.errors import CorruptError
+from headrace.dataset.shards.format import Alike, Member
+from headrace.dataset.shards.rows import RowsWriter
 from headrace.dataset.shards.tar import Tar
 
 Files = Iterable[tuple[str, bytes]]
@@ -86,3 +89,14 @@ def write_shards(folder: Path, samples: Mapping[str, Mapping[str, bytes]], per_s
 def parts_of(sample: Any) -> dict[str, bytes]:
     """A delivered sample's parts, as bytes."""
     return {name: bytes(value) for name, value in sample.items() if not name.startswith("__")}
+
+
+def indexed(members: Iterable[Member | Alike]) -> Any:
+    """The rows that are made of these, or why there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        writer = RowsWriter(Path(folder), "memory://s")
+        try:
+            writer.add(members)
+        except CorruptError as error:
+            return error.reason
+        return (Path(folder) / "rows").read_bytes(), (Path(folder) / "at").read_bytes(), writer.meta()

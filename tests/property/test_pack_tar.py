@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import io
 import tarfile
-import tempfile
-from collections.abc import Iterable
-from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import BadSampleError, CorruptError
-from headrace.dataset.shards.format import Alike, Member, groups_of
-from headrace.dataset.shards.rows import Found, Rows, RowsWriter
+from headrace.dataset.shards.format import groups_of
 from headrace.dataset.shards.tar import Tar
 from headrace.pack import shard_index
 from headrace.pack.archive import File, Unpackable, files_of
 from headrace.pack.members import members
 from headrace.pack.tar import BLOCK, TarWriter, header, member_size
+from tests.tar_kit import MemoryBytes, indexed
 
 names = st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=130).filter(
     lambda text: text.strip("./") != ""
@@ -88,34 +84,8 @@ def test_the_index_made_while_writing_is_that_of_a_reader(written: list[str], at
     tar.finish()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shard_index, "_AT_ONCE", at_once)
-        made = rows_of(shard_index.members_in(tar.places))
-    assert made == rows_of(groups_of(Tar(), Bytes(file.getvalue())))
-
-
-def rows_of(members: Iterable[Member | Alike]) -> list[Found] | str:
-    """The samples, or what is said of a shard that has none such."""
-    with tempfile.TemporaryDirectory() as folder:
-        writer = RowsWriter(Path(folder), "shard.tar")
-        try:
-            writer.add(members)
-        except CorruptError as error:
-            return error.reason
-        rows = Rows(Path(folder), writer.meta())
-        found = rows.read(np.arange(len(rows)))
-        rows.close()
-        return found
-
-
-class Bytes:
-    """A shard that is here already."""
-
-    path = "shard.tar"
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self.size = memoryview(data), len(data)
-
-    def read(self, start: int, stop: int) -> memoryview:
-        return self._data[start:stop]
+        made = indexed(shard_index.members_in(tar.places))
+    assert made == indexed(groups_of(Tar(), MemoryBytes(file.getvalue())))
 
 
 @settings(max_examples=300, deadline=None)

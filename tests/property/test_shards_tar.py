@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import tempfile
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.shards.format import Alike, Member, groups_of
-from headrace.dataset.shards.rows import RowsWriter
+from headrace.dataset.shards.format import Alike, groups_of
 from headrace.dataset.shards.tar import Tar
-from tests.tar_kit import MemoryBytes, Seen, as_tarfile_sees, scanned, seen, tar_of
+from tests.tar_kit import MemoryBytes, Seen, as_tarfile_sees, indexed, scanned, seen, tar_of
 
 many = settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 FORMS = st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -163,17 +159,6 @@ def test_samples_that_are_alike_are_indexed_as_one_by_one(
     data = tar_of([(name, b"y" * (37 * row)) for row, name in enumerate(names)], tarfile.USTAR_FORMAT)
     assert outcome(data, 1 << 30) == outcome(data, 0)
     assert indexed(groups_of(Tar(), MemoryBytes(data))) == indexed(Tar().scan(MemoryBytes(data, 0)))
-
-
-def indexed(members: Iterable[Member | Alike]) -> Any:
-    """The rows that are made of these, or why there are none."""
-    with tempfile.TemporaryDirectory() as folder:
-        writer = RowsWriter(Path(folder), "memory://s")
-        try:
-            writer.add(members)
-        except CorruptError as error:
-            return error.reason
-        return (Path(folder) / "rows").read_bytes(), (Path(folder) / "at").read_bytes(), writer.meta()
 
 
 def test_samples_that_are_alike_come_together() -> None:

@@ -28,7 +28,7 @@ from headrace.store.protocol import ObjectInfo
 _AT_ONCE = 4096
 """Members put together as samples at once."""
 _LONGEST_NAME = 255
-"""Bytes of a name, for `alike_in`."""
+"""Bytes of a name in a `Run`."""
 
 
 class ShardIndex:
@@ -77,7 +77,7 @@ class ShardIndex:
 
 
 def members_in(places: Places) -> Iterator[Member | Alike]:
-    """As a reader finds them (`headrace.dataset.shards.tar`)."""
+    """As a reader finds them (`headrace.dataset.shards.tar`): samples all alike by arrays, others by member."""
     text, names, bounds = places.arrays()
 
     def singly(start: int, stop: int) -> Iterator[Member]:

@@ -83,8 +83,8 @@ class Places:
         self._bounds.extend((start, stop))
 
     def arrays(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """All names in UTF-8, one behind the other; int64 [n, 2] begin and end of each among these, and the same of its
-        bytes within the archive. When all members are written.
+        """uint8: all names in UTF-8, a zero behind each; int64 [n, 2]: begin and end of each among these; int64 [n, 2]:
+        start and stop of its bytes within the archive. Views: nothing can be added while they are held.
         """
         text = np.frombuffer(self._names, np.uint8)
         ends = np.flatnonzero(text == 0)

@@ -31,8 +31,9 @@ _Ints = npt.NDArray[np.int64]
 
 
 class Run(NamedTuple):
-    """Of each of n members: its name as it stands there (uint8 [n, 100]), and start and stop of its body (int64 [n]),
-    bytes of the shard. `width`: bytes of the longest name, or more. `end`: where the next header is.
+    """Of each of n members: its name, followed by zeros (uint8 [n, `width` or more]; 100 in headers), and start and
+    stop of its body (int64 [n]), bytes of the shard. `width`: bytes of the longest name, or more; at most 255. `end`:
+    where the next header is.
     """
 
     field: npt.NDArray[np.uint8]
