@@ -6,15 +6,16 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings
-from headrace.cache import Cache, EntryLabel
+from headrace.cache import Cache, Entries, EntryLabel
 
 STORE = "s3://bucket/prefix"
 MB = 1_000_000
@@ -38,6 +39,16 @@ def fill(cache: Cache, key: str, size: int) -> str:
     name, label = named(cache, key, size)
     assert cache.fill(name, content(key, size), label)
     return name
+
+
+def entries_of(cache: Cache, names: Sequence[str]) -> Entries:
+    """Names as `Cache.read_many` wants them."""
+    digests = np.frombuffer(bytes.fromhex("".join(name[:32] for name in names)), np.uint8).reshape(-1, 16)
+    return cache.entries(digests, np.array([int(name[33:], 16) for name in names], np.int64))
+
+
+def read_many(cache: Cache, names: Sequence[str]) -> list[memoryview | None]:
+    return cache.read_many(entries_of(cache, names))
 
 
 def entry_file(cache: Cache, name: str) -> Path:

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from random import Random
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from headrace.dataset.shelf import Shelf
 from headrace.dataset.text import stem_stops
 from headrace.dataset.windows import folder_starts
 from headrace.testing.strategies import keys
+from tests.cache_kit import open_cache
 from tests.unit.dataset_snapshot.kit import PagedStore
 
 Rows: TypeAlias = dict[str, tuple[int, str | None]]
@@ -31,6 +32,9 @@ NEAR = st.text(alphabet="ab./-é", min_size=1, max_size=8)
 KEYS = st.one_of(NEAR, NEAR, keys())
 VALUES = st.tuples(st.integers(0, 99), st.sampled_from(["e1", "e2", None]))
 ROWS = st.dictionaries(KEYS, VALUES, min_size=1, max_size=40)
+WHOLE_VALUES = st.tuples(st.integers(0, 1 << 40), st.sampled_from(["e1", "e2"]))
+SOUND = st.dictionaries(KEYS, WHOLE_VALUES, min_size=1, max_size=40)
+ZEROS = st.dictionaries(st.text(alphabet="a\0.", min_size=1, max_size=4), VALUES, min_size=1, max_size=5)
 
 
 def batches(rows: Rows, step: int = 7) -> Iterator[pa.RecordBatch]:
@@ -103,6 +107,51 @@ def test_samples_are_the_models(rows: Rows, by: str) -> None:
         if by == "class" and index.classes is not None:
             assert index.classes == sorted({key.split("/")[0] for key in expected}, key=str.encode)
             assert [index.classes[extra["class"]] for _, _, extra in specs] == [key.split("/")[0] for key in expected]
+
+
+@unhurried
+@given(st.one_of(ROWS, SOUND), st.sampled_from(["stem", "object", "class"]), st.booleans(), st.data())
+def test_what_the_cache_is_asked_for_is_what_single_samples_say(
+    rows: Rows, by: str, few: bool, data: st.DataObject
+) -> None:
+    """Asked for the first time, and again in any order, with some that were not asked for before."""
+    with (
+        built(rows) as (objects, shelf),
+        closing(open_cache(shelf.root / "cache")) as cache,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr("headrace.dataset.whole._MOST_KNOWN", len(objects) if few else len(objects) - 1)
+        try:
+            groups = open_groups(shelf, objects, by)
+        except InputError:
+            return
+        if not len(groups):
+            return
+        index = ObjectSamples(PagedStore([]), "root/", objects, groups, fingerprint="", pinned=False)
+        for _ in range(4):
+            chosen = np.array(data.draw(st.lists(st.integers(0, len(index) - 1), min_size=1, max_size=12)), np.int64)
+            wholes, kept = index.wholes(chosen), index.kept(chosen, cache)
+            assert (kept is None) == (wholes is None)
+            if kept is None or wholes is None:
+                continue
+            assert (kept.keys, kept.names, kept.extra) == (wholes.keys, wholes.names, wholes.extra)
+            versions = zip(wholes.objects, wholes.versions, wholes.sizes, strict=True)
+            expected = [cache.name(index.store.identity, *version) for version in versions]
+            assert [kept.entries.name(at) for at in range(len(kept.entries))] == expected
+            step = len(kept.names)
+            half = kept.part(0, len(chosen) // 2)
+            assert (half.keys, half.names) == (kept.keys[: len(chosen) // 2], kept.names)
+            assert half.entries.paths.tolist() == kept.entries.paths[: len(chosen) // 2 * step].tolist()
+
+
+@unhurried
+@given(st.one_of(ROWS, ZEROS), st.booleans(), st.data())
+def test_keys_and_stems_of_many_are_those_of_each(rows: Rows, stems: bool, data: st.DataObject) -> None:
+    with built(rows) as (objects, _):
+        most = len(objects) - 1
+        chosen = np.array(data.draw(st.lists(st.integers(0, most), max_size=20)) if most >= 0 else [], np.int64)
+        expected = [key[:stem] if stems else key for key, stem, _, _ in objects.read(chosen)]
+        assert objects.texts(chosen, stems=stems) == expected
 
 
 @unhurried

@@ -12,7 +12,7 @@ from headrace.base.errors import InternalError
 from headrace.base.settings import CacheSettings
 from headrace.cache import Busy, Cache, Claim, Fill
 from headrace.cli.checkup.node import check_cache
-from tests.cache_kit import MB, content, entry_file, fill, named, open_cache
+from tests.cache_kit import MB, content, entry_file, fill, named, open_cache, read_many
 
 
 @pytest.fixture(params=["as the kernel has it", "no io_uring"], autouse=True)
@@ -44,12 +44,12 @@ def test_all_are_read_each_its_own(tmp_path: Path) -> None:
     keys = [f"k{number}" for number in range(len(SIZES))]
     names = [fill(cache, key, size) for key, size in zip(keys, SIZES, strict=True)]
     for _ in range(3):
-        found = cache.read_many(names)
+        found = read_many(cache, names)
         assert [None if one is None else bytes(one) for one in found] == list(map(content, keys, SIZES))
     status = cache.status()
     assert (status.hits, status.misses) == (3 * len(names), 0)
     assert cache._metrics.get("cache.bytes_read") == 3 * sum(SIZES)
-    assert cache.read_many([]) == []
+    assert read_many(cache, []) == []
 
 
 def test_what_is_not_there_is_none_and_counted(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_what_is_not_there_is_none_and_counted(tmp_path: Path) -> None:
     names = [fill(cache, f"k{number}", 5000) for number in range(100)]
     absent = [named(cache, f"other{number}", 5000)[0] for number in range(100)]
     mixed = [name for pair in zip(names, absent, strict=True) for name in pair]
-    found = cache.read_many(mixed)
+    found = read_many(cache, mixed)
     assert found[1::2] == [None] * 100
     assert found[::2] == [content(f"k{number}", 5000) for number in range(100)]
     assert (cache.status().hits, cache.status().misses) == (100, 100)
@@ -66,10 +66,10 @@ def test_what_is_not_there_is_none_and_counted(tmp_path: Path) -> None:
 def test_what_is_read_belongs_to_the_caller(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
     names = [fill(cache, f"k{number}", 5000) for number in range(3)]
-    data = cache.read_many(names)[1]
+    data = read_many(cache, names)[1]
     assert data is not None
     data[:] = bytes(5000)
-    assert cache.read_many(names) == [content(f"k{number}", 5000) for number in range(3)]
+    assert read_many(cache, names) == [content(f"k{number}", 5000) for number in range(3)]
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -77,9 +77,9 @@ def test_a_damaged_entry_is_a_miss_and_removed(tmp_path: Path, known: bool) -> N
     cache = open_cache(tmp_path)
     names = [fill(cache, f"k{number}", 5000) for number in range(5)]
     if known:
-        assert None not in cache.read_many(names)
+        assert None not in read_many(cache, names)
     os.truncate(entry_file(cache, names[2]), 4000)
-    assert [one is None for one in cache.read_many(names)] == [False, False, True, False, False]
+    assert [one is None for one in read_many(cache, names)] == [False, False, True, False, False]
     assert not entry_file(cache, names[2]).exists()
     assert cache._metrics.get("cache.errors") == 1
 
@@ -89,7 +89,7 @@ def test_a_use_is_noted(tmp_path: Path) -> None:
     names = [fill(cache, f"k{number}", 5000) for number in range(4)]
     for name in names:
         os.utime(entry_file(cache, name), (1_000_000, 1_000_000))
-    assert None not in cache.read_many(names)
+    assert None not in read_many(cache, names)
     assert all(entry_file(cache, name).stat().st_mtime > 1_000_000 for name in names)
 
 
@@ -99,7 +99,7 @@ def test_an_entry_that_cannot_be_read_is_a_mark_against_the_disk(tmp_path: Path)
     entry_file(cache, names[1]).unlink()
     entry_file(cache, names[1]).mkdir()
     for _ in range(5):
-        found = cache.read_many(names)
+        found = read_many(cache, names)
         assert found[1] is None
     assert cache._metrics.get("cache.errors") >= 1
 
@@ -108,7 +108,7 @@ def test_a_closed_cache_is_a_miss(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
     names = [fill(cache, f"k{number}", 5000) for number in range(3)]
     cache.close()
-    assert cache.read_many(names) == [None] * 3
+    assert read_many(cache, names) == [None] * 3
 
 
 def test_all_are_filled_each_its_own(tmp_path: Path) -> None:

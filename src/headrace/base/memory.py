@@ -11,6 +11,7 @@ in the page cache lies, also on its way through a local socket. Figures: design/
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import weakref
 from collections import defaultdict
@@ -179,7 +180,7 @@ def rooms(sizes: Sequence[int]) -> tuple[list[memoryview], list[int]]:
         room = (size + _PAGE - 1) & -_PAGE
         if at + room > len(block):
             block = take(max(room, min(_PORTION, left)))
-            address, at = np.frombuffer(block, np.uint8).ctypes.data, 0
+            address, at = ctypes.addressof(ctypes.c_char.from_buffer(block)), 0
         views.append(block[at : at + size])
         addresses.append(address + at)
         at += room

@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -50,13 +51,15 @@ _ENTRY = np.dtype(
 _DONE = np.dtype([("mark", "<u8"), ("result", "<i4"), ("flags", "<u4")])
 
 _Ints = npt.NDArray[np.int64]
+Texts: TypeAlias = "Sequence[bytes] | npt.NDArray[np.bytes_]"
+"""Byte strings, each ended by a zero byte (of an array: in memory)."""
 
 
 class _Texts:
     """Byte strings in memory that stays where it is while this is alive, and their addresses."""
 
-    def __init__(self, texts: Sequence[bytes]) -> None:
-        self._memory = np.array(texts)
+    def __init__(self, texts: Texts) -> None:
+        self._memory = np.ascontiguousarray(texts)
         self.addresses = self._memory.ctypes.data + self._memory.itemsize * np.arange(len(texts))
 
 
@@ -114,8 +117,8 @@ class Ring:
         if self._fd >= 0:
             close(self._fd)
 
-    def open(self, paths: Sequence[bytes]) -> list[int]:
-        """Files for reading, at most `MOST`. `paths`: absolute, ended by a zero byte. Returns their descriptors; where
+    def open(self, paths: Texts) -> list[int]:
+        """Files for reading, at most `MOST`. `paths`: absolute. Returns their descriptors; where
         one could not be opened, the negative errno.
         """
         texts = _Texts(paths)
@@ -130,7 +133,7 @@ class Ring:
         entries["fd"], entries["address"], entries["length"] = files, addresses, sizes
         return self._run(1, len(files)).tolist()
 
-    def fetch(self, paths: Sequence[bytes], addresses: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
+    def fetch(self, paths: Texts, addresses: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
         """`open`, `read` and `close` in one call. Returns how many bytes of each, or the negative errno of what failed;
         None where this kernel cannot do it.
         """

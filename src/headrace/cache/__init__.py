@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.cache.blocks import BlockEntry
 from headrace.cache.cache import Cache, Evicted
 from headrace.cache.claims import BlockClaim, Busy, Claim
+from headrace.cache.entries import Digests, Entries
 from headrace.cache.entry import EntryLabel
 from headrace.cache.status import CacheStatus
 from headrace.cache.together import Fill
@@ -18,6 +19,8 @@ __all__ = [
     "Cache",
     "CacheStatus",
     "Claim",
+    "Digests",
+    "Entries",
     "EntryLabel",
     "Evicted",
     "Fill",

@@ -16,10 +16,11 @@ from headrace.base.settings import CacheSettings
 from headrace.cache.blocks import BlockEntry
 from headrace.cache.boot import boot_id
 from headrace.cache.claims import BlockClaim, Busy, Claim
+from headrace.cache.entries import Digests, Entries, Sizes, digests_of
 from headrace.cache.entry import EntryLabel, Seals
 from headrace.cache.health import Health
 from headrace.cache.inventory import all_names, count_entries
-from headrace.cache.names import Layout, object_name, object_names, size_of
+from headrace.cache.names import Layout, object_name, size_of
 from headrace.cache.opening import Writing, open_folder, translated
 from headrace.cache.reading import Reader
 from headrace.cache.status import CacheStatus
@@ -91,12 +92,18 @@ class Cache:
         return self._health.filling
 
     def name(self, identity: str, key: str, version: str, size: int) -> str:
-        """The name of one object version: the store's identity, key and version there, size in bytes. See `names`."""
+        """The name of one object version: the store's identity, key and version there, size in bytes. Of many:
+        `entries`.
+        """
         return object_name(identity, key, version, size)
 
-    def names(self, identity: str, keys: Sequence[str], versions: Sequence[str], sizes: Sequence[int]) -> list[str]:
-        """The same of several versions in one store."""
-        return object_names(identity, keys, versions, sizes)
+    def digests(self, identity: str, keys: Sequence[str], versions: Sequence[str]) -> Digests:
+        """What names of several versions in one store begin with, the same in every cache."""
+        return digests_of(identity, keys, versions)
+
+    def entries(self, digests: Digests, sizes: Sizes) -> Entries:
+        """The entries that have these names, for `read_many`."""
+        return Entries.below(self._layout.objects, digests, sizes)
 
     # reading
 
@@ -104,9 +111,9 @@ class Cache:
         """All bytes of a complete entry, in memory of the caller's own; None when it is not there."""
         return self._reader.read(name)
 
-    def read_many(self, names: Sequence[str]) -> list[memoryview | None]:
+    def read_many(self, entries: Entries) -> list[memoryview | None]:
         """The same for many, together: quicker where they are small. Small ones share memory."""
-        return self._reader.read_many(names)
+        return self._reader.read_many(entries)
 
     def absent(self, name: str) -> bool:
         """True: no complete entry of this name, and no word of it in the counters. Quicker than a `read` that misses,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from enum import Enum
 
 VERSION = "v1"
@@ -35,17 +34,6 @@ def object_name(identity: str, key: str, version: str, size: int) -> str:
     text = f"{len(identity)} {len(key)} {identity}{key}{version}"
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"{digest}-{size:x}"
-
-
-def object_names(identity: str, keys: Sequence[str], versions: Sequence[str], sizes: Sequence[int]) -> list[str]:
-    """`object_name` of several versions in one store."""
-    fresh, before = hashlib.blake2b(digest_size=16).copy, f"{len(identity)} "
-    names: list[str] = []
-    for key, version, size in zip(keys, versions, sizes, strict=True):
-        digest = fresh()
-        digest.update(f"{before}{len(key)} {identity}{key}{version}".encode("utf-8", "surrogatepass"))
-        names.append(f"{digest.hexdigest()}-{size:x}")
-    return names
 
 
 def size_of(name: str) -> int:

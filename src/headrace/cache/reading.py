@@ -13,6 +13,7 @@ from headrace.base.memory import rooms, take
 from headrace.base.metrics import Metrics
 from headrace.cache.absence import Absence
 from headrace.cache.boot import boot_time
+from headrace.cache.entries import Entries
 from headrace.cache.entry import Seals, checksum_of_file, read_into
 from headrace.cache.health import Health
 from headrace.cache.names import Layout, size_of
@@ -71,37 +72,43 @@ class Reader:
         self._metrics.add("cache.bytes_read", size)
         return data
 
-    def read_many(self, names: Sequence[str]) -> list[memoryview | None]:
+    def read_many(self, entries: Entries) -> list[memoryview | None]:
         """As `Cache.read_many`."""
-        ring = uring.mine() if len(names) > 1 and self._health.reading else None
+        ring = uring.mine() if len(entries) > 1 and self._health.reading else None
         if ring is None:
-            return [self.read(name) for name in names]
+            return self._read_singly(entries)
         found: list[memoryview | None] = []
-        for start in range(0, len(names), uring.MOST):
-            some = names[start : start + uring.MOST]
+        for start in range(0, len(entries), uring.MOST):
+            some = entries[start : start + uring.MOST]
             try:
                 found += self._read_together(ring, some)
             except OSError:  # by itself, each says what is the matter
-                found += [self.read(name) for name in some]
+                found += self._read_singly(some)
         return found
 
-    def _read_together(self, ring: uring.Ring, names: Sequence[str]) -> list[memoryview | None]:
-        objects = self._objects
-        paths = [f"{objects}{name[:2]}/{name[2:]}\0".encode() for name in names]
-        marks = self._seen.marks(names)
+    def _read_singly(self, entries: Entries) -> list[memoryview | None]:
+        return [self.read(entries.name(at)) for at in range(len(entries))]
+
+    def _read_together(self, ring: uring.Ring, entries: Entries) -> Sequence[memoryview | None]:
+        marks, wanted = entries.marks, entries.sizes.tolist()
         seen = self._seen.holds(marks)
         if all(seen):
-            sizes = [size_of(name) for name in names]
-            views, addresses = rooms(sizes)
-            counts = ring.fetch(paths, addresses, sizes)
+            views, addresses = rooms(wanted)
+            counts = ring.fetch(entries.paths, addresses, wanted)
+            if counts == wanted:
+                self._metrics.add("cache.hit", len(wanted))
+                self._metrics.add("cache.bytes_read", sum(wanted))
+                return views
             if counts is not None:
-                return self._judged(names, list(range(len(names))), views, sizes, counts)
-        files = ring.open(paths)
+                return self._judged(entries, list(range(len(wanted))), views, wanted, counts)
+        files = ring.open(entries.paths)
         try:
-            places = [at for at, file in enumerate(files) if file >= 0 and (seen[at] or self._usable(names[at], file))]
+            places = [
+                at for at, file in enumerate(files) if file >= 0 and (seen[at] or self._usable(entries.name(at), file))
+            ]
             if not all(seen):
                 self._seen.note(marks[places])
-            sizes = [size_of(names[at]) for at in places]
+            sizes = [wanted[at] for at in places]
             views, addresses = rooms(sizes)
             counts = ring.read([files[at] for at in places], addresses, sizes)
         finally:
@@ -109,18 +116,18 @@ class Reader:
         failed = [at for at, file in enumerate(files) if file < 0]
         views += [memoryview(b"")] * len(failed)
         sizes += [0] * len(failed)
-        return self._judged(names, places + failed, views, sizes, counts + [files[at] for at in failed])
+        return self._judged(entries, places + failed, views, sizes, counts + [files[at] for at in failed])
 
     def _judged(
         self,
-        names: Sequence[str],
+        entries: Entries,
         places: Sequence[int],
         views: Sequence[memoryview],
         sizes: Sequence[int],
         counts: Sequence[int],
     ) -> list[memoryview | None]:
         """What came of the entries at `places`: bytes, or a negative errno. By itself, each says what is the matter."""
-        found: list[memoryview | None] = [None] * len(names)
+        found: list[memoryview | None] = [None] * len(entries)
         hits = size_read = absent = 0
         for at, view, size, count in zip(places, views, sizes, counts, strict=True):
             if count == size:
@@ -129,7 +136,7 @@ class Reader:
             elif count == -errno.ENOENT:
                 absent += 1
             else:
-                found[at] = self.read(names[at])
+                found[at] = self.read(entries.name(at))
         self._metrics.add("cache.hit", hits)
         self._metrics.add("cache.bytes_read", size_read)
         self._metrics.add("cache.miss", absent)

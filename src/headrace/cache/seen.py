@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +14,13 @@ Marks = npt.NDArray[np.int64]
 
 
 class Seen:
-    """A set of names that forgets: the older of two that share a place, and all of them every five minutes. 8 MB at
-    most. Any thread; one that races with another at worst looks twice.
+    """A set of `headrace.cache.entries.Entries.marks` that forgets: the older of two that share a place, and all of
+    them every five minutes. 8 MB at most. Any thread; one that races with another at worst looks twice.
     """
 
     def __init__(self) -> None:
         self._marks: Marks = np.zeros(_PLACES, np.int64)
         self._until = time.monotonic() + _FORGET_S
-
-    def marks(self, names: Sequence[str]) -> Marks:
-        """What stands for `names` here."""
-        return np.fromiter(map(hash, names), np.int64, len(names))
 
     def holds(self, marks: Marks) -> list[bool]:
         """Which of them were noted."""

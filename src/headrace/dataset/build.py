@@ -23,6 +23,7 @@ class _Columns(NamedTuple):  # one for each batch, as `Delivery`: a frozen datac
     seats: dict[str, Seat]
 
 
+_tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _KEPT = frozenset({memoryview, str, bytes})
 """Types of values that a batch has in a list, whatever they are like."""
 _Piece: TypeAlias = "list[Any] | _Columns"
@@ -72,6 +73,18 @@ class Track:
             return
         for one in local:
             self.mark(one)
+
+    def mark_batches(self, local: list[int], size: int) -> list[Progress]:
+        """All of these are done, `size` at a time; the state after each time."""
+        first, count = self._frontier, len(local)
+        if not self._ahead and local == list(range(first, first + count)):
+            self._frontier += count
+            return [Progress(done, (), self.even) for done in range(first + size, first + count + 1, size)]
+        states: list[Progress] = []
+        for at in range(0, count, size):
+            self.mark_all(local[at : at + size])
+            states.append(self.now())
+        return states
 
     def now(self) -> Progress:
         """The state if nothing more came."""
@@ -160,15 +173,19 @@ class Builder:
 
     def _cut(self, group: Group, columns: dict[str, Sequence[Any]], size: int) -> Iterator[Delivery]:
         """A group that is several whole batches, of values that stay lists: what is done for each counts."""
-        count, local = group.count, group.locals
-        starts = range(0, count, size)
+        count, starts = group.count, range(0, group.count, size)
+        states = self._track.mark_batches(group.locals, size)
         parts = zip(*([one[at : at + size] for at in starts] for one in columns.values()), strict=True)
-        for at, part in zip(starts, parts, strict=True):
-            self._track.mark_all(local[at : at + size])
+        raw, held = self._raw, self._held
+        for at, part, state in zip(starts, parts, states, strict=True):
             rest = count - at - size
-            yield self._packed(
-                dict(zip(columns, part, strict=True)), (), size, group.raw * rest // count, group.size * rest // count
+            self._raw, self._held = group.raw * rest // count, group.size * rest // count
+            data = dict(zip(columns, part, strict=True))
+            yield _tuple(
+                Delivery,
+                (data, state, (), size, raw - self._raw, held - self._held, self._fetched_at, self._done_at),
             )
+            raw, held = self._raw, self._held
 
     def _deliver(self, rest: float, group: Group | None) -> Delivery:
         """A batch of all samples waiting; `rest`: the share of the last group that stays for the next one."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.base.errors import ChangedError, HeadraceError
+from headrace.cache import Cache
 from headrace.dataset.joining import Cuts, arrived, count_down, join_reads, settle_cuts
 from headrace.dataset.ledger import Changed, Changes
 from headrace.dataset.order import Ints, Stream, distinct
@@ -121,13 +122,17 @@ class Maker:
             return None
         return lots(chosen.index, number, local.tolist(), row, Grouping(first, limit, self._room))
 
-    def together(self, local: Ints, leaf: Ints, row: Ints, first: int, limit: int) -> list[ObjectGroup]:
-        """The samples at these places, in groups of `limit`, to be read from the cache; none: it cannot be done."""
+    def together(self, places: tuple[Ints, Ints, Ints], first: int, limit: int, cache: Cache) -> list[ObjectGroup]:
+        """The samples at `places` (as `make` has them), in groups of `limit`, to be read from the cache; none: it
+        cannot be done.
+        """
+        local, leaf, row = places
         if not len(local) or not (leaf == leaf[0]).all():
             return []
         number = int(leaf[0])
         index = self._leaves[number].index
-        return groups_of(index, number, local.tolist(), row, first, limit) if has_wholes(index) else []
+        kept = index.kept(row, cache) if has_wholes(index) else None
+        return groups_of(kept, number, local.tolist(), row, first, limit) if kept is not None else []
 
     def _of_leaf(self, number: int, local: list[int], row: Ints) -> Iterator[Made]:
         leaf = self._leaves[number]
@@ -229,7 +234,7 @@ def _reads(leaf: Leaf, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Rea
 
 
 def separate(group: ObjectGroup, leaf: Leaf) -> list[Read]:
-    """Make slots of a group that is not all in the cache, and reads of all parts, in the order of `wholes`."""
+    """Make slots of a group that is not all in the cache, and reads of all parts, in the order of `Kept.entries`."""
     reads: list[Read] = []
     for place, spec in zip(group.locals, leaf.index.specs(group.rows), strict=True):
         sample, tokens = _blank(spec)

@@ -230,6 +230,17 @@ def _end(running: Running) -> None:
     CLOCK.end(id(running))
 
 
+_process = [object()]
+"""What stands for this process: asking the kernel for its number, for every batch, costs more than a batch may."""
+
+
+def _other_process() -> None:
+    _process[0] = object()
+
+
+os.register_at_fork(after_in_child=_other_process)
+
+
 class Epoch:
     """One epoch's iterator. Closing it, dropping it or an error ends its threads or its child process."""
 
@@ -237,7 +248,7 @@ class Epoch:
         self._loader = loader
         self._running = running
         self._steps = running.meter.steps
-        self._pid = os.getpid()
+        self._process = _process[0]
         self._left = 0.0
         self._open = True
         self._singles: Iterator[tuple[Any, Progress]] | None = None
@@ -278,7 +289,7 @@ class Epoch:
         return got.data
 
     def _take(self) -> Delivery | Finished:
-        if os.getpid() != self._pid:
+        if self._process is not _process[0]:
             raise InputError("this iterator belongs to the parent process", hint="call iter(loader) after the fork")
         return self._running.take()
 

@@ -121,8 +121,7 @@ class Objects:
 
     def sizes(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Bytes of each row's object; -1 where unknown."""
-        data, starts = self._rows, self.at[rows].tolist()
-        found = np.fromiter((_unpack(data, start)[0] for start in starts), np.int64, len(starts))
+        found = self._headers(self.at[rows])["size"].astype(np.int64)
         self._release()
         return found
 
@@ -130,10 +129,28 @@ class Objects:
         """The keys of `rows`, whatever their order, as one column; about 0.3 µs each."""
         data = np.frombuffer(self._rows, np.uint8)
         starts = self.at[rows]
-        lengths = data[starts[:, None] + np.arange(_HEADER.itemsize)].view(_HEADER)[:, 0]["key_bytes"].astype(np.int64)
+        lengths = self._headers(starts)["key_bytes"].astype(np.int64)
         text = data[expand(starts + _HEADER.itemsize, lengths)]
         self._release()
         return from_lengths(text, lengths)
+
+    def texts(self, rows: npt.NDArray[np.int64], *, stems: bool) -> list[str]:
+        """The keys of `rows`, or their stems; many at once cost a fifth of what they cost in `read`."""
+        data = np.frombuffer(self._rows, np.uint8)
+        starts = self.at[rows]
+        lengths = self._headers(starts)["stem_bytes" if stems else "key_bytes"].astype(np.int64) + 1
+        # With each the byte behind it, in whose place a mark is put; the last row's key may have none.
+        text = data[np.minimum(expand(starts + _HEADER.itemsize, lengths), len(data) - 1)]
+        text[np.cumsum(lengths) - 1] = 0
+        self._release()
+        found = text.tobytes().decode().split("\0")
+        if len(found) != len(rows) + 1:  # a key with such a byte in it
+            return [key[:stem] if stems else key for key, stem, _, _ in self.read(rows)]
+        return found[:-1]
+
+    def _headers(self, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
+        data = np.frombuffer(self._rows, np.uint8)
+        return data[starts[:, None] + np.arange(_HEADER.itemsize)].view(_HEADER)[:, 0]
 
     def batches(self, columns: tuple[str, ...] = ("key", "size", "version")) -> Iterator[Batch]:
         """All rows, in order, as record batches of `BATCH_ROWS`: any of key, size, version, stem, suffix."""

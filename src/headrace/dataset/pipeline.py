@@ -67,8 +67,8 @@ _WARM_CHUNK = 2048
 """Samples planned at once while the cache serves whole objects."""
 _READERS = 2
 """Threads that read from the cache: each keeps a processor busy, mostly in the kernel."""
-_PLANNED = 6
-"""Groups that are planned and wait for a reader."""
+_PLANNED = 2
+"""Chunks that are planned and wait for a reader."""
 _JOIN_S = 1.8
 _LOOK_S = 0.25
 
@@ -122,12 +122,13 @@ class Pipeline:
         self._files = self._files_here()
         self._scattered = self._transform.scatter_from(self._files)
         self._together = self._reads_together()
-        self._unread: SimpleQueue[ObjectGroup | tuple[Sequence[Group], list[Read]] | None] = SimpleQueue()
+        self._unread: SimpleQueue[list[ObjectGroup] | tuple[Sequence[Group], list[Read]] | None] = SimpleQueue()
         self._ahead, self._admitting = threading.Semaphore(_PLANNED), threading.Lock()
+        self._planned: deque[ObjectGroup] = deque()  # of whoever holds `_admitting`
         self._raw: SimpleQueue[Group | Read | None] = SimpleQueue()
         self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
         self._at_hand: deque[Delivery] = deque()  # the consumer's own
-        self._built = self._taken = 0
+        self._built = self._taken = self._returned = self._given_back = 0
         bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._together or self._files is not None else _WARM)
         self._room = Room(bounds, lambda: fetcher.warm or fetcher.behind)
         self._fed = 0
@@ -181,7 +182,10 @@ class Pipeline:
         delivery = self._at_hand.popleft()
         self._taken += 1
         meter.account(began, time.perf_counter(), delivery)
-        self._room.took(delivery.held)
+        self._given_back += delivery.held
+        if not self._at_hand:  # those that were made together at once
+            self._room.took(self._given_back, self._taken - self._returned)
+            self._given_back, self._returned = 0, self._taken
         return delivery
 
     def _next_ready(self) -> list[Delivery] | Failure | Finished:
@@ -250,9 +254,10 @@ class Pipeline:
                         return
                 continue
             first = not number  # read here: what becomes of it tells how to go on
-            if self._together and (first or self._fetcher.warm) and (kept := maker.together(*chunk, number, limit)):
+            cache = self._fetcher.cache if self._together and (first or self._fetcher.warm) else None
+            if cache is not None and (kept := maker.together(chunk, number, limit, cache)):
                 number += len(kept)
-                if not all(self._send_kept(group, here=first) for group in kept):
+                if not self._send_kept(kept, here=first):
                     return
                 continue
             groups: list[Group] = []
@@ -311,17 +316,19 @@ class Pipeline:
         soon = max(1, _GROUP_BYTES_RAW // mean, min(self._plan.batch or 1, _GROUP))
         return min(_GROUP, room, soon), 1
 
-    def _send_kept(self, group: ObjectGroup, *, here: bool) -> bool:
-        """Have a group read from the cache, or do it `here`. False: closed."""
-        group.size += _OVERHEAD * group.count
+    def _send_kept(self, groups: list[ObjectGroup], *, here: bool) -> bool:
+        """Have groups read from the cache, or do it `here`. False: closed."""
+        for group in groups:
+            group.size += _OVERHEAD * group.count
         if not here:
-            return self._leave(group)
-        if not self._admit([group], len(group.wholes.objects)):
-            return False
-        self._bring(group)
+            return self._leave(groups)
+        for group in groups:
+            if not self._admit([group], len(group.kept.entries)):
+                return False
+            self._bring(group)
         return True
 
-    def _leave(self, job: ObjectGroup | tuple[Sequence[Group], list[Read]]) -> bool:
+    def _leave(self, job: list[ObjectGroup] | tuple[Sequence[Group], list[Read]]) -> bool:
         """To the readers, who take what is planned in its order, and wait for room themselves: so planning is never
         behind, and who gives room back wakes the thread that uses it. False: closed.
         """
@@ -419,20 +426,22 @@ class Pipeline:
     def _next_unread(self) -> ObjectGroup | None:
         """What is to be read next; what is not in the cache is submitted on the way to it. None: that was all."""
         with self._admitting:
-            while (job := self._unread.get()) is not None and not self._closed:
+            while not self._planned and (job := self._unread.get()) is not None and not self._closed:
                 self._ahead.release()
-                if isinstance(job, ObjectGroup):
-                    return job if self._admit([job], len(job.wholes.objects)) else None
-                if not self._submit(*job):
+                if isinstance(job, list):
+                    self._planned.extend(job)
+                elif not self._submit(*job):
                     return None
+            if self._planned and not self._closed:
+                group = self._planned.popleft()
+                return group if self._admit([group], len(group.kept.entries)) else None
             self._unread.put(None)  # for the others
             self._batching.end()
         return None
 
     def _bring(self, group: ObjectGroup) -> None:
         """All of it from the cache, or what is missing from the store."""
-        keys, versions, sizes = group.wholes.objects, group.wholes.versions, group.wholes.sizes
-        found = self._fetcher.kept(group.store, keys, versions, sizes)
+        found = self._fetcher.kept(group.kept.entries)
         whole = [data for data in found if data is not None]
         if len(whole) < len(found):
             self._fetch_rest(group, found)

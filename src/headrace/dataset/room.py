@@ -41,9 +41,9 @@ class Room:
         self.batch = 0
         """Bytes of the last batch that was taken."""
 
-    def took(self, size: int) -> None:
-        """A batch of so many bytes was taken."""
-        self.batch = size
+    def took(self, size: int, batches: int = 1) -> None:
+        """So many batches of `size` bytes together were taken."""
+        self.batch = size // batches
         self._grown = min(self._grown + size, self._bounds.most)
         self.hold(-size)
 

@@ -8,12 +8,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from headrace.cache import Cache
 from headrace.dataset.arrow import pc, to_flags
 from headrace.dataset.group import Groups
 from headrace.dataset.objects import Objects, expand
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.dataset.text import folders_of
-from headrace.dataset.whole import Wholes
+from headrace.dataset.whole import Kept, Known, Wholes
 from headrace.namespace.home import url_of
 from headrace.store.protocol import Store
 
@@ -49,6 +50,7 @@ class ObjectSamples:
         self.objects = objects
         self.groups = groups
         self._extras = extras
+        self._known = Known(groups.samples, len(objects))
 
     def __len__(self) -> int:
         return self.groups.samples
@@ -93,6 +95,24 @@ class ObjectSamples:
         prefix = self.prefix
         objects = [prefix + key for key in keys] if prefix else list(keys)
         return Wholes(list(found), names, objects, list(versions), list(sizes), extra)
+
+    def kept(self, rows: Rows, cache: Cache) -> Kept | None:
+        """See `headrace.dataset.whole.HasWholes.kept`."""
+        places, counts = self._objects(rows)
+        names = self._known.names(rows)
+        if names is None:
+            found = self.wholes(rows)
+            if found is None:
+                return None
+            digests = cache.digests(self.store.identity, found.objects, found.versions)
+            self._known.note(rows, places, found.names, digests)
+            return Kept(found.keys, found.names, cache.entries(digests, np.array(found.sizes, np.int64)), found.extra)
+        extra = self._extra_columns(rows, places, counts)
+        if extra is None:
+            return None
+        keys = self.objects.texts(places[:: len(names)], stems=self.groups.first is not None)
+        entries = cache.entries(self._known.digests[places], self.objects.sizes(places))
+        return Kept(keys, names, entries, extra)
 
     def sizes(self, rows: Rows) -> Rows:
         """See `SampleIndex.sizes`."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
-
-import numpy as np
 
 from headrace.base import verdict
 from headrace.base.figures import Figures
@@ -35,7 +34,7 @@ class Meter:
         self.steps = Steps(filled)
         self.samples = self.batches = self.size = self.asked = self.raw_empty = self.ready_empty = 0
         self.raw_level = self.ready_level = 0
-        self._waits = np.zeros(_WAITS)
+        self._waits = array("d", bytes(8 * _WAITS))
         # the feeder
         self.fed = self.reads = self.shared = 0
         # the judge
@@ -48,19 +47,20 @@ class Meter:
         """
         self.samples += got.samples
         self.size += got.raw
+        waited = ended - began
+        self._waits[self.batches % _WAITS] = waited
+        self.wait_s += waited
+        if self.batches and got.fetched_at <= began >= got.done_at:  # it was ready: most are, and each costs
+            self.wait_batch_s += waited
+            self.batches += 1
+            return
         fetched = min(max(got.fetched_at, began), ended)
         done = min(max(got.done_at, fetched), ended)
         self.wait_store_s += fetched - began
         self.wait_decode_s += done - fetched
         self.wait_batch_s += ended - done
         if not self.batches:
-            self.first_wait_s, self.first_store_s, self.first_decode_s = ended - began, fetched - began, done - fetched
-        self._waited(ended - began)
-
-    def _waited(self, seconds: float) -> None:
-        self._waits[self.batches % _WAITS] = seconds
-        self.wait_s += seconds
-        if not self.batches:
+            self.first_wait_s, self.first_store_s, self.first_decode_s = waited, fetched - began, done - fetched
             self.first_batch_s = time.perf_counter() - self.started
         self.batches += 1
 
@@ -74,7 +74,7 @@ class Meter:
 
     def waits(self) -> list[float]:
         """The last waits, in seconds."""
-        return self._waits[: min(self.batches, _WAITS)].tolist()
+        return self._waits.tolist()[: min(self.batches, _WAITS)]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
+import numpy as np
+
+from headrace.cache import Cache, Digests, Entries
 from headrace.dataset.slots import Planned
 from headrace.dataset.source import Rows, SampleIndex
 from headrace.dataset.stages import TakesColumns
 from headrace.store.protocol import Store
+
+_MOST_KNOWN = 1 << 21
+_MOST_KINDS = 255
 
 
 class Wholes(NamedTuple):
@@ -29,6 +35,54 @@ class Wholes(NamedTuple):
     extra: dict[str, list[Any]]
 
 
+class Kept(NamedTuple):
+    """The same as the cache knows them: `entries` of all parts, sample after sample, [n · len(names)]."""
+
+    keys: list[str]
+    names: tuple[str, ...]
+    entries: Entries
+    extra: dict[str, list[Any]]
+
+    def part(self, start: int, stop: int) -> Kept:
+        """Samples `start` to `stop`."""
+        step = len(self.names)
+        entries = self.entries[start * step : stop * step]
+        extra = {name: values[start:stop] for name, values in self.extra.items()}
+        return Kept(self.keys[start:stop], self.names, entries, extra)
+
+
+class Known:
+    """What was worked out of samples before: the names of their parts, and what the cache calls these. 16 bytes an
+    object, of which only what was asked for is taken; nothing where there are too many objects. Any thread.
+    """
+
+    def __init__(self, samples: int, objects: int) -> None:
+        few = objects <= _MOST_KNOWN
+        self.digests: Digests = np.zeros((objects if few else 0, 16), np.uint8)
+        """By row of the objects; of samples that `names` knows."""
+        self._kinds = np.zeros(samples if few else 0, np.uint8)
+        self._names: list[tuple[str, ...]] = []
+
+    def names(self, rows: Rows) -> tuple[str, ...] | None:
+        """The names that the parts of all these samples have; None where they differ, or one is not known."""
+        if not len(self._kinds) or not len(rows):
+            return None
+        kinds = self._kinds[rows]
+        kind = int(kinds[0])
+        return self._names[kind - 1] if kind and (kinds == kind).all() else None
+
+    def note(self, rows: Rows, objects: Rows, names: tuple[str, ...], digests: Digests) -> None:
+        """The samples at `rows` have parts of these names, the objects at `objects`, one sample after the other."""
+        if not len(self._kinds):
+            return
+        if names not in self._names:
+            if len(self._names) == _MOST_KINDS:
+                return
+            self._names.append(names)
+        self.digests[objects] = digests
+        self._kinds[rows] = self._names.index(names) + 1  # last: others may be looking
+
+
 class HasWholes(Protocol):
     """A `headrace.dataset.source.SampleIndex` whose samples are whole objects. Any thread."""
 
@@ -41,6 +95,10 @@ class HasWholes(Protocol):
         """
         ...
 
+    def kept(self, rows: Rows, cache: Cache) -> Kept | None:
+        """The same for reading from `cache`; quicker where they were asked for before. None and raises likewise."""
+        ...
+
 
 def has_wholes(index: SampleIndex) -> TypeGuard[HasWholes]:
     """Whether it says of itself that it is one."""
@@ -50,11 +108,11 @@ def has_wholes(index: SampleIndex) -> TypeGuard[HasWholes]:
 class ObjectGroup(Planned):
     """Consecutive samples, to be filled from the cache on one thread, and opened on the same or another."""
 
-    __slots__ = ("_data", "store", "wholes")
+    __slots__ = ("_data", "kept")
 
-    def __init__(self, number: int, store: Store, wholes: Wholes, leaf: int, local: list[int], rows: Rows) -> None:
-        super().__init__(number, sum(wholes.sizes), leaf, local, rows)
-        self.store, self.wholes = store, wholes
+    def __init__(self, number: int, kept: Kept, leaf: int, local: list[int], rows: Rows) -> None:
+        super().__init__(number, int(kept.entries.sizes.sum()), leaf, local, rows)
+        self.kept = kept
         self._data: Sequence[Any] = ()
 
     def fill(self, data: Sequence[memoryview]) -> None:
@@ -67,7 +125,7 @@ class ObjectGroup(Planned):
             self.spread()
 
     def open_columns(self, stages: Sequence[TakesColumns]) -> bool:
-        keys, names, *_, extra = self.wholes
+        keys, names, _, extra = self.kept
         step = len(names)
         columns: dict[str, Sequence[Any]] = {"__key__": keys}
         for place, name in enumerate(names):
@@ -79,13 +137,11 @@ class ObjectGroup(Planned):
         return True
 
 
-def groups_of(index: HasWholes, leaf: int, local: list[int], rows: Rows, first: int, limit: int) -> list[ObjectGroup]:
-    """The samples at `rows`, in groups of `limit`, the first numbered `first`; none where that cannot be done."""
+def groups_of(kept: Kept, leaf: int, local: list[int], rows: Rows, first: int, limit: int) -> list[ObjectGroup]:
+    """The samples at `rows`, which are `kept`, in groups of `limit`, the first numbered `first`."""
     groups: list[ObjectGroup] = []
     for start in range(0, len(local), limit):
-        part = slice(start, start + limit)
-        wholes = index.wholes(rows[part])
-        if wholes is None:
-            return []
-        groups.append(ObjectGroup(first + len(groups), index.store, wholes, leaf, local[part], rows[part]))
+        stop = min(start + limit, len(local))
+        part = slice(start, stop)
+        groups.append(ObjectGroup(first + len(groups), kept.part(start, stop), leaf, local[part], rows[part]))
     return groups

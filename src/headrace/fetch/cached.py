@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings
-from headrace.cache import Busy, Cache, Claim, Fill
+from headrace.cache import Busy, Cache, Claim, Entries, Fill
 from headrace.fetch.blocks import BlockReads
 from headrace.fetch.direct import PART, Direct
 from headrace.fetch.filling import Filling
@@ -19,7 +19,7 @@ from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read, Sink
 from headrace.fetch.threads import Workers
 from headrace.fetch.wanted import Wanted
-from headrace.store.protocol import Blob, ObjectInfo, Store
+from headrace.store.protocol import Blob, ObjectInfo
 
 _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
@@ -112,15 +112,13 @@ class Cached:
         self._account(len(reads) - len(left), len(left), size, time.perf_counter() - began)
         return left
 
-    def kept(
-        self, store: Store, keys: Sequence[str], versions: Sequence[str], sizes: Sequence[int]
-    ) -> list[memoryview | None]:
+    def kept(self, entries: Entries) -> list[memoryview | None]:
         """As `Fetcher.kept`."""
         began = time.perf_counter()
-        found = self._cache.read_many(self._cache.names(store.identity, keys, versions, sizes))
+        found = self._cache.read_many(entries)
         missing = found.count(None)
         hits = len(found) - missing
-        size = sum(sizes) if not missing else sum(len(one) for one in found if one is not None)
+        size = sum(len(one) for one in found if one is not None) if missing else int(entries.sizes.sum())
         self._account(hits, missing, size, time.perf_counter() - began)
         return [one and one.toreadonly() for one in found]
 

@@ -13,7 +13,7 @@ from functools import partial
 from headrace.base.errors import DeadlineError, HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
-from headrace.cache import Cache
+from headrace.cache import Cache, Entries
 from headrace.fetch.cached import Cached
 from headrace.fetch.direct import Direct
 from headrace.fetch.operation import Operation
@@ -94,15 +94,13 @@ class Fetcher:
         """Whether objects of `store` are kept in the node's cache."""
         return self.cache is not None and self.cache.enabled and store.local_root is None
 
-    def kept(
-        self, store: Store, keys: Sequence[str], versions: Sequence[str], sizes: Sequence[int]
-    ) -> list[memoryview | None]:
+    def kept(self, entries: Entries) -> list[memoryview | None]:
         """What the cache holds of these whole objects, read on the calling thread, some dozens at a time; None for each
         that it does not hold: `submit` those. Small ones share memory. Any thread; many at once get in no one's way.
         """
         if self._cached is None:
-            return [None] * len(keys)
-        return self._cached.kept(store, keys, versions, sizes)
+            return [None] * len(entries)
+        return self._cached.kept(entries)
 
     def file(self, read: Read) -> int | None:
         """The file of the whole object that `read` is of, opened for reading, where the cache holds it. Close it."""
