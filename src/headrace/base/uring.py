@@ -118,8 +118,8 @@ class Ring:
             close(self._fd)
 
     def open(self, paths: Texts) -> list[int]:
-        """Files for reading, at most `MOST`. `paths`: absolute. Returns their descriptors; where
-        one could not be opened, the negative errno.
+        """Files for reading, at most `MOST`. `paths`: absolute. Returns their descriptors; where one could not be
+        opened, the negative errno.
         """
         texts = _Texts(paths)
         self._of(0, len(paths))["address"] = texts.addresses

@@ -7,11 +7,13 @@ from headrace.cache.cache import Cache, Evicted
 from headrace.cache.claims import BlockClaim, Busy, Claim
 from headrace.cache.entries import Digests, Entries
 from headrace.cache.entry import EntryLabel
+from headrace.cache.names import DIGEST
 from headrace.cache.status import CacheStatus
 from headrace.cache.together import Fill
 from headrace.cache.verify import BadEntry, VerifyReport
 
 __all__ = [
+    "DIGEST",
     "BadEntry",
     "BlockClaim",
     "BlockEntry",

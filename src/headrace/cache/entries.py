@@ -5,16 +5,16 @@ They stand for the names of `headrace.cache.names`: digests and sizes, and the f
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-DIGEST = 16
-"""Bytes of a digest."""
+from headrace.cache.names import DIGEST, digest_of
+
 _PAIRS = np.frombuffer("".join(f"{number:02x}" for number in range(256)).encode(), np.uint8).reshape(256, 2)
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _SHARD = 2
@@ -28,14 +28,9 @@ Sizes: TypeAlias = npt.NDArray[np.int64]
 
 
 def digests_of(identity: str, keys: Sequence[str], versions: Sequence[str]) -> Digests:
-    """Of several versions in one store, as `headrace.cache.names.object_name` has them; about 1 µs each."""
-    fresh, before = hashlib.blake2b(digest_size=DIGEST).copy, f"{len(identity)} "
-    found: list[bytes] = []
-    for key, version in zip(keys, versions, strict=True):
-        digest = fresh()
-        digest.update(f"{before}{len(key)} {identity}{key}{version}".encode("utf-8", "surrogatepass"))
-        found.append(digest.digest())
-    return np.frombuffer(b"".join(found), np.uint8).reshape(-1, DIGEST)
+    """`headrace.cache.names.digest_of` several versions in one store."""
+    found = b"".join(map(partial(digest_of, identity), keys, versions))
+    return np.frombuffer(found, np.uint8).reshape(-1, DIGEST)
 
 
 class Entries:

@@ -20,20 +20,26 @@ import os
 from enum import Enum
 
 VERSION = "v1"
+DIGEST = 16
+"""Bytes of a digest."""
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 _PAGE = 4096
 _HEX = frozenset("0123456789abcdef")
 
 
-def object_name(identity: str, key: str, version: str, size: int) -> str:
-    """One object version's name in every cache: 32 hex digits, ``-``, the size in hex.
+def digest_of(identity: str, key: str, version: str) -> bytes:
+    """What an object version's name begins with, in every cache: `DIGEST` bytes. About 1 µs.
 
     A cryptographic digest, so that nobody who may write to one bucket can craft a key that collides with another's.
-    The lengths keep ``("a", "bc")`` apart from ``("ab", "c")``. About 1 µs.
+    The lengths keep ``("a", "bc")`` apart from ``("ab", "c")``.
     """
     text = f"{len(identity)} {len(key)} {identity}{key}{version}"
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return f"{digest}-{size:x}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
+
+
+def object_name(identity: str, key: str, version: str, size: int) -> str:
+    """One object version's name in every cache: 32 hex digits, ``-``, the size in hex."""
+    return f"{digest_of(identity, key, version).hex()}-{size:x}"
 
 
 def size_of(name: str) -> int:

@@ -135,7 +135,7 @@ class Objects:
         return from_lengths(text, lengths)
 
     def texts(self, rows: npt.NDArray[np.int64], *, stems: bool) -> list[str]:
-        """The keys of `rows`, or their stems; many at once cost a fifth of what they cost in `read`."""
+        """The keys of `rows`, or their stems; 2,000 at once cost half of what they cost in `read`."""
         data = np.frombuffer(self._rows, np.uint8)
         starts = self.at[rows]
         lengths = self._headers(starts)["stem_bytes" if stems else "key_bytes"].astype(np.int64) + 1

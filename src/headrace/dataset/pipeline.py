@@ -2,7 +2,7 @@
 
     feeder   positions, objects, reads; waits while the byte window is full, or where the cache is read by groups, while
              enough is planned
-    fetch    `headrace.fetch` calls `_arrived` on its own threads
+    fetch    `headrace.fetch` calls `arrived` on its own threads
     decode   map and filter, some groups of samples at a time; absent where there is nothing to do. Where that is no
              more than verifying or unpacking records of files, these threads read what is in the page cache, too
     batcher  groups back into order, bad samples judged, batches put together; groups that were read from the cache and
@@ -32,11 +32,12 @@ from headrace.dataset.batching import Batching
 from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.collect import InOrder, WithinWindow
-from headrace.dataset.feed import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, separate, settle
+from headrace.dataset.feed import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
 from headrace.dataset.joining import MOST
 from headrace.dataset.layout import LEAST
 from headrace.dataset.ledger import Judge, Skip, Skipped
 from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
+from headrace.dataset.readers import READERS, Readers
 from headrace.dataset.room import Bounds, Room
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.stages import Stage
@@ -45,7 +46,7 @@ from headrace.dataset.threads import join_all
 from headrace.dataset.transform import Transform
 from headrace.dataset.whole import ObjectGroup, has_wholes
 from headrace.fetch import Fetcher, Read
-from headrace.store.protocol import Blob, ObjectInfo
+from headrace.store.protocol import Blob
 
 _GROUP = 64
 _GROUP_FILES, _BETWEEN = 512, 64
@@ -65,10 +66,6 @@ _WARM, _WARM_TOGETHER = 128 << 20, 32 << 20
 """Bytes of the window while the cache serves; fewer where no reads are joined, which gains from reading far ahead."""
 _WARM_CHUNK = 2048
 """Samples planned at once while the cache serves whole objects."""
-_READERS = 2
-"""Threads that read from the cache: each keeps a processor busy, mostly in the kernel."""
-_PLANNED = 2
-"""Chunks that are planned and wait for a reader."""
 _JOIN_S = 1.8
 _LOOK_S = 0.25
 
@@ -121,18 +118,15 @@ class Pipeline:
         )
         self._files = self._files_here()
         self._scattered = self._transform.scatter_from(self._files)
-        self._together = self._reads_together()
-        self._unread: SimpleQueue[list[ObjectGroup] | tuple[Sequence[Group], list[Read]] | None] = SimpleQueue()
-        self._ahead, self._admitting = threading.Semaphore(_PLANNED), threading.Lock()
-        self._planned: deque[ObjectGroup] = deque()  # of whoever holds `_admitting`
+        self._readers = self._readers_here()
         self._raw: SimpleQueue[Group | Read | None] = SimpleQueue()
         self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
         self._at_hand: deque[Delivery] = deque()  # the consumer's own
         self._built = self._taken = self._returned = self._given_back = 0
-        bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._together or self._files is not None else _WARM)
+        bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._readers or self._files is not None else _WARM)
         self._room = Room(bounds, lambda: fetcher.warm or fetcher.behind)
         self._fed = 0
-        self._closed = False
+        self.closed = False
         self._decode_busy = [0.0] * self._threads_wanted
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=f"headrace-loader-{name}", daemon=True)
@@ -152,14 +146,15 @@ class Pipeline:
     def _serve_files(self) -> bool:
         return self._files is not None and self._files.serve
 
-    def _reads_together(self) -> bool:
-        """Whether what the cache holds is read group by group, by threads of the pipeline's own."""
-        leaf = self._plan.leaves[0]
+    def _readers_here(self) -> Readers | None:
+        """Threads of the pipeline's own that read what the cache holds; None where nothing is read group by group."""
+        leaf, fetcher = self._plan.leaves[0], self._fetcher
         alone = len(self._plan.leaves) == 1 and leaf.window is None and self._plan.window is None
-        return alone and has_wholes(leaf.index) and self._fetcher.keeps(leaf.index.store)
+        kept = alone and has_wholes(leaf.index) and fetcher.keeps(leaf.index.store)
+        return Readers(leaf, fetcher, fetcher.cache, self) if kept and fetcher.cache is not None else None
 
     def _works(self) -> list[tuple[str, Any]]:
-        readers = [(f"read-{i}", self._read_kept) for i in range(_READERS if self._together else 0)]
+        readers = [] if self._readers is None else [(f"read-{i}", self._readers.run) for i in range(READERS)]
         decoders = [(f"decode-{i}", lambda i=i: self._decode(i)) for i in range(self._threads_wanted)]
         return [("feeder", self._feed), ("batcher", self._batch), *readers, *decoders]
 
@@ -217,7 +212,7 @@ class Pipeline:
 
     def close(self) -> None:
         """Stop: cancel reads, wake everyone, wait for the threads (at most 1.8 s, should a user's function hang)."""
-        self._closed = True
+        self.closed = True
         self._room.close()
         self._batching.release()
         for group in self._batching.collector.pending():
@@ -225,15 +220,15 @@ class Pipeline:
                 group.ticket.cancel()
         for _ in range(self._threads_wanted):
             self._raw.put(None)
-        for _ in range(_READERS):
-            self._unread.put(None)
+        if self._readers is not None:
+            self._readers.close()
         join_all(self._threads, _JOIN_S)
 
     def _guarded(self, work: Any) -> None:
         try:
             work()
         except BaseException as error:
-            if not self._closed:
+            if not self.closed:
                 self._ready.put(Failure(error))
 
     # -- feeder --------------------------------------------------------------------------------------------------
@@ -254,10 +249,10 @@ class Pipeline:
                         return
                 continue
             first = not number  # read here: what becomes of it tells how to go on
-            cache = self._fetcher.cache if self._together and (first or self._fetcher.warm) else None
-            if cache is not None and (kept := maker.together(chunk, number, limit, cache)):
+            readers = self._readers if first or self._fetcher.warm else None
+            if readers and (kept := maker.together(chunk, number, limit, readers.cache)):
                 number += len(kept)
-                if not self._send_kept(kept, here=first):
+                if not self._send_kept(readers, kept, here=first):
                     return
                 continue
             groups: list[Group] = []
@@ -285,8 +280,8 @@ class Pipeline:
         self._end_feed()
 
     def _end_feed(self) -> None:
-        if self._together:
-            self._unread.put(None)
+        if self._readers is not None:
+            self._readers.end()
         else:
             self._batching.end()
 
@@ -295,7 +290,7 @@ class Pipeline:
         few.
         """
         if not self._serve_files:
-            return _WARM_CHUNK if self._together and self._fetcher.warm else CHUNK
+            return _WARM_CHUNK if self._readers and self._fetcher.warm else CHUNK
         limit, _ = self._group_limit(mean)
         return MOST_CHUNK // limit * limit
 
@@ -316,29 +311,19 @@ class Pipeline:
         soon = max(1, _GROUP_BYTES_RAW // mean, min(self._plan.batch or 1, _GROUP))
         return min(_GROUP, room, soon), 1
 
-    def _send_kept(self, groups: list[ObjectGroup], *, here: bool) -> bool:
+    def _send_kept(self, readers: Readers, groups: list[ObjectGroup], *, here: bool) -> bool:
         """Have groups read from the cache, or do it `here`. False: closed."""
         for group in groups:
             group.size += _OVERHEAD * group.count
         if not here:
-            return self._leave(groups)
+            return readers.leave(groups)
         for group in groups:
-            if not self._admit([group], len(group.kept.entries)):
+            if not self.admit([group], len(group.kept.entries)):
                 return False
-            self._bring(group)
+            readers.bring(group)
         return True
 
-    def _leave(self, job: list[ObjectGroup] | tuple[Sequence[Group], list[Read]]) -> bool:
-        """To the readers, who take what is planned in its order, and wait for room themselves: so planning is never
-        behind, and who gives room back wakes the thread that uses it. False: closed.
-        """
-        while not self._ahead.acquire(timeout=_LOOK_S):
-            if self._closed:
-                return False
-        self._unread.put(job)
-        return not self._closed
-
-    def _admit(self, groups: Sequence[Group], reads: int) -> bool:
+    def admit(self, groups: Sequence[Group], reads: int) -> bool:
         """Wait until there is room for these groups, and count them. False: closed."""
         size = sum(group.size for group in groups)
         if not self._room.wait(size, self._needs_more):
@@ -353,10 +338,11 @@ class Pipeline:
 
     def _send(self, groups: Sequence[Group], reads: list[Read]) -> bool:
         """Have groups fetched, once there is room for them. False: closed."""
-        return self._leave((groups, reads)) if self._together else self._submit(groups, reads)
+        return self._readers.leave((groups, reads)) if self._readers else self.submit(groups, reads)
 
-    def _submit(self, groups: Sequence[Group], reads: list[Read]) -> bool:
-        if not self._admit(groups, len(reads)):
+    def submit(self, groups: Sequence[Group], reads: list[Read]) -> bool:
+        """Admit groups, and have `reads` fetched for them. False: closed."""
+        if not self.admit(groups, len(reads)):
             return False
         # Before anything can arrive: what is complete already (windows of known frames) carries on at once.
         for group in groups:
@@ -367,10 +353,10 @@ class Pipeline:
             for read in reads:
                 self._raw.put(read)
         elif reads:
-            ticket = self._fetcher.submit(reads, self._arrived, here=True, pieces=self._pieces(groups))
+            ticket = self._fetcher.submit(reads, self.arrived, here=True, pieces=self._pieces(groups))
             for group in groups:
                 group.ticket = ticket
-            if self._closed:
+            if self.closed:
                 ticket.cancel()
         return True
 
@@ -390,17 +376,29 @@ class Pipeline:
 
     # -- fetch threads -------------------------------------------------------------------------------------------
 
-    def _arrived(self, read: Read, result: Blob | HeadraceError) -> None:
+    def arrived(self, read: Read, result: Blob | HeadraceError) -> None:
+        """What came of one read."""
         if isinstance(read.tag, Answer):
             for group in read.tag.settle(read, result):
                 self._here(group)
             return
         settled = settle(read, result)
         if isinstance(settled, Read):
-            self._fetcher.submit([settled], self._arrived)
+            self._fetcher.submit([settled], self.arrived)
             return
         for slot in settled:
             self._complete(slot)
+
+    def filled(self, group: ObjectGroup) -> None:
+        """See `headrace.dataset.readers.Around`."""
+        if self._threads_wanted:
+            self._raw.put(group)
+        else:
+            self._finish(group, build=True)
+
+    def fed(self) -> None:
+        """See `headrace.dataset.readers.Around`."""
+        self._batching.end()
 
     def _complete(self, slot: Slot) -> None:
         if slot.group.arrived():
@@ -416,60 +414,10 @@ class Pipeline:
         group.done_at = time.perf_counter()
         self._batching.finished(group, build=build)
 
-    # -- threads that read what the cache holds -------------------------------------------------------------------
-
-    def _read_kept(self) -> None:
-        while (group := self._next_unread()) is not None:
-            self._bring(group)
-            del group  # who has taken a batch gives its bytes back
-
-    def _next_unread(self) -> ObjectGroup | None:
-        """What is to be read next; what is not in the cache is submitted on the way to it. None: that was all."""
-        with self._admitting:
-            while not self._planned and (job := self._unread.get()) is not None and not self._closed:
-                self._ahead.release()
-                if isinstance(job, list):
-                    self._planned.extend(job)
-                elif not self._submit(*job):
-                    return None
-            if self._planned and not self._closed:
-                group = self._planned.popleft()
-                return group if self._admit([group], len(group.kept.entries)) else None
-            self._unread.put(None)  # for the others
-            self._batching.end()
-        return None
-
-    def _bring(self, group: ObjectGroup) -> None:
-        """All of it from the cache, or what is missing from the store."""
-        found = self._fetcher.kept(group.kept.entries)
-        whole = [data for data in found if data is not None]
-        if len(whole) < len(found):
-            self._fetch_rest(group, found)
-        else:
-            group.fill(whole)
-            group.fetched_at = time.perf_counter()
-            if self._threads_wanted:
-                self._raw.put(group)
-            else:
-                self._finish(group, build=True)
-
-    def _fetch_rest(self, group: ObjectGroup, found: list[memoryview | None]) -> None:
-        """Some of it is not in the cache, or no longer."""
-        missing: list[Read] = []
-        reads = separate(group, self._plan.leaves[group.leaf])
-        for read, data in zip(reads, found, strict=True):
-            if data is None:
-                missing.append(read)
-            else:
-                self._arrived(read, Blob(data, ObjectInfo(read.key, len(data), read.version)))
-        group.ticket = ticket = self._fetcher.submit(missing, self._arrived)
-        if self._closed:
-            ticket.cancel()
-
     # -- decode threads ------------------------------------------------------------------------------------------
 
     def _decode(self, number: int) -> None:
-        while (job := self._raw.get()) is not None and not self._closed:
+        while (job := self._raw.get()) is not None and not self.closed:
             groups = self._read(job) if isinstance(job, Read) else [job]
             del job
             while groups:  # and nothing of them stays here: who has taken a batch gives its bytes back
@@ -488,10 +436,10 @@ class Pipeline:
                 scattered.learn(answer, blob.data)
             return answer.settle(read, blob)
         waiting = list(answer.groups)
-        ticket = self._fetcher.submit([read], self._arrived)
+        ticket = self._fetcher.submit([read], self.arrived)
         for group in waiting:
             group.ticket = ticket
-        if self._closed:
+        if self.closed:
             ticket.cancel()
         return []
 
@@ -505,7 +453,7 @@ class Pipeline:
 
     def _batch(self) -> None:
         self._batching.run()
-        if not self._closed:
+        if not self.closed:
             self._ready.put(FINISHED)
 
     def open_group(self, group: Group) -> None:

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
-from headrace.cache import Cache, Digests, Entries
+from headrace.cache import DIGEST, Cache, Digests, Entries
 from headrace.dataset.slots import Planned
 from headrace.dataset.source import Rows, SampleIndex
 from headrace.dataset.stages import TakesColumns
 from headrace.store.protocol import Store
 
 _MOST_KNOWN = 1 << 21
+"""Objects: 32 MB of digests."""
 _MOST_KINDS = 255
 
 
@@ -58,8 +59,8 @@ class Known:
 
     def __init__(self, samples: int, objects: int) -> None:
         few = objects <= _MOST_KNOWN
-        self.digests: Digests = np.zeros((objects if few else 0, 16), np.uint8)
-        """By row of the objects; of samples that `names` knows."""
+        self.digests: Digests = np.zeros((objects if few else 0, DIGEST), np.uint8)
+        """By row of the objects, [objects, 16]; of samples that `names` knows."""
         self._kinds = np.zeros(samples if few else 0, np.uint8)
         self._names: list[tuple[str, ...]] = []
 
