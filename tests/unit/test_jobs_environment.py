@@ -211,10 +211,12 @@ def test_who_uses_it_keeps_nobody_waiting(tmp_path: Path):
     other.close()
 
 
-def test_all_that_find_it_missing_at_one_time_make_it_once(tmp_path: Path):
-    together = threading.Barrier(4)
+def test_all_that_find_it_missing_at_one_time_make_it_once_and_use_it_together(tmp_path: Path):
+    """Who made it goes on to use it, and the others do not wait for the end of that."""
+    together, all_have_it = threading.Barrier(4), threading.Barrier(4)
     met: set[int] = set()
     made: list[str] = []
+    used: list[str] = []
 
     def sound(folder: str) -> bool:
         there = os.path.isdir(folder)
@@ -228,14 +230,17 @@ def test_all_that_find_it_missing_at_one_time_make_it_once(tmp_path: Path):
             made.append(folder)
             make()(folder)
 
-        KeptFolders(str(tmp_path), 2).get("a", into, deadline=20, sound=sound).close()
+        held = KeptFolders(str(tmp_path), 2).get("a", into, deadline=20, sound=sound)
+        all_have_it.wait(20)
+        used.append(Path(held.folder, "file").read_text())
+        held.close()
 
     threads = [threading.Thread(target=get) for _ in range(4)]
     for one in threads:
         one.start()
     for one in threads:
-        one.join(30)
-    assert len(made) == 1
+        one.join(60)
+    assert (len(made), used) == (1, ["whole"] * 4)
 
 
 def test_what_fails_leaves_nothing_and_may_be_tried_again(tmp_path: Path):

@@ -38,6 +38,7 @@ from headrace.base.settings import CacheSettings, Settings
 from headrace.dataset.tables.ipc import Ipc
 from headrace.dataset.tables.parquet import Parquet
 from headrace.fetch import Fetcher
+from headrace.store.backends.local import LocalStore
 from tests.shard_formats_kit import Shard
 
 
@@ -392,6 +393,26 @@ def test_a_file_replaced_while_it_is_read_is_refused(folder: Path, kind: str, re
         read(loader)
     assert seen == list(range(len(seen)))
     assert 500 <= len(seen) < 20_000
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_file_written_as_soon_as_it_is_open_is_not_called_damaged(
+    folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, options = WRITERS[kind]
+    write(numbers(0, 2000), folder / f"x.{kind}", **options)
+    ds = hr.Dataset.open(folder.as_uri(), format=kind)
+    open_file = LocalStore.open_file
+
+    def and_write(store: LocalStore, key: str, version: str | None) -> int:
+        descriptor = open_file(store, key, version)
+        file = folder / f"x.{kind}"
+        file.write_bytes(b"x" * (file.stat().st_size // 2))
+        return descriptor
+
+    monkeypatch.setattr(LocalStore, "open_file", and_write)
+    with contextlib.closing(ds.batch(50).loader()) as loader, pytest.raises(ChangedError, match=rf"x\.{kind}"):
+        list(loader)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])

@@ -7,6 +7,7 @@ removed. All calls are synchronous, may be made from any thread, end within the 
 
 from __future__ import annotations
 
+import os
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,11 @@ class ObjectInfo(NamedTuple):
     def version(self) -> str:
         """Identity of the bytes: the ETag, or size and mtime where the store has no ETag."""
         return self.etag if self.etag is not None else f"{self.size}-{self.mtime_us}"
+
+    @classmethod
+    def of_file(cls, key: str, status: os.stat_result) -> ObjectInfo:
+        """Of an object that is a file of this machine."""
+        return cls(key, status.st_size, None, status.st_mtime_ns // 1000)
 
 
 class Blob(NamedTuple):

@@ -20,7 +20,7 @@ from headrace.base.metrics import Metrics
 from headrace.dataset.source import Part
 from headrace.dataset.tables.group import Decoded, Group
 from headrace.dataset.tables.kind import Opened
-from headrace.store.protocol import Store
+from headrace.store.protocol import ObjectInfo, Store
 
 DESCRIPTORS = "/proc/self/fd"
 """Where an open file has a name: what makes pyarrow read the very file whose version was looked at."""
@@ -99,12 +99,14 @@ class Near:
         """
         status = os.fstat(descriptor)
         file = status.st_dev, status.st_ino
-        opened = self._kept(file) or group.open(descriptor)
+        opened: Opened | None = None
         try:
-            with _steady(descriptor, status, group.url):
+            with _steady(descriptor, group):
+                opened = self._kept(file) or group.open(descriptor)
                 decoded = group.decode_file(opened)
         except BaseException:
-            opened.close()
+            if opened is not None:
+                opened.close()
             raise
         with self._lock:
             self._idle.append(_Idle(file, opened))
@@ -153,14 +155,17 @@ class Near:
 
 
 @contextmanager
-def _steady(descriptor: int, before: os.stat_result, url: str) -> Generator[None]:
-    """Raises ChangedError in the end, instead of any other error, where the file was written since `before`."""
+def _steady(descriptor: int, group: Group) -> Generator[None]:
+    """Raises ChangedError in the end, instead of any other error, where the file is no longer what was indexed.
+
+    Not what it was a moment ago: what is read after the first of somebody's writes is neither version.
+    """
     try:
         yield
     finally:
-        after = os.fstat(descriptor)
-        if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
-            raise ChangedError("was written while it was read", path=url, hint="open the dataset again")
+        part = group.parts[0]
+        if part.version not in (None, ObjectInfo.of_file(part.key, os.fstat(descriptor)).version):
+            raise ChangedError("was written while it was read", path=group.url, hint="open the dataset again")
 
 
 def _ask(descriptor: int, parts: Sequence[Part]) -> None:

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 
 from headrace.base.errors import NoRoomError, TryAgainError
 
+_NEVER_LOOKED = object()
+
 
 @dataclass(slots=True)
 class Held:
@@ -61,29 +63,41 @@ class KeptFolders:
             NoRoomError: disk full. TryAgainError: another process is still making it. What `make` raises.
         """
         os.makedirs(self._root, mode=0o700, exist_ok=True)
-        folder, until = os.path.join(self._root, key), time.monotonic() + deadline
+        folder, wait = self._at(key), _Wait(self._at(f"{key}.lock"), deadline, waiting)
+        unsound: object = _NEVER_LOOKED  # the folder found so last: a look may take long
         while True:
-            lock = self._locked(key, fcntl.LOCK_SH, until, waiting)
+            shared = _flocked(wait.path, fcntl.LOCK_SH)
+            if shared is not None:
+                if (there := _identity(folder)) != unsound and sound(folder):
+                    os.utime(shared)
+                    return Held(folder, False, shared)
+                os.close(shared)
+                unsound = there
+            # In turns, never waiting for this one only: whoever makes the folder then keeps the lock, shared.
+            alone = _flocked(wait.path, fcntl.LOCK_EX)
+            if alone is None:
+                wait.a_while()
+            elif (held := self._made(key, alone, make, sound)) is not None:
+                return held
+
+    def _made(self, key: str, lock: int, make: Callable[[str], None], sound: Callable[[str], bool]) -> Held | None:
+        """Given the lock, held alone, which this gives back; None if somebody removed the folder at once."""
+        folder, held = self._at(key), None
+        try:
+            made = not sound(folder)
+            if made:
+                self._make(key, make)
+            fcntl.flock(lock, fcntl.LOCK_SH)  # not in one step: somebody may remove it in between
             if sound(folder):
                 os.utime(lock)
-                return Held(folder, False, lock)
-            os.close(lock)
-            lock = self._locked(key, fcntl.LOCK_EX, until, waiting)
-            try:
-                made = not sound(folder)
-                if made:
-                    self._make(key, make)
-                fcntl.flock(lock, fcntl.LOCK_SH)  # not in one step: somebody may remove it in between
-                if sound(folder):
-                    os.utime(lock)
-                    held, lock = Held(folder, made, lock), None
-                    self._prune()
-                    return held
-            except OSError as error:
-                raise _translated(error, folder) from error
-            finally:
-                if lock is not None:
-                    os.close(lock)
+                held = Held(folder, made, lock)
+                self._prune()
+            return held
+        except OSError as error:
+            raise _translated(error, folder) from error
+        finally:
+            if held is None:
+                os.close(lock)
 
     def _make(self, key: str, make: Callable[[str], None]) -> None:
         self._clear(key)
@@ -138,17 +152,32 @@ class KeptFolders:
             for key in [*there[self._keep :], *(broken - set(there[: self._keep]))]:
                 self._drop(key)
 
-    def _locked(self, key: str, how: int, until: float, waiting: Callable[[], None]) -> int:
-        path, told = os.path.join(self._root, f"{key}.lock"), False
-        while (lock := _flocked(path, how)) is None:
-            if not told:
-                waiting()
-                told = True
-            if time.monotonic() > until:
-                hint = "it may be stuck: `fuser` names the process that holds the lock"
-                raise TryAgainError("another process has been making this for too long", path=path, hint=hint)
-            time.sleep(0.1)
-        return lock
+
+class _Wait:
+    """For another process that holds the lock at `path`, `deadline` seconds at most. `told` is called once."""
+
+    def __init__(self, path: str, deadline: float, told: Callable[[], None]) -> None:
+        self.path, self._until = path, time.monotonic() + deadline
+        self._tell: Callable[[], None] | None = told
+
+    def a_while(self) -> None:
+        """Raises TryAgainError after the last."""
+        if self._tell is not None:
+            self._tell()
+            self._tell = None
+        if time.monotonic() > self._until:
+            hint = "it may be stuck: `fuser` names the process that holds the lock"
+            raise TryAgainError("another process has been making this for too long", path=self.path, hint=hint)
+        time.sleep(0.1)
+
+
+def _identity(folder: str) -> tuple[int, int] | None:
+    """Another for a folder made anew."""
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
 
 
 def _flocked(path: str, how: int) -> int | None:

@@ -458,7 +458,7 @@ def _info(key: str, status: os.stat_result, path: str) -> ObjectInfo:
         raise NotFoundError("is a folder, not an object", path=path)
     if not stat.S_ISREG(status.st_mode):
         raise UnsupportedError("is neither a file nor a folder", path=path)
-    return ObjectInfo(key, status.st_size, None, status.st_mtime_ns // 1000)
+    return ObjectInfo.of_file(key, status)
 
 
 def _listed(key: str, entry: os.DirEntry[str]) -> ObjectInfo | None:
@@ -467,7 +467,7 @@ def _listed(key: str, entry: os.DirEntry[str]) -> ObjectInfo | None:
         status = entry.stat()
     except OSError:
         return None
-    return ObjectInfo(key, status.st_size, None, status.st_mtime_ns // 1000) if stat.S_ISREG(status.st_mode) else None
+    return ObjectInfo.of_file(key, status) if stat.S_ISREG(status.st_mode) else None
 
 
 def _read(descriptor: int, start: int, stop: int) -> memoryview:
