@@ -89,7 +89,8 @@ def _small(shape: Shape, digests: Mapping[str, str], window_s: float) -> list[Ro
             needs=(1,),
         ),
         Row(
-            4, "warm, an epoch of ImageFolder, DataLoader of 2 workers", "images", "data", "images", {"root": "small"},
+            4, "warm, epochs of ImageFolder, DataLoader of 2 workers", "images", "data", "images",
+            {"root": "small", "rounds": 3},
             (
                 Requirement("90 % of native", "ratio", 0.9, OURS, (NATIVE,)),
                 Requirement("90 % of native, mounted -o ro,no_open", "ratio", 0.9, NO_OPEN, (NATIVE,)),

@@ -49,6 +49,7 @@ class Backings:
     def __init__(self, fd: int, most: int = _MOST) -> None:
         self._fd = fd
         self._most = most
+        self._ordered_from = most // 2  # files from which on it matters who was used last
         self._lock = threading.Lock()
         self._by_node: OrderedDict[int, Backing] = OrderedDict()
         self._swept = 0
@@ -100,7 +101,7 @@ class Backings:
             if backing is None:
                 return
             backing.opens -= 1
-            if backing.opens <= 0:
+            if backing.opens <= 0 and len(self._by_node) > self._ordered_from:
                 self._by_node.move_to_end(node)
 
     def drop(self, node: int) -> None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from headrace.mount.requests import Answer, Request
 
 _log = logging.getLogger("headrace.mount")
-_BY_KERNEL: Final = Fopen.PASSTHROUGH | Fopen.NOFLUSH
-_BY_US: Final = Fopen.KEEP_CACHE | Fopen.NOFLUSH
+_BY_KERNEL: Final = int(Fopen.PASSTHROUGH | Fopen.NOFLUSH)
+_BY_US: Final = int(Fopen.KEEP_CACHE | Fopen.NOFLUSH)
 _KERNELS_HANDLE: Final = 0
 _HANDLE: Final = wire.HANDLE_IN.unpack_from
 _LARGE: Final = 1 << 20

@@ -127,8 +127,10 @@ class Session:
         """Start answering, on threads of its own. An opcode without handler is answered ENOSYS. `quick`: asked before
         the handler of the same opcode.
         """
-        self._handlers, self._quick = dict(handlers), dict(quick)
-        self._handlers.setdefault(Op.INTERRUPT, self._interrupt)
+        # Plain numbers: to find one of an enumeration takes a comparison in Python's own terms.
+        self._handlers = {int(op): handler for op, handler in handlers.items()}
+        self._quick = {int(op): handler for op, handler in quick.items()}
+        self._handlers.setdefault(int(Op.INTERRUPT), self._interrupt)
         for number in range(self._readers):
             threading.Thread(target=self._run, name=f"headrace-mount-{number}", daemon=True).start()
 
@@ -177,7 +179,8 @@ class Session:
                 os.close(fd)
 
     def _run(self) -> None:
-        fd, readv, unpack, handlers, quick = self.fd, os.readv, wire.IN.unpack_from, self._handlers, self._quick
+        fd, readv, write, handlers, quick = self.fd, os.readv, os.write, self._handlers, self._quick
+        brief, unpack = wire.BRIEF.unpack_from, wire.IN.unpack_from
         view = memoryview(bytearray(_BUFFER))
         vector = [view]
         request = Request(self)
@@ -191,12 +194,15 @@ class Session:
                     _log.error("reading from the kernel failed: %s", error.strerror)
                 self.ended.set()
                 return
-            _, op, unique, node, uid, gid, pid, _, _ = unpack(view)
-            if op in quick and (answer := quick[op](unique, node, view)) is not None:
-                self._send(answer)
+            op, unique, node = brief(view)
+            at_once = quick.get(op)
+            if at_once is not None and (brief_answer := at_once(unique, node, view)) is not None:
+                try:
+                    write(fd, brief_answer)
+                except OSError as error:
+                    _unsent(error)
                 continue
-            request.op, request.unique, request.node = op, unique, node
-            request.uid, request.gid, request.pid = uid, gid, pid
+            _, request.op, request.unique, request.node, request.uid, request.gid, request.pid, _, _ = unpack(view)
             request.body = view[40:got]
             handler = handlers.get(op)
             if handler is None:
@@ -241,8 +247,7 @@ class Session:
             else:
                 os.writev(self.fd, answer)
         except OSError as error:
-            if error.errno not in (errno.ENOENT, *_GONE):  # who asked has gone: nothing to tell
-                _log.error("an answer to the kernel failed: %s", error.strerror)
+            _unsent(error)
 
     def _failed(self, request: Request, error: Exception) -> bytes:
         number = errno_of(error)
@@ -260,6 +265,11 @@ class Session:
         waiting = self._pending.get(unique)
         if waiting is not None:
             waiting.interrupt()
+
+
+def _unsent(error: OSError) -> None:
+    if error.errno not in (errno.ENOENT, *_GONE):  # who asked has gone: nothing to tell
+        _log.error("an answer to the kernel failed: %s", error.strerror)
 
 
 def _name_of(op: int) -> str:

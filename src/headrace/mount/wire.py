@@ -17,6 +17,8 @@ ROOT = 1
 
 IN = struct.Struct("=IIQQIIIHH")
 """Request header: length, opcode, unique, node, uid, gid, pid, extensions, padding."""
+BRIEF = struct.Struct("=4xIQQ")
+"""Of `IN` the opcode, the request's number, and the node's."""
 OUT = struct.Struct("=IiQ")
 """Reply header: length, negated errno, unique. A notification has unique 0 and its code for the errno."""
 HEADER = IN.size
