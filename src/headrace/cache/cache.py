@@ -212,18 +212,26 @@ class Cache:
             else:
                 self.fill(fill.name, fill.data, fill.label, more=True)
 
-    def adopt(self, name: str, path: str, label: EntryLabel) -> bool:
+    def adopt(self, name: str, path: str, fd: int, label: EntryLabel, checksum: int | None = None) -> bool:
         """Make the file at `path` the entry by renaming it: no copy. True when it was; else the file stays as it is.
 
         It must hold exactly the object's bytes, be the caller's own, and nobody may write to it any more. False too
-        where it lies on another file system than the cache, or the entry is there already.
+        where it lies on another file system than the cache, or the entry is there already. Room may be reserved for
+        others that follow: call `settle` when none has for a while.
+
+        Args:
+            name: from `name`.
+            path: the file's.
+            fd: it, open for reading and writing; stays the caller's.
+            label: what it holds.
+            checksum: `headrace.cache.entry.checksum` of its bytes, if the caller knows; else it is read.
         """
         if self._writing is None or not self._health.filling:
             return False
-        return self._writing.claims.adopt(name, path, label)
+        return self._writing.claims.adopt(name, path, fd, label, checksum)
 
     def settle(self) -> None:
-        """After the last of several `Claim.publish(…, more=True)`: give back what room was reserved ahead of them."""
+        """After the last of several `adopt`, or `Claim.publish(…, more=True)`: give back room that was reserved ahead."""
         if self._writing is not None:
             self._writing.room.settle()
 

@@ -189,22 +189,18 @@ class Claims:
             self._metrics.add("cache.fill_shed")
         return published
 
-    def adopt(self, name: str, path: str, label: EntryLabel) -> bool:
+    def adopt(self, name: str, path: str, fd: int, label: EntryLabel, total: int | None) -> bool:
         """For `Cache.adopt`. Needs no claim: whoever else publishes this version renames the same bytes into place."""
-        charge = charge_of(size_of(name))
+        charge, size = charge_of(size_of(name)), size_of(name)
         reserved = adopted = False
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                size = os.fstat(fd).st_size
-                reserved = size == size_of(name) and not self._layout.holds(name) and self._room.take(charge)
-                total = checksum_of_file(fd, size, 0) if reserved else None
-                if total is not None:
-                    self._seals.put(name, fd, Seal(label, total))
-                    rename_into(path, self._layout.entry(name))
-                    adopted = True
-            finally:
-                os.close(fd)
+            reserved = not self._layout.holds(name) and self._room.take(charge, ahead=True)
+            if reserved and total is None:
+                total = checksum_of_file(fd, size, 0)
+            if reserved and total is not None and os.fstat(fd).st_size == size:
+                self._seals.put(name, fd, Seal(label, total))
+                rename_into(path, self._layout.entry(name))
+                adopted = True
         except OSError as error:
             if error.errno not in (errno.EXDEV, errno.ENOENT):
                 self._failed(error, charge)
@@ -212,7 +208,7 @@ class Claims:
             self._room.give(charge)
         if adopted:
             self._metrics.add("cache.fill")
-            self._metrics.add("cache.bytes_filled", size_of(name))
+            self._metrics.add("cache.bytes_filled", size)
         return adopted
 
     def _write(self, name: str, data: memoryview, label: EntryLabel) -> None:

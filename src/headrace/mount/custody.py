@@ -36,6 +36,7 @@ _log = logging.getLogger("headrace.mount")
 _INLINE = 64 << 20
 """Bytes up to which a file is handed to the cache at once; a larger one takes a checksum of that many bytes."""
 _HURRY_S = 0.3
+_SETTLED_S = 1.0
 _FLAGS = struct.Struct("=ixxxx")
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 """FS_IOC_GETFLAGS, FS_IOC_SETFLAGS (linux/fs.h): a long by their numbers, an int by what they read and write."""
@@ -93,6 +94,7 @@ class Custody:
         self.numbers = itertools.count(first)
         self._ended: deque[tuple[StagedFile, ObjectInfo | None]] = deque()
         self._busy: set[int] = set()
+        self._settle_at: float | None = None
         self._hurry = False
 
     def local(self, number: int) -> str:
@@ -155,14 +157,14 @@ class Custody:
         if snapshot is None:
             return
         try:
-            info = send(file, snapshot, self.writable(file.path), self.uploader)
+            info, checksum = send(file, snapshot, self.writable(file.path), self.uploader)
         except OSError as error:
             file.undo(snapshot)
             raise InternalError(f"the staged file cannot be read: {error.strerror}", path=file.path) from error
         except BaseException:
             file.undo(snapshot)
             raise
-        file.finish(snapshot, info)
+        file.finish(snapshot, info, checksum)
         file.pending = False
         self.journaled(file)
         self.ns.remember(file.path, info)
@@ -269,11 +271,23 @@ class Custody:
             return False
         name = cache.name(store.identity, info.key, info.version, info.size)
         label = EntryLabel(store.identity, info.key, info.version, info.size)
-        if cache.adopt(name, file.local, label):
+        if cache.adopt(name, file.local, fd, label, file.checksum):
+            self._settle_later()
             return True
         if info.size <= SMALL:
             cache.fill(name, read_at(fd, 0, info.size), label)
         return False
+
+    def _settle_later(self) -> None:
+        """The cache has reserved room for more files than this one: some that follow, until none has for a while."""
+        first = self._settle_at is None
+        self._settle_at = time.monotonic() + _SETTLED_S
+        if first:
+            self.workers.wake()
+
+    def _settle(self) -> None:
+        if self.ns.fetcher.cache is not None:
+            self.ns.fetcher.cache.settle()
 
     def moved(self, old: str, new: str) -> None:
         """What is staged at and below `old` belongs at `new`, in place of what was there. The tree's lock is held."""
@@ -305,6 +319,11 @@ class Custody:
         with suppress(IndexError):
             return partial(self._dispose, *self._ended.popleft())
         soonest = now + (min(60.0, self.options.period_s) or 60.0)
+        if (settle_at := self._settle_at) is not None:
+            if settle_at <= now:
+                self._settle_at = None
+                return self._settle
+            soonest = min(soonest, settle_at)
         for move in self.moves.waiting():
             when = self._hurried(move)
             if when <= now:

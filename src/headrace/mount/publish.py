@@ -8,9 +8,10 @@ import dataclasses
 import os
 import stat
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.base.errors import ChangedError, NotFoundError
+from headrace.cache.entry import checksum
 from headrace.mount.staged import Snapshot, StagedFile
 from headrace.store.protocol import ObjectInfo
 
@@ -24,8 +25,15 @@ COPY_FROM: Final = 8 << 20
 """Bytes the same as in the object from which on copying them there is cheaper than sending them."""
 
 
-def send(file: StagedFile, snapshot: Snapshot, place: Location, uploader: Uploader) -> ObjectInfo:
-    """Publish what `snapshot` names; `file.lock` is held. Returns what the object is now.
+class Sent(NamedTuple):
+    """What the object is now, and `headrace.cache.entry.checksum` of its bytes, where they were all at hand."""
+
+    info: ObjectInfo
+    checksum: int | None = None
+
+
+def send(file: StagedFile, snapshot: Snapshot, place: Location, uploader: Uploader) -> Sent:
+    """Publish what `snapshot` names; `file.lock` is held.
 
     Raises:
         HeadraceError: nothing was published, or, where the answer was lost, perhaps all of it. OSError: the disk fails.
@@ -34,21 +42,22 @@ def send(file: StagedFile, snapshot: Snapshot, place: Location, uploader: Upload
     metadata = _metadata(file, place, snapshot.mtime_ns)
     if not snapshot.data and snapshot.base is not None:
         if metadata is None:
-            return snapshot.base
+            return Sent(snapshot.base)
         store.copy(key, key, metadata=metadata)
-        return store.head(key)
+        return Sent(store.head(key))
     if snapshot.size <= SMALL:
         file.ensure(0, snapshot.size)
-        return _stamped(store.put(key, read_at(file.fd, 0, snapshot.size), metadata=metadata))
+        data = read_at(file.fd, 0, snapshot.size)
+        return Sent(_stamped(store.put(key, data, metadata=metadata)), checksum(memoryview(data)))
     base = _copyable(snapshot, place, metadata)
     if base is not None:
         try:
-            return _stamped(_append(file, snapshot, place, base, metadata, uploader))
+            return Sent(_stamped(_append(file, snapshot, place, base, metadata, uploader)))
         except (ChangedError, NotFoundError):
             pass  # somebody else wrote the object: all of it, then
     file.ensure(0, snapshot.size)
     # Growing: what others write meanwhile makes the file dirty again, and must not keep this one from ending.
-    return _stamped(uploader.put_file(store, key, file.fd, snapshot.size, metadata, growing=True))
+    return Sent(_stamped(uploader.put_file(store, key, file.fd, snapshot.size, metadata, growing=True)))
 
 
 def _copyable(snapshot: Snapshot, place: Location, metadata: dict[str, str] | None) -> ObjectInfo | None:

@@ -85,6 +85,8 @@ class StagedFile:
         self.fresh = True
         """No object is known at `path`."""
         self.base: ObjectInfo | None = None
+        self.checksum: int | None = None
+        """Of the bytes that `base` has (`headrace.cache.entry.checksum`), where it is known."""
         self.absent: Absent | None = None
         self.kept: Mapping[str, str] | None = {}
         """Metadata of the object it was opened on; None: not asked for yet."""
@@ -249,10 +251,12 @@ class StagedFile:
             self._new_attributes = False
             return found
 
-    def finish(self, snapshot: Snapshot, info: ObjectInfo) -> None:
+    def finish(self, snapshot: Snapshot, info: ObjectInfo, checksum: int | None) -> None:
         """It is published as `info`."""
         with self._state:
             self.base, self.fresh = info, False
+            if snapshot.data:
+                self.checksum = checksum
             self._clean = snapshot.generation
             self._as_published = (snapshot.size, snapshot.mtime_ns)
             if self.absent is not None:

@@ -30,6 +30,7 @@ from headrace.mount.attributes import Attributes, from_metadata, link_path
 from headrace.mount.staged import StagedFile
 from headrace.mount.staging import Staging, StagingOptions
 from tests.staging_kit import FILE, FOLDER, PATIENT, Killed, World, world
+from tests.sync_rig import wait_for
 
 MB = 1 << 20
 
@@ -81,6 +82,29 @@ def test_a_new_file_costs_one_put_and_is_warm(s3: World):
     assert s3.store.calls == ["put"]  # neither HEAD nor GET: known and cached
     assert s3.fetcher.cache is not None
     assert not s3.fetcher.cache.verify().bad
+
+
+def test_the_cache_holds_what_was_published_last(s3: World):
+    for name, last in (("written", b"y" * 50_000), ("attributes", b"x" * 50_000)):
+        file = s3.staging.create(f"/d/{name}", FILE)
+        file.write(0, b"x" * 50_000)
+        file.publish()
+        file.write(0, last) if last[:1] == b"y" else s3.staging.set_attributes(f"/d/{name}", Attributes(0o100600))
+        file.release()
+        assert read(s3, f"/d/{name}") == last
+    assert s3.fetcher.cache is not None
+    report = s3.fetcher.cache.verify()
+    assert (report.checked, report.bad) == (2, [])
+
+
+def test_files_handed_to_the_cache_count_for_what_they_take(s3: World):
+    """Room is reserved for many at once; what was too much is given back when no more come."""
+    for number in range(5):
+        s3.write(f"/d/{number}", b"x" * 100_000)
+    cache = s3.fetcher.cache
+    assert cache is not None
+    assert wait_for(lambda: cache.status().entries == 5)
+    assert cache.status().bytes == 5 * (25 * 4096 + 4096)
 
 
 def test_nothing_changed_is_not_published_again(memory: World):
