@@ -231,7 +231,7 @@ class Cache:
         return self._writing.claims.adopt(name, path, fd, label, checksum)
 
     def settle(self) -> None:
-        """After the last of several `adopt`, or `Claim.publish(…, more=True)`: give back room that was reserved ahead."""
+        """After the last of several `adopt`, or `Claim.publish(…, more=True)`: give back what was reserved ahead."""
         if self._writing is not None:
             self._writing.room.settle()
 
