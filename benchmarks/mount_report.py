@@ -43,7 +43,7 @@ class Record:
         return (name, phase) in self.failures
 
     def results(self, when: str) -> list[RowResult]:
-        """The rows that were measured, and the memory of all of them as the last."""
+        """The rows that were measured, and, where all were, the memory of all of them as the last."""
         measured = [self._result(row, when) for row in self.rows if row.number in self.runs]
         peaks: dict[str, list[dict[str, Any]]] = {}
         for row in self.runs.values():
@@ -52,7 +52,7 @@ class Record:
                 if peak:
                     peaks.setdefault(name, []).append({"count": peak / 1e6, "seconds": 1.0, "rss": peak, "bytes": 0})
         memory = {name: [max(runs, key=lambda run: run["rss"])] for name, runs in peaks.items()}
-        if memory:
+        if memory and len(self.runs) == len(self.rows):
             last = Row(14, "resident memory of the daemon, the highest of all rows", "MB", "data", "", {}, (MEMORY,))
             measured.append(_row(last, memory, when))
         return measured
