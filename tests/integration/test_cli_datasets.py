@@ -158,7 +158,7 @@ def test_bench_measures_the_samples_of_shards_as_training_would_read_them(images
     whole = images.file("cut.tar", "no tar, though it is called one" * 40)
     images.run("cp", str(whole), "/packed/zz.tar")
     images.run("cache", "refresh", "/packed")
-    images.fails(*bench, code=2, says="zz.tar")
+    images.fails(*bench, code=2, says="zz.tar", hint="--from objects")
 
 
 def test_doctor_measures_the_store_and_says_what_to_change(images: Shell) -> None:

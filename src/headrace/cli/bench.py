@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.output import Column, Row, json_option, show_table
+from headrace.cli.target import from_option
 
 if TYPE_CHECKING:
     from headrace.dataset import Dataset
@@ -34,6 +35,7 @@ COLUMNS = [
 @click.option("--seconds", default=10.0, show_default=True, help="Longest time for one epoch.")
 @click.option("--prefetch", default="512MB", show_default=True, help="Bytes to read ahead.")
 @json_option
+@from_option()
 def command(
     path: str,
     *,

@@ -8,6 +8,7 @@ import click
 
 from headrace.base.errors import InputError
 from headrace.cli.output import json_option, show_record
+from headrace.cli.target import from_option
 
 if TYPE_CHECKING:
     from headrace.dataset import Skip
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     help="Compare the listing, or read every shard back.",
 )
 @json_option
+@from_option()
 def command(
     source: str,
     destination: str,

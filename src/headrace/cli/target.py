@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import InputError, NotFoundError
+from headrace.base.errors import HeadraceError, InputError, NotFoundError
 
 if TYPE_CHECKING:
     from headrace.namespace import Entry, Namespace
@@ -15,6 +16,18 @@ if TYPE_CHECKING:
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _NEARLY_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+:)/(.*)")
 _SNAPSHOT = re.compile(r"[^/@\s]+@[^/@\s]+")
+_FORMAT = re.compile(r'format="(\w+)"')
+
+
+@contextmanager
+def from_option() -> Generator[None]:
+    """Hints that name Python's ``format=…`` name the option ``--from …`` instead. Also a decorator of commands."""
+    try:
+        yield
+    except HeadraceError as error:
+        if error.hint is not None:
+            error.hint = _FORMAT.sub(r"--from \1", error.hint)
+        raise
 
 
 def open_namespace() -> Namespace:
