@@ -196,9 +196,9 @@ class Session:
                 return
             op, unique, node = brief(view)
             at_once = quick.get(op)
-            if at_once is not None and (brief_answer := at_once(unique, node, view)) is not None:
+            if at_once is not None and (ready := at_once(unique, node, view)) is not None:
                 try:
-                    write(fd, brief_answer)
+                    write(self.fd, ready)  # not `fd`: once closed, its number may be another file's
                 except OSError as error:
                     _unsent(error)
                 continue
