@@ -5,8 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
+# Set in many container images. Without bytecode each start of headrace compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why docs clean
+.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,12 +20,12 @@ setup: ## prepare .venv with the headrace command and all that the demo needs
 demo: setup ## the main job end to end on a small real data set, under two minutes
 	@$(RUN)/headrace demo $(ARGS)
 
+check: ## lint, types, arrows, unit and property tests: three minutes once set up (ARGS=... goes to pytest)
+	@PYTHON=$(PYTHON) scripts/setup demo test lint
+	@scripts/check $(ARGS)
+
 test: ## install what the tests need, then run all of them (ARGS=... goes to pytest)
-	@PYTHON=$(PYTHON) scripts/setup demo test
-	@scripts/debian-packages
-	@scripts/node-tools
-	@scripts/framework-tools
-	@scripts/framework-tools trackers
+	@PYTHON=$(PYTHON) scripts/setup-tests
 	@scripts/run-tests $(ARGS)
 
 lint: ## ruff, basedpyright, import-linter
@@ -31,7 +34,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -67,6 +70,10 @@ bench-runs: ## what it costs to be a run: overhead, requests, memory, lag (ARGS=
 bench-tracking: ## calls a second of hr.log (ARGS=... goes to benchmarks/tracking.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@$(RUN)/python benchmarks/tracking.py $(ARGS)
+
+bench-access: ## single samples and 64 at once, at random, against the loader (ARGS=... goes to benchmarks/access.py)
+	@PYTHON=$(PYTHON) scripts/setup demo bench
+	@$(RUN)/python benchmarks/access.py $(ARGS)
 
 bench-why: ## whether headrace why is right, on runs of every class (ARGS=... goes to benchmarks/why.py)
 	@PYTHON=$(PYTHON) scripts/setup demo test bench

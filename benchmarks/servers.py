@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from headrace.base.ports import reserve_port
+
 MODULES = ("ndk_http_module.so", "ngx_http_lua_module.so")
 MODULE_FOLDER = Path("/usr/lib/nginx/modules")
 
@@ -122,18 +124,6 @@ http {{
 """
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now, on loopback."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 @dataclass
 class StaticServer:
     """nginx over the benchmark's data. A context manager; everything it writes is below `scratch`."""
@@ -152,7 +142,7 @@ class StaticServer:
         if not os.path.exists(nginx) or missing:
             raise SystemExit("nginx with Lua is missing: apt-get install nginx-light libnginx-mod-http-lua wrk curl")
         self.scratch.mkdir(parents=True, exist_ok=True)
-        ports = free_ports(3)
+        ports = [reserve_port() for _ in range(3)]
         self.plain, self.latency, self.stragglers = (f"http://127.0.0.1:{port}" for port in ports)
         config = self.scratch / "nginx.conf"
         config.write_text(self._config(ports))

@@ -10,7 +10,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,21 +50,22 @@ def mounted(server: EmbeddedS3, bucket: str, way: Way, below: Path) -> Iterator[
         if way.bandwidth:
             port = stack.enter_context(Narrow(port, way.bandwidth)).port
         endpoint = f"http://{_HOST}:{port}"
-        mount = stack.enter_context(_Mount(Server(server, bucket, ""), bucket, scratch, endpoint, way.options))
+        origin = Server(server, bucket, "")
+        mount = stack.enter_context(_Mount(origin, bucket, scratch, endpoint=endpoint, given=way.options))
         if way.latency_s:
             late.plan = Plan([Fault(Kind.LATENCY, delay_s=way.latency_s)])
         yield mount.folder
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Mount(Headrace):
-    """The same, to another endpoint."""
+    """The same, to another endpoint, with the options `given`."""
 
     endpoint: str
-    options: str
+    given: str
 
-    def command(self) -> Sequence[str]:
-        return [*super().command(), *(["-o", self.options] if self.options else [])]
+    def options(self) -> list[str]:
+        return ["-o", self.given] if self.given else []
 
     def environment(self) -> dict[str, str]:
         return {**super().environment(), "AWS_ENDPOINT_URL_S3": self.endpoint}

@@ -1,4 +1,4 @@
-"""Real servers, started once when first asked for; a clean environment; and the proof that nothing is left behind.
+"""Real servers, started once a run when first asked for; a clean environment; what is left behind is in `tests.left`.
 
 A missing program skips the tests that need it, with a line at the end that says what to do. With CI=true nothing may be
 skipped: a skip is a failure.
@@ -7,23 +7,24 @@ skipped: a skip is a failure.
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
-import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.left"]
 pytest.register_assert_rewrite("headrace.testing.conformance")
 
 from headrace.base import uring  # noqa: E402
 from headrace.base.errors import UnsupportedError  # noqa: E402
 from headrace.testing.servers import Azurite, CephRGW, EmbeddedS3, FakeGCS, Sftp  # noqa: E402
+
+from .servers import Keeper, ask  # noqa: E402
+from .times import Meter, Recorder, longest_first  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job: our children would ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,53 +32,107 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup: a closed terminal would end nothing
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# A machine that is busy with something else is no fault of an example's. What holds under CI=true is kept.
+settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
+
 ROOT = Path(__file__).parent.parent
 CI = os.environ.get("CI", "").lower() in ("1", "true")
-_T = TypeVar("_T")
+
+
+# The order of files, and how long they take
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-times", metavar="FILE", help="write tests/times.json anew, and every test's time into FILE"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if detail := config.getoption("--record-times"):
+        worker = hasattr(config, "workerinput")
+        config.pluginmanager.register(Meter())
+        if not worker:
+            config.pluginmanager.register(Recorder(Path(detail)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items)
 
 
 # Servers
 
+_KEEPER = pytest.StashKey[Keeper]()
+_KINDS = {
+    "seaweedfs": EmbeddedS3,
+    "rgw": CephRGW,
+    "azurite": lambda: Azurite(ROOT / ".tools"),
+    "gcs": FakeGCS,
+    "sftp": Sftp,
+}
 
-def _serving(server: AbstractContextManager[_T]) -> Iterator[_T]:
-    try:
-        running = server.__enter__()
-    except UnsupportedError as error:
-        pytest.skip(str(error))  # becomes a failure under CI=true
-    try:
-        yield running
-    finally:
-        server.__exit__(None, None, None)
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # of a process that crashes: where
+    if not hasattr(session.config, "workerinput"):
+        session.config.stash[_KEEPER] = Keeper(_KINDS)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if keeper := session.config.stash.get(_KEEPER, None):
+        keeper.close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["keeper"] = node.config.stash[_KEEPER].address
 
 
 @pytest.fixture(scope="session")
-def seaweedfs(_nothing_left: None) -> Iterator[EmbeddedS3]:
+def shared(request: pytest.FixtureRequest) -> Callable[[str], Any]:
+    """The run's server of that name: other processes use it at the same time."""
+    config = request.config
+    address = config.workerinput["keeper"] if hasattr(config, "workerinput") else config.stash[_KEEPER].address
+
+    def ask_for(name: str) -> Any:
+        try:
+            return ask(address, name)
+        except UnsupportedError as error:
+            pytest.skip(str(error))  # becomes a failure under CI=true
+
+    return ask_for
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(shared: Callable[[str], EmbeddedS3]) -> EmbeddedS3:
     """SeaweedFS, the embedded S3 server."""
-    yield from _serving(EmbeddedS3())
+    return shared("seaweedfs")
 
 
 @pytest.fixture(scope="session")
-def rgw(_nothing_left: None) -> Iterator[CephRGW]:
+def rgw(shared: Callable[[str], CephRGW]) -> CephRGW:
     """Ceph's S3 gateway."""
-    yield from _serving(CephRGW())
+    return shared("rgw")
 
 
 @pytest.fixture(scope="session")
-def azurite(_nothing_left: None) -> Iterator[Azurite]:
+def azurite(shared: Callable[[str], Azurite]) -> Azurite:
     """Azure Blob Storage's emulator."""
-    yield from _serving(Azurite(ROOT / ".tools"))
+    return shared("azurite")
 
 
 @pytest.fixture(scope="session")
-def gcs(_nothing_left: None) -> Iterator[FakeGCS]:
+def gcs(shared: Callable[[str], FakeGCS]) -> FakeGCS:
     """A fake of Google Cloud Storage."""
-    yield from _serving(FakeGCS())
+    return shared("gcs")
 
 
 @pytest.fixture(scope="session")
-def sftp(_nothing_left: None) -> Iterator[Sftp]:
+def sftp(shared: Callable[[str], Sftp]) -> Sftp:
     """OpenSSH's SFTP server."""
-    yield from _serving(Sftp())
+    return shared("sftp")
 
 
 # A clean environment
@@ -99,54 +154,6 @@ def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         yield
     shutil.rmtree(home, ignore_errors=True)
-
-
-# Nothing is left behind
-
-_MARK = "HEADRACE_TEST_RUN"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _nothing_left(_clean_environment: None) -> Iterator[None]:
-    """Fails the run when a process, a mount or shared memory of ours outlives the tests and their servers."""
-    os.environ[_MARK] = secrets.token_hex(8)
-    before = _shared_memory() | _mounts()
-    yield
-    deadline = time.monotonic() + 10
-    while (left := _processes() | ((_shared_memory() | _mounts()) - before)) and time.monotonic() < deadline:
-        time.sleep(0.1)  # what was told to end may still be ending
-    del os.environ[_MARK]
-    assert not left, f"left behind: {sorted(left)}"
-
-
-def _processes() -> set[str]:
-    """Our descendants, and orphans that inherited this run's mark; less Python's own helpers, which end with us."""
-    mark = os.environ[_MARK]
-    found: set[str] = set()
-    descendants = set(psutil.Process().children(recursive=True))
-    for process in psutil.process_iter():
-        try:
-            ours = process in descendants or (process.pid != os.getpid() and process.environ().get(_MARK) == mark)
-            if not ours or process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            command = " ".join(process.cmdline())
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-        if "multiprocessing.resource_tracker" not in command and "multiprocessing.forkserver" not in command:
-            found.add(f"process {process.pid}: {command[:200]}")
-    return found
-
-
-def _shared_memory() -> set[str]:
-    """Ours by name; under CI, where nobody else works, anything."""
-    folder = Path("/dev/shm")
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return {f"/dev/shm/{name}" for name in names if CI or "headrace" in name}
-
-
-def _mounts() -> set[str]:
-    lines = Path("/proc/self/mounts").read_text().splitlines()
-    return {f"mount {line}" for line in lines if "headrace" in line}
 
 
 # Skips

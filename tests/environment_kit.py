@@ -190,7 +190,9 @@ class Podman:
     environ: dict[str, str]
 
     @classmethod
-    def at(cls, program: str, root: Path) -> Podman:
+    def alone(cls, program: str) -> Podman:
+        # Not in pytest's folder: podman waits 10 s for each socket whose path is longer than a socket's may be.
+        root = Path(tempfile.mkdtemp(prefix="headrace-podman-"))
         driver = "overlay" if "overlay" in Path("/proc/filesystems").read_text() and os.getuid() == 0 else "vfs"
         (root / "storage.conf").write_text(
             f'[storage]\ndriver = "{driver}"\ngraphroot = "{root}/graph"\nrunroot = "{root}/run"\n'

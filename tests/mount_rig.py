@@ -99,6 +99,7 @@ class Rig:
             "HEADRACE_FETCH_MEMORY": "128MB",
             "HEADRACE_MOUNT_STAGING": str(self.staging),
             "HEADRACE_MOUNT_RUN_DIR": str(self.scratch / "run"),
+            "PYTHONFAULTHANDLER": "1",
             **self.variables,
         }
 
@@ -123,14 +124,19 @@ class Rig:
         """Drain and unmount, as a user would; the daemon must end by itself."""
         if PLAIN or self.process is None:
             return
-        ended = subprocess.run(
-            [*COMMAND, "umount", self.folder],
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        try:
+            ended = subprocess.run(
+                [*COMMAND, "umount", self.folder],
+                env={**os.environ, **self.environment},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            os.kill(self.process.pid, signal.SIGABRT)  # it writes what each of its threads is at
+            self.gone()
+            raise AssertionError("umount did not end:\n" + self.log()) from None
         assert ended.returncode == 0, ended.stderr + self.log()
         self.gone()
         assert not os.path.ismount(self.folder)
@@ -152,7 +158,7 @@ class Rig:
         self.store().put(name, data)
         self.refresh()
         path = Path(self.folder, name)
-        assert wait_for(path.exists, 5)
+        assert wait_for(path.exists, 5), self.told()
         return path
 
     def kill(self) -> None:
@@ -193,6 +199,10 @@ class Rig:
     def under_way(self) -> dict[str, float]:
         """The gauges of what is going on just now: all zero when nobody reads or writes."""
         return {name: value for name, value in self.stats().items() if name in UNDER_WAY or name.endswith("in_flight")}
+
+    def told(self) -> str:
+        """What the mount says of itself just now, and what it has logged: for a test that fails."""
+        return json.dumps(self.stats(), indent=1) + self.log()
 
     def log(self) -> str:
         path = self.scratch / "mount.log"

@@ -31,6 +31,7 @@ class RunsRig:
     variables: Mapping[str, str] = field(default_factory=dict)
     bucket: str = field(default_factory=lambda: f"runs-{secrets.token_hex(4)}")
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    _store: Store | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.server.create_bucket(self.bucket)
@@ -95,7 +96,9 @@ class RunsRig:
     # what is in the bucket
 
     def store(self) -> Store:
-        return open_store(f"s3://{self.bucket}", self.server.options())
+        if self._store is None:
+            self._store = open_store(f"s3://{self.bucket}", self.server.options())
+        return self._store
 
     def names(self, run: str) -> list[str]:
         """Everything of a run, below its folder."""

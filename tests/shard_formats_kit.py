@@ -51,8 +51,20 @@ def bitwise_crc32c(data: bytes) -> int:
     return register ^ 0xFFFFFFFF
 
 
+_OF_BYTE = [bitwise_crc32c(bytes([255 ^ byte])) ^ bitwise_crc32c(b"\xff") for byte in range(256)]
+"""What a byte of the register becomes eight bits later: the registers of two bytes differ by it alone."""
+
+
+def _crc32c(data: bytes) -> int:
+    """The same, a byte at a time: records of a test may be megabytes."""
+    register = 0xFFFFFFFF
+    for byte in data:
+        register = register >> 8 ^ _OF_BYTE[(register ^ byte) & 255]
+    return register ^ 0xFFFFFFFF
+
+
 def _masked(data: bytes) -> bytes:
-    crc = bitwise_crc32c(data)
+    crc = _crc32c(data)
     return struct.pack("<I", (((crc >> 15) | (crc << 17 & 0xFFFFFFFF)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import NotFoundError
+from headrace.base.errors import InputError, NotFoundError
 from headrace.base.metrics import Metrics
 from headrace.dataset.source import Part
 from headrace.fetch import FetchStats
@@ -104,3 +104,26 @@ def rows_of(batch: Any) -> list[int]:
     """The rows in a batch or a single sample."""
     row = batch["row"]
     return row.tolist() if hasattr(row, "tolist") else [row]
+
+
+def ended_by_closing(loader: Any) -> str:
+    """What a loop on another thread is told when `loader` is closed under it."""
+    told = ["nothing: it still waits"]
+    begun = threading.Event()
+
+    def loop() -> None:
+        epoch = iter(loader)
+        begun.set()
+        try:
+            for _ in epoch:
+                pass
+            told[0] = "the end of its data"
+        except InputError as error:
+            told[0] = error.reason
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    assert begun.wait(60)
+    loader.close()
+    thread.join(10)
+    return told[0]

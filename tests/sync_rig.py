@@ -6,15 +6,19 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import HeadraceError
+from headrace.base.ports import reserve_port
 from headrace.store import Store, open_store
 from headrace.testing.servers import EmbeddedS3
 
@@ -30,6 +34,7 @@ class Rig:
     variables: Mapping[str, str] = field(default_factory=dict)
     bucket: str = field(default_factory=lambda: f"sync-{secrets.token_hex(4)}")
     process: subprocess.Popen[str] | None = None
+    _store: Store | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.server.create_bucket(self.bucket)
@@ -96,7 +101,9 @@ class Rig:
             self.kill()
 
     def store(self) -> Store:
-        return open_store(f"s3://{self.bucket}", self.server.options())
+        if self._store is None:
+            self._store = open_store(f"s3://{self.bucket}", self.server.options())
+        return self._store
 
     def names(self) -> list[str]:
         """What is there, below the URL."""
@@ -120,11 +127,85 @@ class Rig:
         return json.loads(self.run("--status", "--json").stdout)
 
 
-def wait_for(true: Callable[[], object], timeout_s: float = 30) -> bool:
-    """Whether it becomes true in time."""
+class Relay:
+    """A port that leads to a server while it is open: the way to a shared server that is away for one test only.
+
+    `url`: of the port, which refuses connections before `open` and after `close`. `turned_away`: how many came while
+    it was cut.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._to = int(url.rpartition(":")[2])
+        self.port = reserve_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.turned_away = 0
+        self._lock = threading.Lock()
+        self._cut = False
+        self._listener: socket.socket | None = None
+        self._passing: set[socket.socket] = set()
+
+    def open(self) -> None:
+        """Let through what comes."""
+        with self._lock:
+            self._cut = False
+        if self._listener is None:
+            self._listener = socket.create_server(("127.0.0.1", self.port))
+            threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def cut(self) -> None:
+        """End what passes, and everything that comes from now on, without an answer."""
+        with self._lock:
+            self._cut = True
+            passing, self._passing = self._passing, set()
+        for one in passing:
+            _end(one)
+
+    def close(self) -> None:
+        """The same, and connections are refused. Idempotent."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        self.cut()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = listener.accept()
+                self._pass(here)
+
+    def _pass(self, here: socket.socket) -> None:
+        with self._lock:
+            if self._cut:
+                self.turned_away += 1
+                here.close()
+                return
+            there = socket.create_connection(("127.0.0.1", self._to))
+            self._passing |= {here, there}
+        for one, other in ((here, there), (there, here)):
+            threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(1 << 16):
+                other.sendall(data)
+        for each in (one, other):
+            _end(each)
+        with self._lock:
+            self._passing.discard(one)
+        one.close()
+
+
+def _end(one: socket.socket) -> None:
+    with suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+
+
+def wait_for(true: Callable[[], object], timeout_s: float = 30, every_s: float = 0.05) -> bool:
+    """Whether it becomes true in time; asked so often, which is for what is dear to ask."""
     until = time.monotonic() + timeout_s
     while not true():
         if time.monotonic() > until:
             return False
-        time.sleep(0.05)
+        time.sleep(every_s)
     return True

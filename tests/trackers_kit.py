@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import textwrap
-import threading
 import urllib.parse
 import urllib.request
 from contextlib import suppress
@@ -82,49 +80,6 @@ def _post(uri: str, call: str, body: dict[str, Any]) -> Any:
         return json.load(answer)
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-class Relay:
-    """A port that is closed until `open`, and then leads to a server: one that comes late."""
-
-    def __init__(self, url: str) -> None:
-        self._to = int(url.rpartition(":")[2])
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._listener: socket.socket | None = None
-
-    def open(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", self.port))
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
-
-    def close(self) -> None:
-        if self._listener is not None:
-            self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
-
-    def _accept(self, listener: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                here, _ = listener.accept()
-                there = socket.create_connection(("127.0.0.1", self._to))
-                for one, other in ((here, there), (there, here)):
-                    threading.Thread(target=_pump, args=(one, other), daemon=True).start()
-
-
-def _pump(one: socket.socket, other: socket.socket) -> None:
-    with suppress(OSError):
-        while data := one.recv(1 << 16):
-            other.sendall(data)
-    for each in (one, other):
-        with suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
-    one.close()
-
-
 def mirrors(pid: int) -> list[psutil.Process]:
     """The mirror's processes below a runner's."""
     found: list[psutil.Process] = []
@@ -155,5 +110,3 @@ def said(process: subprocess.Popen[str], text: str, stream: str = "stdout") -> s
         if text in line:
             return line
     raise AssertionError(f"it never said {text!r}: {process.stderr.read() if process.stderr else ''}")
-
-

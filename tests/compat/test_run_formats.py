@@ -8,8 +8,9 @@ import pytest
 
 from headrace.base.settings import CacheSettings, Settings
 from headrace.dataset.pin import open_pin
-from headrace.jobs.bring import bring_checkpoint, latest_checkpoint
+from headrace.jobs.bring import bring_checkpoint
 from headrace.jobs.code import Code
+from headrace.jobs.newest import Newest, newest_checkpoint
 from headrace.jobs.restoring import restore
 from headrace.jobs.spec import JobSpec
 from headrace.namespace import Namespace
@@ -89,7 +90,7 @@ def test_metrics(run: Run) -> None:
 
 
 def test_the_checkpoint(run: Run, tmp_path: Path) -> None:
-    assert latest_checkpoint(run) == "4"
+    assert newest_checkpoint(run) == Newest("4")
     folder = bring_checkpoint(run, "4", str(tmp_path / "resume"))
     assert (Path(folder) / "state.pt").read_bytes() == b"state"
 

@@ -8,7 +8,7 @@ import os
 import pickle
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,11 @@ from headrace.base.errors import (
     ReadOnlyError,
     UnsupportedError,
 )
+from headrace.base.settings import Settings
+from headrace.dataset import Dataset
+from headrace.dataset.snapshot import take_snapshot
 from headrace.namespace import Namespace, write_mount
+from headrace.namespace.filesystem import HeadraceFileSystem
 from tests.unit.namespace.reference import References, namespace
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "semantics.md"
@@ -52,12 +56,54 @@ def test_every_statement_has_its_test():
     assert set(stated) == enacted
 
 
-def test_p1_path_or_url(ns: Namespace):
+def test_p1_path_or_url(ns: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ns.write("/data/s/k", b"1")
     assert bytes(ns.read("ref://one/k")) == b"1"
-    for wrong in ("data/s/k", "", "./x", "s3:/k"):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/file").write_bytes(b"2")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("sub/file", "./sub/file", "~/sub/file", Path("sub/file"), str(tmp_path / "sub/file")):
+        assert bytes(ns.read(name)) == b"2"
+        assert ns.stat(name).path == f"file://{tmp_path}/sub/file"
+
+
+def test_p7_what_is_attached_comes_first(ns: Namespace, tmp_path: Path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/k").write_bytes(b"on the disk")
+    ns.attach(tmp_path / "set", "ref://one/below")
+    ns.write(tmp_path / "set/k", b"attached")
+    assert bytes(ns.read(f"{tmp_path}/set/k")) == b"attached"
+    assert bytes(ns.read(f"file://{tmp_path}/set/k")) == b"on the disk"
+
+
+def test_p8_what_can_be_nothing(ns: Namespace):
+    for wrong in ("", "s3:/k"):
         with pytest.raises(InputError):
             ns.read(wrong)
+    with pytest.raises(NotFoundError):
+        ns.read("/no/such/folder/k")
+
+
+def test_p9_snapshots_and_folders_of_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("pets", "taken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "pets/a").write_bytes(b"1")
+    (tmp_path / "taken/a").write_bytes(b"1")
+    (tmp_path / "taken/b").write_bytes(b"1")
+    settings = Settings(home=f"file://{tmp_path}/home")
+    monkeypatch.setenv("HEADRACE_HOME", settings.home or "")
+    assert len(Dataset.open("pets")) == 1
+    take_snapshot("taken", "pets", namespace=Namespace(settings), settings=settings)
+    assert len(Dataset.open("pets")) == len(Dataset.open("pets@v1")) == 2
+    assert len(Dataset.open("./pets")) == 1
+
+
+def test_p10_a_mount_shows_what_is_attached(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"1")
+    with pytest.raises(NotFoundError):
+        Namespace(Settings(), local=False).read(tmp_path / "file")
 
 
 @pytest.mark.parametrize("key", ODD)
@@ -449,7 +495,7 @@ def test_w6_delete(ns: Namespace):
     ns.delete("/data/s/f")
     ns.delete("/data/s/missing")
     assert ns.exists("/data/s/f/k")
-    for refused in ("/ro/k", "/nowhere", "relative", "/data/s"):
+    for refused in ("/ro/k", "/no/such/folder", "", "/data/s"):
         with pytest.raises((ReadOnlyError, NotFoundError, InputError)):
             ns.delete(["/data/s/f/k", refused])
     assert ns.exists("/data/s/f/k")
@@ -536,6 +582,66 @@ def test_c4_an_old_version_does_no_harm(world: tuple[Namespace, References]):
 def _in_child(ns: Namespace, path: str, answers: multiprocessing.SimpleQueue[object]) -> None:
     with ns.open(path) as handle:
         answers.put((bytes(ns.read(path)), handle.read(), [e.path for e in ns.list("/disk")]))
+
+
+@pytest.fixture
+def fs(ns: Namespace) -> HeadraceFileSystem:
+    """Files of which the first two are patterns for others."""
+    for name in ("run[1].pt", "lr=[0.1]/a", "lr=[0.1]/b/c", "run1.pt", "lr=0/a", "lr=1/a"):
+        ns.write(f"/data/s/{name}", name.encode())
+    return HeadraceFileSystem.over(ns)
+
+
+def removed(fs: HeadraceFileSystem, call: Callable[[], object]) -> set[str]:
+    before = set(fs.find("/data/s"))
+    call()
+    return {name.removeprefix("/data/s/") for name in before - set(fs.find("/data/s"))}
+
+
+def test_n1_a_name_is_that_name_alone(fs: HeadraceFileSystem, tmp_path: Path):
+    assert fs.cat("/data/s/run[1].pt") == b"run[1].pt"
+    assert fs.cat(["/data/s/run[1].pt"]) == {"/data/s/run[1].pt": b"run[1].pt"}
+    for name in ("got[1]", "got1"):
+        fs.get("/data/s/run[1].pt" if name == "got[1]" else "/data/s/run1.pt", str(tmp_path / name))
+    fs.put(str(tmp_path / "got[1]"), "/data/s/new")
+    fs.cp("/data/s/lr=[0.1]/", "/data/s/deep", recursive=True)
+    assert fs.cat("/data/s/new") == b"run[1].pt"
+    assert fs.find("/data/s/deep") == ["/data/s/deep/a", "/data/s/deep/b/c"]
+    assert removed(fs, lambda: fs.rm_file("/data/s/run[1].pt")) == {"run[1].pt"}
+    assert removed(fs, lambda: fs.rm("/data/s/lr=[0.1]", recursive=True)) == {"lr=[0.1]/a", "lr=[0.1]/b/c"}
+
+
+def test_n2_what_deletes_takes_no_pattern(fs: HeadraceFileSystem):
+    assert removed(fs, lambda: fs.mv("/data/s/run[1].pt", "/data/s/new")) == {"run[1].pt"}
+    for call in (fs.rm, fs.rm_file, lambda name: fs.mv(name, "/data/s/other")):
+        with pytest.raises(FileNotFoundError):
+            call("/data/s/run[1].pt")
+    assert removed(fs, lambda: fs.rm(fs.glob("/data/s/run[1].pt"))) == {"run1.pt"}
+
+
+def test_n3_where_patterns_are_taken(fs: HeadraceFileSystem):
+    assert fs.glob("/data/s/run[1].pt") == ["/data/s/run1.pt"]
+    assert fs.expand_path("/data/s/run[1].pt") == ["/data/s/run[1].pt"]
+    assert fs.expand_path("/data/s/run[0-9].pt") == ["/data/s/run1.pt"]
+    fs.cp("/data/s/run[0-9].pt", "/data/s/new/")
+    assert fs.find("/data/s/new") == ["/data/s/new/run1.pt"]
+    assert fs.expand_path("/data/s/run[0-9].pt", assume_literal=True) == ["/data/s/run[0-9].pt"]
+    for call in (fs.cat, lambda name, **told: fs.cp(name, "/data/s/other", **told)):
+        with pytest.raises(FileNotFoundError):
+            call("/data/s/run[0-9].pt", assume_literal=True)
+
+
+def test_n4_mv_deletes_what_it_has_copied(fs: HeadraceFileSystem):
+    fs.pipe("/data/s/lr=[0.1]/d", b"")
+    shallow = removed(fs, lambda: fs.mv("/data/s/lr=[0.1]", "/data/s/new", recursive=True, maxdepth=1))
+    assert shallow == {"lr=[0.1]/a", "lr=[0.1]/d"}
+    with pytest.raises(IsADirectoryError):
+        fs.mv("/data/s/lr=0", "/data/s/other")
+    with pytest.raises(IsADirectoryError):
+        fs.mv(["/data/s/lr=0"], ["/data/s/other"], recursive=True)
+    with pytest.raises(OSError, match="into itself"):
+        fs.mv("/data/s/lr=0", "/data/s/lr=0/in", recursive=True)
+    assert fs.cat("/data/s/lr=0/a") == b"lr=0/a"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing.servers import EmbeddedS3
+from headrace.testing.servers.process import freeze, thaw
 from tests.mount_rig import COMMAND, PLAIN, Rig, rigged, wait_for
 
 pytestmark = [pytest.mark.server, pytest.mark.skipif(PLAIN, reason="a plain folder has no store behind it")]
@@ -101,9 +101,9 @@ def test_o4_without_open_only_bytes_are_asked_for(unopened: Rig, tmp_path: Path)
     path = f"{unopened.folder}/other"
     assert Path(path).read_bytes() == b"other" * 1000
     assert unopened.process is not None
-    os.kill(unopened.process.pid, signal.SIGSTOP)
+    freeze(unopened.process.pid)
     try:
         reader = subprocess.run(["/bin/cat", path], capture_output=True, timeout=30, check=True)
     finally:
-        os.kill(unopened.process.pid, signal.SIGCONT)
+        thaw(unopened.process.pid)
     assert reader.stdout == b"other" * 1000

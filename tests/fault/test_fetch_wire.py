@@ -25,6 +25,7 @@ from headrace.base.errors import (
     UnreachableError,
 )
 from headrace.base.metrics import Metrics
+from headrace.base.ports import reserve_port
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.fetch import Fetcher, Read
 from headrace.fetch.budget import Budget
@@ -205,11 +206,9 @@ def test_a_reactor_that_ends_before_it_is_rung_is_not_rung() -> None:
 
 
 def test_nobody_there(fetcher: Fetcher) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     quick = Fetcher.open(settings(retries=1))
     with pytest.raises(UnreachableError, match="ECONNREFUSED"):
-        quick.get(Read(WireStore(port), "k"))
+        quick.get(Read(WireStore(reserve_port()), "k"))
     quick.close()
 
 

@@ -23,6 +23,7 @@ from headrace.dataset import Dataset, Skip
 from headrace.dataset.source import Part
 from headrace.fetch import Fetcher
 from headrace.store import open_store
+from tests.children import running
 from tests.standins import MemoryIndex, StandInFetcher, rows_of
 
 _INTERRUPTED = """
@@ -47,7 +48,7 @@ fetcher.close()
 
 def test_ctrl_c_stops_all_threads_and_keeps_the_state() -> None:
     root = Path(__file__).parents[2]
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-c", _INTERRUPTED], stdout=subprocess.PIPE, text=True, cwd=root, env=dict(os.environ)
     ) as child:
         assert child.stdout is not None

@@ -18,9 +18,11 @@ from typing import Any
 
 import pytest
 
+from headrace.base.errors import NotFoundError
 from headrace.store import Store
+from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
-from tests.mount_rig import COMMAND, Rig, line, only_a_mount, python, rigged, wait_for
+from tests.mount_rig import COMMAND, Rig, faults_before, line, only_a_mount, python, rigged, wait_for
 
 pytestmark = pytest.mark.server
 
@@ -266,6 +268,40 @@ def _count(folder: Path) -> int:
         return len(os.listdir(folder))
     except FileNotFoundError:
         return 0
+
+
+def test_what_is_written_on_through_a_dead_mount_is_published_too(seaweedfs: EmbeddedS3) -> None:
+    """The kernel takes it where it had the file itself: the next mount's cache must not have that file as it was."""
+    only_a_mount()
+    with faults_before(seaweedfs) as way, rigged(seaweedfs, AWS_ENDPOINT_URL_S3=way.endpoint) as rig:
+        path, content = Path(rig.folder, "a"), bytearray(b"A" * 100_000)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+        try:
+            os.write(descriptor, content)
+            way.plan = Plan((Fault(Kind.EXPIRED, operations=frozenset({"put"})),))
+            with pytest.raises(OSError):
+                os.fsync(descriptor)
+            rig.kill()
+            way.plan = Plan(())
+            rig.start()
+            assert wait_for(lambda: _published(rig, "a") == content, 20), rig.log()
+            assert path.read_bytes() == content
+            with contextlib.suppress(OSError):
+                os.pwrite(descriptor, b"Z", 0)
+                content[0] = ord("Z")
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        assert wait_for(lambda: _published(rig, "a") == content, 20), rig.log()
+        assert wait_for(lambda: not any(rig.staged().values()), 20), "it is the cache's"
+        assert path.read_bytes() == content
+
+
+def _published(rig: Rig, name: str) -> bytes | None:
+    try:
+        return bytes(rig.store().get(name).data)
+    except NotFoundError:
+        return None
 
 
 def test_a_dead_mount_answers_enotconn_and_the_next_mount_takes_its_place(seaweedfs: EmbeddedS3) -> None:

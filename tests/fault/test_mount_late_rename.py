@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,11 @@ def test_what_was_listed_before_the_end_shows_no_old_names(seaweedfs: EmbeddedS3
         top = Path(rig.folder, "top")
         assert sorted(os.listdir(top)) == ["file", "old"]
         faults.plan = Plan([_NO_DELETES])
-        (top / "old").rename(top / "new")
-        (top / "file").rename(top / "renamed")
+        with ThreadPoolExecutor(2) as pool:  # each waits for as long as the store is asked
+            renamed = [
+                pool.submit(os.rename, top / old, top / new) for old, new in (("old", "new"), ("file", "renamed"))
+            ]
+        assert [each.result() for each in renamed] == [None, None]
         rig.show("top/then", b"listed while the old objects are there still")
         assert sorted(os.listdir(top)) == ["new", "renamed", "then"]
         assert {"top/old/one", "top/old/deep/two", "top/file"} < _keys(rig)

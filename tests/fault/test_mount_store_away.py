@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from headrace.testing.servers import EmbeddedS3
+from headrace.testing.servers.process import freeze, thaw
 from tests.mount_rig import Rig, only_a_mount, own_server, rigged, wait_for
 
 pytestmark = pytest.mark.server
@@ -22,17 +23,20 @@ pytestmark = pytest.mark.server
 DEADLINE_S = 3.0
 SLACK_S = 12.0
 """Beside the deadline: a second operation of the same call, a slow machine."""
+BIG, AT = 10_240_000, 9_000_000
+WRITTEN = bytes(range(255)) * 1200
+Timed: TypeAlias = tuple[Any, float]
 
 
 @contextmanager
 def _stopped(server: EmbeddedS3) -> Iterator[None]:
     """The server takes connections and answers none."""
     assert server.pid is not None
-    os.kill(server.pid, signal.SIGSTOP)
+    freeze(server.pid)
     try:
         yield
     finally:
-        os.kill(server.pid, signal.SIGCONT)
+        thaw(server.pid)
 
 
 @contextmanager
@@ -47,7 +51,7 @@ def _gone(server: EmbeddedS3) -> Iterator[None]:
         server.start()
 
 
-def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+def _timed(call: Callable[[], Any]) -> Timed:
     """What a call returned, or its errno as a negative number, and how long it took."""
     began = time.monotonic()
     try:
@@ -70,19 +74,13 @@ def _fill(rig: Rig) -> None:
     store = rig.store()
     for name in ("warm", "cold", "later"):
         store.put(name, name.encode() * 1000)
-    store.put("big", bytes(range(256)) * 40_000)
-
-
-@pytest.fixture
-def mount(server: EmbeddedS3) -> Iterator[Rig]:
-    """A mount with a warm file, cold ones and a short deadline."""
-    with _mounted(server) as mount:
-        yield mount
+    store.put("big", bytes(range(256)) * (BIG // 256))
 
 
 @contextmanager
-def _mounted(server: EmbeddedS3, options: str = "") -> Iterator[Rig]:
-    variables = {"HEADRACE_FETCH_DEADLINE": f"{DEADLINE_S:g}s", "HEADRACE_CACHE_WHOLE": "1MB"}
+def _mounted(server: EmbeddedS3, options: str = "", deadline_s: float = DEADLINE_S) -> Iterator[Rig]:
+    """A mount with a warm file, cold ones and a short deadline."""
+    variables = {"HEADRACE_FETCH_DEADLINE": f"{deadline_s:g}s", "HEADRACE_CACHE_WHOLE": "1MB"}
     # without fetching ahead: what has not been read is cold
     with rigged(server, before=_fill, options=options, HEADRACE_MOUNT_PREFETCH="false", **variables) as rig:
         assert Path(rig.folder, "warm").read_bytes() == b"warm" * 1000
@@ -90,81 +88,154 @@ def _mounted(server: EmbeddedS3, options: str = "") -> Iterator[Rig]:
         yield rig
 
 
-@pytest.mark.parametrize("outage", [_stopped, _gone])
-@pytest.mark.parametrize("options", ["", "ro,no_open"])
-def test_reads_wait_then_fail_and_the_mount_lives_on(server: EmbeddedS3, options: str, outage: Any) -> None:
-    with _mounted(server, options) as mount:
-        _reads_wait_then_fail(mount, server, outage)
+class _Reader:
+    """One mount, a small cold file there and a big one that is open."""
+
+    def __init__(self, mount: Rig) -> None:
+        self.mount = mount
+        self.cold = Path(mount.folder, "cold")
+        self._big = open(Path(mount.folder, "big"), "rb", buffering=0)  # noqa: SIM115 - `close`
+
+    def close(self) -> None:
+        self._big.close()
+
+    def part(self, offset: int, size: int) -> bytes:
+        return os.pread(self._big.fileno(), size, offset)
+
+    def calls(self) -> list[Callable[[], Any]]:
+        """What needs the store."""
+        return [self.cold.read_bytes, lambda: self.part(AT, 4096)]
+
+    def check_what_is_here(self) -> None:
+        """What is here needs no store."""
+        warm = Path(self.mount.folder, "warm")
+        assert warm.read_bytes() == b"warm" * 1000
+        assert warm.stat().st_size == 4000
+        assert "cold" in self.mount.log(), "the path of the failed read is not in the log"
+
+    def check_afterwards(self) -> None:
+        assert self.part(AT, 4) == bytes((AT + n) % 256 for n in range(4))
+        assert wait_for(lambda: _timed(self.cold.read_bytes)[0] == b"cold" * 1000, 20)
+        assert Path(self.mount.folder, "later").read_bytes() == b"later" * 1000
 
 
-def _reads_wait_then_fail(mount: Rig, server: EmbeddedS3, outage: Any) -> None:
-    cold, warm = Path(mount.folder, "cold"), Path(mount.folder, "warm")
-    with open(Path(mount.folder, "big"), "rb", buffering=0) as big:
-        assert os.pread(big.fileno(), 4, 0) == bytes(range(4))
-        with outage(server):
-            result, seconds = _timed(cold.read_bytes)
-            assert result == -errno.EIO
+@contextmanager
+def _readers(mounts: Sequence[Rig]) -> Iterator[list[_Reader]]:
+    with ExitStack() as stack:
+        readers = [_Reader(mount) for mount in mounts]
+        for reader in readers:
+            stack.callback(reader.close)
+            assert reader.part(0, 4) == bytes(range(4))
+        yield readers
+
+
+def _check_failed(reads: Sequence[Timed]) -> None:
+    assert [result for result, _ in reads] == [-errno.EIO] * len(reads)
+    assert all(seconds < DEADLINE_S + SLACK_S for _, seconds in reads)
+
+
+class _Writer:
+    """A file that is written while the store is away."""
+
+    def __init__(self, mount: Rig) -> None:
+        self.mount = mount
+        self.path = Path(mount.folder, "written")
+        self.synced: Timed = (None, 0.0)
+        self.closed: Timed = (None, 0.0)
+
+    def write(self) -> None:
+        file = open(self.path, "wb", buffering=0)  # noqa: SIM115 - its close is looked at
+        file.write(WRITTEN)
+        self.synced = _timed(lambda: os.fsync(file.fileno()))
+        self.closed = _timed(file.close)
+
+    def check(self) -> None:
+        for result, seconds in (self.synced, self.closed):
+            assert result in (-errno.EIO, -errno.ETIMEDOUT, -errno.EAGAIN), "nobody was told that it failed"
             assert seconds < DEADLINE_S + SLACK_S
-            result, seconds = _timed(lambda: os.pread(big.fileno(), 4096, 9_000_000))
-            assert result == -errno.EIO
-            assert seconds < DEADLINE_S + SLACK_S
-            # what is here needs no store
-            assert warm.read_bytes() == b"warm" * 1000
-            assert warm.stat().st_size == 4000
-            assert "cold" in mount.log(), "the path of the failed read is not in the log"
-        assert os.pread(big.fileno(), 4, 9_000_000) == bytes(range(9_000_000 % 256, 9_000_000 % 256 + 4))
-        assert wait_for(lambda: _timed(cold.read_bytes)[0] == b"cold" * 1000, 20)
-    assert Path(mount.folder, "later").read_bytes() == b"later" * 1000
+
+    def sent(self) -> bool:
+        try:
+            return bytes(self.mount.store().get("written").data) == WRITTEN
+        except Exception:
+            return False
 
 
-def test_a_short_outage_is_only_a_delay(server: EmbeddedS3) -> None:
-    with rigged(server, before=_fill, HEADRACE_FETCH_DEADLINE="30s", HEADRACE_MOUNT_PREFETCH="false") as rig:
-        read: list[tuple[Any, float]] = []
-        reader = threading.Thread(target=lambda: read.append(_timed(Path(rig.folder, "cold").read_bytes)))
+@dataclass
+class _Silence:
+    """What came of reads and writes on several mounts, all at once, while the server was stopped."""
+
+    readers: list[_Reader]
+    reads: list[Timed]
+    patient: Timed
+    lives: _Writer
+    dies: _Writer
+
+
+@pytest.fixture(scope="module")
+def silence(server: EmbeddedS3) -> Iterator[_Silence]:
+    """One outage for all that is tried in it: each call waits for its deadline, and nothing else."""
+    with ExitStack() as stack:
+        lives, dies, unopened = (stack.enter_context(_mounted(server, options)) for options in ("", "", "ro,no_open"))
+        patient = stack.enter_context(_mounted(server, deadline_s=30))
+        readers = stack.enter_context(_readers([lives, unopened]))
+        writers = [_Writer(mount) for mount in (lives, dies)]
+        pool = stack.enter_context(ThreadPoolExecutor(8))
         with _stopped(server):
-            reader.start()
-            reader.join(2)
-            assert reader.is_alive(), "the read did not wait for the store: this proves nothing"
-        reader.join(30)
-        assert read[0][0] == b"cold" * 1000
+            waits = pool.submit(_timed, Path(patient.folder, "cold").read_bytes)
+            writes = [pool.submit(writer.write) for writer in writers]
+            reads = list(pool.map(_timed, [call for reader in readers for call in reader.calls()]))
+            for write in writes:
+                write.result()
+            for reader in readers:
+                reader.check_what_is_here()
+            assert Path(lives.folder, "written").read_bytes() == WRITTEN, "what waits to be sent is not readable"
+            assert any(lives.staged().values()), (writers[0].synced, writers[0].closed, lives.log())
+            dies.kill()
+            assert any(dies.staged().values()), "nothing was staged: this proves nothing"
+            assert not waits.done(), "the read did not wait for the store: this proves nothing"
+        yield _Silence(readers, reads, waits.result(30), *writers)
 
 
-def test_what_could_not_be_published_is_told_kept_and_sent_later(mount: Rig, server: EmbeddedS3) -> None:
-    path = Path(mount.folder, "written")
-    data = os.urandom(300_000)
-    with _stopped(server):
-        file = open(path, "wb", buffering=0)  # noqa: SIM115 - its close is looked at
-        file.write(data)
-        result, seconds = _timed(lambda: os.fsync(file.fileno()))
-        assert result in (-errno.EIO, -errno.ETIMEDOUT, -errno.EAGAIN)
-        assert seconds < DEADLINE_S + SLACK_S
-        result, seconds = _timed(file.close)
-        assert result in (-errno.EIO, -errno.ETIMEDOUT, -errno.EAGAIN), "close did not say that it failed"
-        assert seconds < DEADLINE_S + SLACK_S
-        assert path.read_bytes() == data, "what waits to be sent is not readable"
-        assert any(mount.staged().values())
-    store = mount.store()
-    assert wait_for(lambda: _has(store, "written", data), 40), mount.log()
-    mount.restart(wipe=True)
-    assert path.read_bytes() == data
+def test_reads_wait_then_fail_and_the_mount_lives_on(silence: _Silence) -> None:
+    """With and without OPEN, where the server takes connections and answers none."""
+    _check_failed(silence.reads)
+    for reader in silence.readers:
+        reader.check_afterwards()
 
 
-def test_an_unsent_file_is_sent_by_the_next_mount(mount: Rig, server: EmbeddedS3) -> None:
-    path = Path(mount.folder, "written")
-    with _stopped(server):
-        file = open(path, "wb", buffering=0)  # noqa: SIM115 - its close is looked at
-        file.write(b"x" * 50_000)
-        assert _timed(file.close)[0] < 0
-        mount.kill()
-        assert any(mount.staged().values()), "nothing was staged: this proves nothing"
-    mount.wipe()
-    mount.start()
-    assert wait_for(lambda: _has(mount.store(), "written", b"x" * 50_000), 30), mount.log()
-    assert path.read_bytes() == b"x" * 50_000
+def test_an_outage_shorter_than_the_deadline_is_only_a_delay(silence: _Silence) -> None:
+    assert silence.patient[0] == b"cold" * 1000
 
 
-def _has(store: Any, key: str, data: bytes) -> bool:
-    try:
-        return bytes(store.get(key).data) == data
-    except Exception:
-        return False
+def test_what_could_not_be_published_is_told_kept_and_sent_later(silence: _Silence) -> None:
+    writer = silence.lives
+    writer.check()
+    assert wait_for(writer.sent, 40), writer.mount.log()
+    silence.readers[0].close()
+    writer.mount.restart(wipe=True)
+    assert writer.path.read_bytes() == WRITTEN
+
+
+def test_an_unsent_file_is_sent_by_the_next_mount(silence: _Silence) -> None:
+    writer = silence.dies
+    writer.check()
+    writer.mount.wipe()
+    writer.mount.start()
+    assert wait_for(writer.sent, 30), writer.mount.log()
+    assert writer.path.read_bytes() == WRITTEN
+
+
+def test_reads_wait_then_fail_where_nothing_listens(server: EmbeddedS3) -> None:
+    with (
+        _mounted(server) as opened,
+        _mounted(server, "ro,no_open") as unopened,
+        _readers([opened, unopened]) as readers,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        with _gone(server):
+            _check_failed(list(pool.map(_timed, [call for reader in readers for call in reader.calls()])))
+            for reader in readers:
+                reader.check_what_is_here()
+        for reader in readers:
+            reader.check_afterwards()

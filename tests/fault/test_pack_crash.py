@@ -93,6 +93,7 @@ def test_killed_over_and_over_it_still_comes_to_the_same_shards(s3_shell: Shell)
     make_tree(s3_shell.folder / "tree")
     bucket = s3_shell.variables["BUCKET"]
     s3_shell.file("prepare.py", SLOW.replace("0.004", "0.03"))
+    s3_shell.run("cp", "prepare.py", f"{bucket}/")  # so that there is something to list from the first look on
     command = ("pack", "tree", f"{bucket}/out", *ARGUMENTS, "--map", "prepare:slow")
 
     for at in (1, 4, 9):
@@ -100,6 +101,7 @@ def test_killed_over_and_over_it_still_comes_to_the_same_shards(s3_shell: Shell)
         wait_for(lambda at=at: s3_shell.run("ls", "-r", f"{bucket}/").out.count("_pack/shards/") >= at, process)
         process.send_signal(signal.SIGKILL)
         process.wait()
+    s3_shell.file("prepare.py", SLOW.replace("0.004", "0"))
     packed = s3_shell.json(*command)
     assert 0 < packed["kept"] < packed["shards"], "killed too late or too early to show anything"
     s3_shell.run("cp", "-r", f"{bucket}/out", "out")

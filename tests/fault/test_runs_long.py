@@ -1,4 +1,4 @@
-"""The store away for two minutes; meanwhile, over another store: a clock that jumps, and ten thousand files."""
+"""The store away for two minutes, or until after the end; meanwhile: a clock that jumps, and ten thousand files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace.base.ports import reserve_port
+from headrace.namespace.home import Home
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
 from headrace.testing.servers import EmbeddedS3
-from headrace.testing.servers.process import free_port
+from headrace.testing.servers.process import freeze, thaw
+from headrace.tracking.runs import Runs
 from tests.runs_rig import RunsRig
-from tests.sync_rig import wait_for
+from tests.sync_rig import Relay, wait_for
 
 pytestmark = pytest.mark.server
 
@@ -87,7 +90,7 @@ class Away:
 def away(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Away]:
     """It goes away before the first of these tests, and the last waits for what is left of two minutes."""
     scratch = tmp_path_factory.mktemp("away")
-    with EmbeddedS3(str(scratch / "server"), port=free_port()) as server:
+    with EmbeddedS3(str(scratch / "server"), port=reserve_port()) as server:
         rig = RunsRig(server, scratch)
         try:
             rig.script(STEPS)
@@ -96,13 +99,40 @@ def away(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Ite
             assert wait_for(lambda: rig.read("away", "logs/stdout/00000000.zst"))
             there = {name: rig.read("away", name) for name in rig.names("away")}
             assert server.pid is not None
-            os.kill(server.pid, signal.SIGSTOP)  # it is silent at first; then gone
+            freeze(server.pid)  # it is silent at first; then gone
             since = time.monotonic()
             yield Away(rig, server, process, rig.start("runs", "--json"), there, since)
         finally:
             if server.pid is not None:
-                os.kill(server.pid, signal.SIGCONT)
+                thaw(server.pid)
             rig.close()
+
+
+@dataclass
+class Cut:
+    """A run over a shared server, whose way there is closed; its job has just been told to end."""
+
+    rig: RunsRig
+    relay: Relay
+    process: subprocess.Popen[str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cut(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
+    """Its runner tries for half a minute, during which the others are under way."""
+    rig, relay = RunsRig(seaweedfs, tmp_path_factory.mktemp("cut")), Relay(seaweedfs.endpoint)
+    rig.variables = {"AWS_ENDPOINT_URL_S3": relay.url}
+    relay.open()
+    try:
+        late = "until [ -e go ]; do sleep 0.1; done; echo late > $HEADRACE_OUTPUTS/late"
+        process = rig.start("run", "--id", "cut", "--set", "outputs.drain=3s", "--", "sh", "-c", late)
+        assert wait_for(lambda: rig.read("cut", "status/00001-running.json"), 60)
+        relay.close()
+        (rig.work / "go").touch()
+        yield Cut(rig, relay, process)
+    finally:
+        relay.close()
+        rig.close()
 
 
 SHIFTED = """
@@ -162,6 +192,7 @@ def test_the_clock_of_the_machine_jumps(seaweedfs: EmbeddedS3, tmp_path: Path, c
     try:
         assert wait_for(lambda: rig.read("jumps", "logs/stdout/00000000.zst"), 60)
         follower = rig.start("logs", "-f", "jumps", "--stream", "stdout")
+        runs = Runs(Home(rig.store(), "home/"))
         watched: list[str] = []
         lasting: list[float] = []
 
@@ -172,15 +203,18 @@ def test_the_clock_of_the_machine_jumps(seaweedfs: EmbeddedS3, tmp_path: Path, c
         for shift in (600, -600, 3600, -3600):
             clock.shift(shift)
             before, lease = counts(), rig.read("jumps", "lease.json")
+            assert [row["state"] for row in rig.json("runs")] == ["running"]
 
             def goes_on(before: tuple[int, ...] = before, lease: bytes | None = lease) -> bool:
-                (row,) = rig.json("runs")
-                watched.append(row["state"])
-                lasting.append(row["seconds"])
-                there = all(now > then for now, then in zip(counts(), before, strict=True))
-                return there and rig.read("jumps", "lease.json") != lease
+                (view,) = runs.views()
+                watched.append(view.state)
+                lasting.append(view.seconds)
+                if rig.read("jumps", "lease.json") == lease:
+                    return False
+                return all(now > then for now, then in zip(counts(), before, strict=True))
 
-            assert wait_for(goes_on, 60), shift
+            assert wait_for(goes_on, 60, 0.5), shift
+            assert [row["state"] for row in rig.json("runs")] == ["running"]
         assert set(watched) == {"running"}
         assert all(now > then - 5 for then, now in pairwise(lasting)), lasting
         assert max(lasting) < 600, "as long as it really took"
@@ -238,7 +272,7 @@ def test_ten_thousand_small_files(seaweedfs: EmbeddedS3, tmp_path: Path, way: Fa
             most = max(most, runner.memory_info().rss)
             return process.poll() is not None
 
-        assert wait_for(ended, 240)
+        assert wait_for(ended, 240, 0.2)
         seconds = time.monotonic() - began
         assert process.returncode == 0, process.communicate()
         counts = Counter(one.operation for one in way.seen)
@@ -254,6 +288,22 @@ def test_ten_thousand_small_files(seaweedfs: EmbeddedS3, tmp_path: Path, way: Fa
         assert json.loads(rig.read("many", "status/00003-finished.json") or b"")["files"] >= 10_000
     finally:
         rig.close()
+
+
+def test_the_store_stays_away_until_after_the_end(cut: Cut):
+    """What could not be said is kept, named, and said later: the run has finished, and is not lost."""
+    rig = cut.rig
+    _, said = cut.process.communicate(timeout=120)
+    assert cut.process.returncode == 6, said
+    assert "sync --recover" in said
+    assert rig.read("cut", "outputs/late") is None
+    cut.relay.open()
+    (row,) = json.loads(rig.headrace("sync", "--recover", "--json").stdout)
+    assert row["state"] == "finished"
+    assert rig.read("cut", "outputs/late") == b"late\n"
+    (row,) = rig.json("runs")
+    assert (row["state"], row["exit_code"]) == ("finished", 0)
+    assert list(rig.state.iterdir()) == []
 
 
 def test_the_store_is_away_for_two_minutes(away: Away):

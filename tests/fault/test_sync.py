@@ -8,14 +8,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headrace.testing.servers import EmbeddedS3
-from headrace.testing.servers.process import free_port
 from tests.mount_rig import detach
-from tests.sync_rig import Rig, wait_for
+from tests.sync_rig import Relay, Rig, wait_for
 
 pytestmark = pytest.mark.server
 
@@ -45,8 +45,8 @@ def remembered(rig: Rig) -> set[str]:
 def test_what_a_killed_sync_left_is_sent_by_the_next(rig: Rig):
     for number in range(300):
         (rig.folder / f"{number:03d}.json").write_bytes(os.urandom(20_000))
-    (rig.folder / "large.dat").write_bytes(os.urandom(60 * MB))
-    rig.start("--bandwidth", "2MB")
+    (rig.folder / "large.dat").write_bytes(os.urandom(40 * MB))
+    rig.start("--bandwidth", "4MB")
     assert wait_for(lambda: len(rig.names()) > 120)
     rig.kill()
     there, here = rig.objects(), contents(rig.folder)
@@ -100,50 +100,52 @@ def test_killed_again_and_again_while_a_log_grows(rig: Rig):
     assert rig.objects() == contents(rig.folder)
 
 
-def test_the_store_is_away_for_a_while(tmp_path: Path):
-    with EmbeddedS3(str(tmp_path / "server"), port=free_port()) as server:
-        rig = Rig(server, tmp_path)
-        try:
-            rig.start("--period", "500ms")
-            (rig.folder / "before").write_text("1")
-            assert wait_for(lambda: rig.has("before"))
-            server.stop()
-            (rig.folder / "meanwhile").write_text("2")
-            (rig.folder / "before").write_text("3")
-            assert wait_for(lambda: rig.status()[0]["files"] == 2)
-            server.start()
-            assert wait_for(lambda: rig.has("before", b"3") and rig.has("meanwhile", b"2"), 90)
-            code, told, said = rig.stop()
-            assert (code, told["left"]) == (0, []), said
-        finally:
-            rig.close()
+@pytest.fixture
+def relay(rig: Rig) -> Iterator[Relay]:
+    """The way of the rig's commands to the server."""
+    made = Relay(rig.server.endpoint)
+    made.open()
+    rig.variables = {"AWS_ENDPOINT_URL_S3": made.url}
+    yield made
+    made.close()
 
 
-def test_the_store_stays_away_until_the_end(tmp_path: Path):
-    with EmbeddedS3(str(tmp_path / "server")) as server:
-        rig = Rig(server, tmp_path)
-        try:
-            rig.start("--drain", "3s")
-            server.stop()
-            (rig.folder / "late").write_text("1")
-            began = time.monotonic()
-            code, told, said = rig.stop()
-            assert time.monotonic() - began < 20
-            assert code == 6
-            assert [one["path"] for one in told["left"]] == ["late"]
-            assert "headrace sync --recover" in said
-            assert [one["state"] for one in rig.status()] == ["stopped"]
-            server.start()
-            assert rig.run("--recover").returncode == 0
-            assert rig.objects() == {"late": b"1"}
-        finally:
-            rig.close()
+def test_the_store_is_away_for_a_while(rig: Rig, relay: Relay):
+    rig.start("--period", "500ms")
+    (rig.folder / "before").write_text("1")
+    assert wait_for(lambda: rig.has("before"))
+    relay.cut()
+    (rig.folder / "meanwhile").write_text("2")
+    (rig.folder / "before").write_text("3")
+    assert wait_for(lambda: relay.turned_away >= 4), "both were tried, and one again"
+    assert wait_for(lambda: rig.status()[0]["files"] == 2)
+    assert rig.objects() == {"before": b"1"}
+    relay.open()
+    assert wait_for(lambda: rig.has("before", b"3") and rig.has("meanwhile", b"2"), 90)
+    code, told, said = rig.stop()
+    assert (code, told["left"]) == (0, []), said
+
+
+def test_the_store_stays_away_until_the_end(rig: Rig, relay: Relay):
+    rig.start("--drain", "3s")
+    relay.close()
+    (rig.folder / "late").write_text("1")
+    began = time.monotonic()
+    code, told, said = rig.stop()
+    assert time.monotonic() - began < 20
+    assert code == 6
+    assert [one["path"] for one in told["left"]] == ["late"]
+    assert "headrace sync --recover" in said
+    assert [one["state"] for one in rig.status()] == ["stopped"]
+    relay.open()
+    assert rig.run("--recover").returncode == 0
+    assert rig.objects() == {"late": b"1"}
 
 
 def test_the_deadline_at_the_end_is_kept_and_the_rest_named(rig: Rig):
     (rig.folder / "large.dat").write_bytes(os.urandom(40 * MB))
     (rig.folder / "small").write_text("1")
-    rig.start("--bandwidth", "1MB", "--drain", "4s")
+    rig.start("--bandwidth", "1MB", "--drain", "2s")
     assert wait_for(lambda: rig.has("small"))
     began = time.monotonic()
     code, told, said = rig.stop()
@@ -163,6 +165,48 @@ def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "headrace-test", str(folder)], check=True, timeout=30)
     try:
         yield folder
+    finally:
+        detach(str(folder))
+
+
+def test_a_file_system_over_the_folder_deletes_nothing(rig: Rig, small_disk: Path):
+    """Put there while the sync runs, or before it starts."""
+    for number in range(3):
+        (rig.folder / str(number)).write_text("x")
+    rig.once("--delete")
+    rig.start("--delete")
+    with bound(small_disk, rig.folder):
+        code, told, said = rig.stop()
+        assert (code, told["deleted"]) == (5, 0)
+        assert "the folder is another than the one that was sent" in said
+        ended = rig.run(str(rig.folder), rig.url, "--once", "--delete")
+        assert ended.returncode == 5
+        assert "covered by a mount" in ended.stderr
+    assert rig.once("--delete")["refused"] == ""
+    assert set(rig.objects()) == set("012")
+
+
+def test_a_file_system_below_the_folder_that_is_away_deletes_nothing(rig: Rig, small_disk: Path):
+    for number in range(9):
+        (rig.folder / str(number)).write_text("x")
+    (rig.folder / "other/deep").mkdir(parents=True)
+    with bound(small_disk, rig.folder / "other"):
+        (rig.folder / "other/file").write_text("y")
+        rig.once("--delete")
+    (rig.folder / "8").unlink()
+    ended = rig.run(str(rig.folder), rig.url, "--once", "--delete")
+    assert ended.returncode == 5
+    assert "the file system on which other/file lay is not there" in ended.stderr
+    with bound(small_disk, rig.folder / "other"):
+        assert rig.once("--delete")["deleted"] == 1
+    assert set(rig.objects()) == {*"01234567", "other/file"}
+
+
+@contextmanager
+def bound(disk: Path, folder: Path) -> Iterator[None]:
+    subprocess.run(["mount", "--bind", str(disk), str(folder)], check=True, timeout=30)
+    try:
+        yield
     finally:
         detach(str(folder))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 import headrace as hr
 from headrace.base.errors import BadSampleError, InputError
+from headrace.base.ports import reserve_port
 from tests.frameworks_kit import digits, no_loader_runs, raised, report
 
 COUNT, BATCH = 500, 16
@@ -130,6 +130,20 @@ def check_a_loop_left_early_leaves_no_thread(place: Place) -> None:
     assert no_loader_runs()
 
 
+def check_a_second_iterator_ends_the_first_with_an_error(place: Place) -> None:
+    for taken in (1, COUNT // BATCH):  # in the middle, and where the loader has given its last batch ahead
+        source = hr.jax.arrays(opened(place).batch(BATCH), size=2)
+        first = iter(source)
+        for _ in range(taken):
+            next(first)
+        second = iter(source)
+        next(second)
+        error = raised(InputError, lambda first=first: list(first))
+        assert "before this epoch ended" in str(error)
+        assert (source.epoch, source.state_dict()["frontiers"]) == (1, [BATCH])
+        assert sum(1 for _ in second) == -(-COUNT // BATCH) - 1
+
+
 def check_training(place: Place) -> None:
     jax = place[0]
     spread, everywhere = mesh_of(jax, "data"), mesh_of(jax)
@@ -166,10 +180,7 @@ def check_structures_and_types(place: Place) -> None:
 
 
 def check_two_processes_make_one_mesh(place: Place) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    command = [sys.executable, "-m", "tests.integration.jax_checks", port]
+    command = [sys.executable, "-m", "tests.integration.jax_checks", str(reserve_port())]
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
     children = [subprocess.Popen([*command, rank], **pipes) for rank in "01"]

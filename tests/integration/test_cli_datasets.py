@@ -73,6 +73,15 @@ def test_an_object_that_changed_after_the_snapshot_is_not_copied(images: Shell) 
     assert len(list((images.folder / "copy").iterdir())) == 40
 
 
+def test_one_snapshot_is_shown_by_its_name_and_version(images: Shell) -> None:
+    images.run("snapshot", "/data", "--name", "pets")
+    shown = images.json("snapshots", "pets@v1")
+    assert shown == images.json("snapshots", "pets")[0]
+    assert images.json("snapshots", "pets@latest") == shown
+    assert "pets@v1" in images.run("snapshots", "pets@v1").out
+    images.fails("snapshots", "pets@v7", code=3, says="pets@v7", hint="v1")
+
+
 def test_a_wrong_snapshot_name_says_what_there_is(images: Shell) -> None:
     images.run("snapshot", "/data", "--name", "digits")
     images.fails("ls", "digits@v7", code=3, says="digits@v7", hint="v1")
@@ -175,5 +184,7 @@ def test_doctor_names_what_is_wrong_and_fails(images: Shell) -> None:
     wrong = images.run("doctor", "/data", code=1, AWS_SECRET_ACCESS_KEY="wrong")
     assert "FAIL" in wrong.out
     assert "->" in wrong.out
+    with (images.folder / "headrace.toml").open("a") as settings:
+        settings.write(f'\n[stores."{images.variables["BUCKET"]}"]\nretries = 1\n')
     gone = images.run("doctor", "/data", code=1, AWS_ENDPOINT_URL_S3="http://127.0.0.1:9")
     assert "127.0.0.1:9" in gone.out

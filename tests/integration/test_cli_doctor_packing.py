@@ -6,7 +6,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ def told(store: Store, tmp_path: Path, folder: str, *, write: bool = True) -> Fi
     return finding
 
 
+def told_at_once(cases: Iterable[tuple[Store, Path, str]]) -> list[Finding]:
+    """Side by side: each waits for its store nearly all the time."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda case: told(*case), cases))
+
+
 def test_the_advice_on_single_objects_turns_with_their_size(store: Store, tmp_path: Path) -> None:
     put(store, "tiny", 150, 2000)
     put(store, "large", 6, 5_000_000)
@@ -81,7 +88,8 @@ class Link(LatencyStore):
 
 def test_the_advice_turns_with_the_way_to_the_store(store: Store, tmp_path: Path) -> None:
     put(store, "middling", 60, 100_000)
-    near, far = (told(Link(store, latency_s), tmp_path, "middling") for latency_s in (0.001, 0.3))
+    ways = [Link(store, latency_s) for latency_s in (0.001, 0.3)]
+    near, far = told_at_once((way, tmp_path, "middling") for way in ways)
     assert (near.status, near.advice) == ("ok", None), near
     assert far.advice == "headrace pack s3://b/middling DST --shuffle 1", far
     assert far.values["samples_per_second"] < AT_ONCE / 0.3 * 1.1, "each request waits so long"
@@ -107,7 +115,7 @@ def test_of_shards_it_says_which_order_they_need(store: Store, tmp_path: Path) -
     shards(store, "large", 3, 2, 4_000_000)
     shards(store, "crumbs", 20, 20, 2000)
     far = LatencyStore(store, 0.05)
-    small, large, crumbs = (told(far, tmp_path, name) for name in ("small", "large", "crumbs"))
+    small, large, crumbs = told_at_once((far, tmp_path, name) for name in ("small", "large", "crumbs"))
     assert small.status == "ok"
     assert 'block="auto"' in (small.advice or "")
     assert small.values["everywhere_samples_per_second"] < AT_ONCE / 0.05 * 1.1
@@ -128,8 +136,8 @@ def test_what_cannot_be_packed_or_read_at_random(store: Store, tmp_path: Path) -
 def test_the_command_says_it_beforehand_and_prints_json(s3_shell: Shell, store: Store) -> None:  # noqa: F811
     put(store, "tiny", 60, 2000)
     place = s3_shell.variables["BUCKET"] + "/tiny"
-    ended = s3_shell.run("doctor", place, "--write", "--seconds", "2")
+    ended = s3_shell.run("doctor", place, "--write", "--seconds", "1")
     assert "at most 256 MB, to see whether packing pays" in ended.err
     assert f"-> headrace pack {place} DST" in ended.out
-    found: dict[str, Any] = {row["id"]: row for row in s3_shell.json("doctor", place, "--seconds", "2")}
+    found: dict[str, Any] = {row["id"]: row for row in s3_shell.json("doctor", place, "--seconds", "1")}
     assert found["packing"]["values"]["sample_bytes"] == 2000

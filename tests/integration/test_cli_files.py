@@ -139,4 +139,5 @@ def test_a_users_mistake_is_one_message(
     code: int,
     says: str,
 ) -> None:
+    s3_shell.file("headrace.toml", '[stores."s3://data"]\nretries = 1\n')  # of a server that is not there
     s3_shell.fails("ls", url, code=code, says=says, **variables)

@@ -175,6 +175,7 @@ def test_wrong_sources_destinations_and_options_get_one_message(shell: Shell) ->
     with (shell.folder / "list.csv").open("w") as file:
         csv.writer(file).writerows([["path"], ["tree/0/000.JPG"]])
     shell.fails("pack", "list.csv", "out", code=2, says="sizes", hint="snapshot")
+    shell.file("headrace.toml", '[stores."http://127.0.0.1:9"]\nretries = 1\n')
     shell.fails("pack", "tree", "http://127.0.0.1:9/x", code=6, says="refuses connections")
     assert not (shell.folder / "out").exists()
 

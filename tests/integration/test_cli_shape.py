@@ -9,7 +9,6 @@ import subprocess
 import time
 
 import click
-import pytest
 
 from headrace.cli.app import SUMMARIES, app
 from tests.integration.cli_kit import PROGRAM, Shell, shell  # noqa: F401
@@ -22,16 +21,6 @@ def test_every_command_says_in_the_list_what_it_says_itself() -> None:
         assert command is not None
         assert command.help
         assert summary.endswith(".")
-
-
-@pytest.mark.parametrize("flag", ["--help", "--version"])
-def test_help_and_version_are_quick(shell: Shell, flag: str) -> None:  # noqa: F811
-    def seconds() -> float:
-        started = time.perf_counter()
-        shell.run(flag)
-        return time.perf_counter() - started
-
-    assert min(seconds() for _ in range(5)) < 0.3
 
 
 def test_help_imports_nothing_slow(shell: Shell) -> None:  # noqa: F811

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 
 import pytest
 
+from headrace.base.errors import NameRefusedError
+from headrace.base.ports import reserve_port
 from headrace.store import open_store
 from headrace.testing.conformance import RemoteConformance, StoreConformance
 from headrace.testing.conformance.refusals import WRONG_SECRET
-from headrace.testing.servers.process import free_port
+from headrace.testing.servers import Sftp
 
 from .test_conformance_local import FILES, OBSTORE
 
@@ -21,12 +24,19 @@ class S3(RemoteConformance):
     """Over an S3 server: the subclass gives `server`."""
 
     @pytest.fixture(scope="class")
-    def url(self, server):
+    @classmethod
+    def url(cls, server):
         return server.create_bucket(BUCKET)
 
     @pytest.fixture
     def store(self, server, url):
         with_store = open_store(f"{url}/below", server.options())
+        yield with_store
+        with_store.close()
+
+    @pytest.fixture
+    def hasty(self, server, url):
+        with_store = open_store(f"{url}/below", dataclasses.replace(server.options(), retries=1))
         yield with_store
         with_store.close()
 
@@ -40,8 +50,8 @@ class S3(RemoteConformance):
 
     @pytest.fixture
     def unreachable(self, server):
-        nobody = f"http://127.0.0.1:{free_port()}"
-        return open_store("s3://any", dataclasses.replace(server.options(), endpoint=nobody, timeout_s=1.0))
+        nobody = f"http://127.0.0.1:{reserve_port()}"
+        return open_store("s3://any", dataclasses.replace(server.options(), endpoint=nobody, timeout_s=1.0, retries=1))
 
 
 class TestSeaweedFS(S3):
@@ -51,13 +61,15 @@ class TestSeaweedFS(S3):
     keeps_empty_folders = True  # for a while, until its own cleaner comes by
 
     @pytest.fixture(scope="class")
-    def server(self, seaweedfs):
+    @classmethod
+    def server(cls, seaweedfs):
         return seaweedfs
 
 
 class TestCephRGW(S3):
     @pytest.fixture(scope="class")
-    def server(self, rgw):
+    @classmethod
+    def server(cls, rgw):
         return rgw
 
 
@@ -81,7 +93,7 @@ class TestFakeGCS(StoreConformance):
 class TestSftp(StoreConformance):
     unsupported = FILES
     keeps_empty_folders = True
-    many = 300  # a listing is a walk, a folder at a time
+    many = 60  # a listing is a walk, a folder at a time: the server has no pages
 
     @pytest.fixture
     def store(self, sftp):
@@ -89,11 +101,31 @@ class TestSftp(StoreConformance):
         yield with_store
         with_store.close()
 
-    def test_a_lost_connection_is_opened_anew(self, store, sftp):
-        """Each connection has a process of its own on the server's side."""
-        store.put("kept", b"hello")
-        sftp.drop_connections()
-        assert bytes(store.get("kept").data) == b"hello"
-        sftp.drop_connections()
-        store.put("after", b"again")
-        assert bytes(store.get("after").data) == b"again"
+    def test_a_name_that_the_server_refuses_is_not_tried_again_and_again(self, store):
+        with pytest.raises(NameRefusedError):
+            store.put("x" * 5000, b"x")
+
+
+class TestSftpThatFails:
+    """The server is these tests' own; each connection has a process on its side."""
+
+    @pytest.fixture
+    def server(self, sftp):
+        with Sftp() as own:
+            yield own
+
+    def test_a_lost_connection_is_opened_anew(self, server):
+        with closing(open_store(server.create_bucket(BUCKET), server.options())) as store:
+            store.put("kept", b"hello")
+            server.drop_connections()
+            assert bytes(store.get("kept").data) == b"hello"
+            server.drop_connections()
+            store.put("after", b"again")
+            assert bytes(store.get("after").data) == b"again"
+
+    def test_a_connection_that_has_fallen_silent_counts_as_lost(self, server):
+        options = dataclasses.replace(server.options(), timeout_s=8)
+        with closing(open_store(server.create_bucket(BUCKET), options)) as store:
+            store.put("kept", b"hello")
+            with server.stalled_connections():
+                assert bytes(store.get("kept").data) == b"hello"

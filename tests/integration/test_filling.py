@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,12 @@ COUNT, SIZE = 1_200, 9_000
 def objects(seaweedfs: Any) -> Iterator[tuple[Store, list[ObjectInfo]]]:
     seaweedfs.create_bucket("filling")
     store = open_store("s3://filling", seaweedfs.options())
-    for row in range(COUNT):
+
+    def put(row: int) -> None:
         store.put(f"{row:05d}", row.to_bytes(2, "big") * (SIZE // 2))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put, range(COUNT)))
     yield store, [info for page in store.list() for info in page]
     store.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,25 +70,18 @@ class TestFile(_Suite):
             yield HeadraceFileSystem.over(ns)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedS3]:
-    with EmbeddedS3(tmp_path_factory.mktemp("weed")) as running:
-        running.create_bucket("bucket")
-        yield running
-
-
 @pytest.mark.server
 class TestSeaweed(_Suite):
     @pytest.fixture
-    def fs(self, server: EmbeddedS3) -> Iterator[HeadraceFileSystem]:
+    def fs(self, seaweedfs: EmbeddedS3) -> Iterator[HeadraceFileSystem]:
         options = {
-            "endpoint": server.endpoint,
-            "access_key_id": server.access_key,
-            "secret_access_key": server.secret_key,
+            "endpoint": seaweedfs.endpoint,
+            "access_key_id": seaweedfs.access_key,
+            "secret_access_key": seaweedfs.secret_key,
             "region": "us-east-1",
         }
         with namespace() as (ns, _):
-            ns.attach("/data", f"s3://bucket/{next(_number)}", **options)
+            ns.attach("/data", f"{seaweedfs.create_bucket('fsspec')}/{next(_number)}", **options)
             yield HeadraceFileSystem.over(ns)
 
 
@@ -158,6 +151,132 @@ def test_glob_find_du(fs: HeadraceFileSystem) -> None:
     assert fs.du("/data") == 8
     assert [folder for folder, _, _ in fs.walk("/data")] == ["/data", "/data/a", "/data/b"]
     assert fs.find("/data/none") == []
+
+
+ODD = ("run[1].pt", "run1.pt", "lr=[0.1]/a", "lr=[0.1]/c", "lr=[0.1]/deep/b", "lr=[0.1]0/a", "lr=0/a", "lr=1/a")
+ODD += ("what?", "whats", "all*")
+
+
+@pytest.fixture
+def odd(fs: HeadraceFileSystem) -> HeadraceFileSystem:
+    """Names of which each looks like a pattern for another, in ``/data``."""
+    for name in ODD:
+        fs.pipe(f"/data/{name}", name.encode())
+    return fs
+
+
+@pytest.mark.parametrize(
+    ("call", "gone"),
+    [
+        (lambda fs: fs.rm_file("/data/run[1].pt"), {"run[1].pt"}),
+        (lambda fs: fs.rm("/data/what?"), {"what?"}),
+        (lambda fs: fs.rm(["/data/what?", "/data/all*"]), {"what?", "all*"}),
+        (
+            lambda fs: fs.rm("headrace:///data/lr=[0.1]/", recursive=True),
+            {"lr=[0.1]/a", "lr=[0.1]/c", "lr=[0.1]/deep/b"},
+        ),
+        (lambda fs: fs.rm("/data/lr=[0.1]", recursive=True, maxdepth=1), {"lr=[0.1]/a", "lr=[0.1]/c"}),
+        (lambda fs: fs.delete("/data/all*"), {"all*"}),
+        (lambda fs: fs.rm(fs.glob("/data/run[1].pt")), {"run1.pt"}),
+        (lambda fs: fs.rm(fs.glob("/data/none*")), set()),
+    ],
+)
+def test_what_is_removed_is_what_is_named(odd: HeadraceFileSystem, call: Callable[[Any], None], gone: set[str]) -> None:
+    call(odd)
+    assert names(odd) == set(ODD) - gone
+
+
+@pytest.mark.parametrize(
+    ("call", "gone", "come"),
+    [
+        (lambda fs: fs.mv("/data/run[1].pt", "/data/new"), {"run[1].pt"}, {"new"}),
+        (lambda fs: fs.mv("/data/run[1].pt", "/data/lr=0"), {"run[1].pt"}, {"lr=0/run[1].pt"}),
+        (lambda fs: fs.mv("/data/what?", "/data/new[1]/"), {"what?"}, {"new[1]/what?"}),
+        (lambda fs: fs.mv(["/data/what?", "/data/all*"], "/data/new"), {"what?", "all*"}, {"new/what?", "new/all*"}),
+        (lambda fs: fs.mv(["/data/what?"], ["/data/[new]"]), {"what?"}, {"[new]"}),
+        (
+            lambda fs: fs.mv("/data/lr=[0.1]", "/data/new", recursive=True),
+            {"lr=[0.1]/a", "lr=[0.1]/c", "lr=[0.1]/deep/b"},
+            {"new/a", "new/c", "new/deep/b"},
+        ),
+        (
+            lambda fs: fs.mv("/data/lr=[0.1]", "/data/new", recursive=True, maxdepth=1),
+            {"lr=[0.1]/a", "lr=[0.1]/c"},
+            {"new/a", "new/c"},
+        ),
+        (lambda fs: fs.mv("/data/all*", "headrace:///data/all*/"), set(), set()),
+        (lambda fs: fs.cp("/data/run[1].pt", "/data/new"), set(), {"new"}),
+        (lambda fs: fs.cp("/data/lr=[0.1]/", "/data/lr=0", recursive=True), set(), {"lr=0/c", "lr=0/deep/b"}),
+        (lambda fs: fs.cp("/data/lr=[0.1]", "/data/new", recursive=True, maxdepth=1), set(), {"new/a", "new/c"}),
+        (lambda fs: fs.cp(["/data/what?", "/data/lr=[2]*/a"], "/data/new"), set(), {"new/what?"}),
+        (lambda fs: fs.cp("/data/run[1-9].pt", "/data/new"), set(), {"new/run1.pt"}),
+    ],
+)
+def test_what_is_copied_and_moved_is_what_is_named(
+    odd: HeadraceFileSystem, call: Callable[[Any], None], gone: set[str], come: set[str]
+) -> None:
+    call(odd)
+    assert names(odd) == set(ODD) - gone | come
+    assert all(odd.cat(f"/data/{one}").decode().endswith(one.rpartition("/")[2]) for one in come if "new" not in one)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda fs: fs.rm("/data/what[s]"), FileNotFoundError),
+        (lambda fs: fs.rm(["/data/whats", "/data/what[s]"]), FileNotFoundError),
+        (lambda fs: fs.rm(["/data/whats", "/data/lr=[0.1]"]), IsADirectoryError),
+        (lambda fs: fs.rm_file("/data/lr=[0.1]"), IsADirectoryError),
+        (lambda fs: fs.mv("/data/what[s]", "/data/new"), FileNotFoundError),
+        (lambda fs: fs.mv("/data/what[s]", "/data/new", recursive=True), FileNotFoundError),
+        (lambda fs: fs.mv("/data/lr=[0.1]", "/data/new"), IsADirectoryError),
+        (lambda fs: fs.mv(["/data/lr=[0.1]"], ["/data/new"], recursive=True), IsADirectoryError),
+        (lambda fs: fs.mv("/data/lr=[0.1]", "/data/lr=[0.1]/new", recursive=True), OSError),
+        (lambda fs: fs.mv("/data", "/data/new", recursive=True), OSError),
+        (lambda fs: fs.mv("/", "/data/new", recursive=True), OSError),
+        (lambda fs: fs.mv("/data/lr=[0.1]/", "/data/lr=[0.1]/deep", recursive=True), OSError),
+        (lambda fs: fs.mv(["/data/what?", "/data/whats"], ["/data/whats", "/data/new"]), OSError),
+        (lambda fs: fs.cp("/data/what[s]", "/data/new", assume_literal=True), FileNotFoundError),
+        (lambda fs: fs.cat("/data/what[s]", assume_literal=True), FileNotFoundError),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing(
+    odd: HeadraceFileSystem, call: Callable[[Any], None], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        call(odd)
+    assert names(odd) == set(ODD)
+
+
+def test_names_that_look_like_patterns_come_and_go(odd: HeadraceFileSystem, tmp_path: Path) -> None:
+    assert odd.cat("/data/run[1].pt") == b"run[1].pt"
+    assert odd.cat(["/data/run[1].pt", "/data/what?"]) == {"/data/run[1].pt": b"run[1].pt", "/data/what?": b"what?"}
+    assert odd.cat("/data/lr=[0.1]", recursive=True, on_error="omit").keys() == {
+        "/data/lr=[0.1]/a", "/data/lr=[0.1]/c", "/data/lr=[0.1]/deep/b"
+    }  # fmt: skip
+    assert odd.glob("/data/run[1].pt") == ["/data/run1.pt"]
+    assert odd.expand_path("/data/run[1].pt") == ["/data/run[1].pt"]
+    assert odd.info("/data/run[1].pt")["name"] == "/data/run[1].pt"
+    assert not odd.exists("/data/what[s]")
+    odd.get("/data/run[1].pt", str(tmp_path / "got[1]"))
+    assert (tmp_path / "got[1]").read_bytes() == b"run[1].pt"
+    odd.get("/data/lr=[0.1]", f"{tmp_path}/tree", recursive=True)
+    assert (tmp_path / "tree/deep/b").read_bytes() == b"lr=[0.1]/deep/b"
+    (tmp_path / "got1").write_text("another")
+    odd.put(str(tmp_path / "got[1]"), "/data/put[1]")
+    odd.put(tmp_path / "got[1]", "/data/lr=0")
+    assert odd.cat("/data/put[1]") == odd.cat("/data/lr=0/got[1]") == b"run[1].pt"
+
+
+def test_what_is_fetched_stays_below_its_folder(fs: HeadraceFileSystem, tmp_path: Path) -> None:
+    fs.pipe("/ref/a/../../out", b"1")
+    with pytest.raises(ValueError, match="leads out"):
+        fs.get("/ref/a", f"{tmp_path}/in/here", recursive=True)
+    assert not (tmp_path / "out").exists()
+
+
+def names(fs: HeadraceFileSystem) -> set[str]:
+    return {name.removeprefix("/data/") for name in fs.find("/data")}
 
 
 def test_pandas_and_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

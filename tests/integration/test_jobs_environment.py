@@ -6,7 +6,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import headrace
 from headrace.base.errors import DeadlineError, InputError, NotFoundError, UnreachableError, UnsupportedError
 from headrace.jobs.environment import EnvironmentRequest, Node, prepare
 from headrace.testing.servers import EmbeddedS3
+from tests.children import running
 from tests.environment_kit import Index, Project, driver, run, uv_program, wheel
 from tests.runs_rig import RunsRig
 
@@ -260,7 +260,7 @@ def test_the_hosts_environment(tmp_path: Path):
     with prepare(EnvironmentRequest(), str(tmp_path), node, run="r") as made:
         told = made.environment
         assert run(made, "python", "-c", "import sys; print(sys.prefix)", folder=tmp_path) == sys.prefix
-        with subprocess.Popen(made.command(["sleep", "60"], folder="/", variables={}).argv) as sleeper:
+        with running(made.command(["sleep", "60"], folder="/", variables={}).argv) as sleeper:
             made.send(signal.SIGTERM, sleeper.send_signal)
         assert sleeper.returncode == -signal.SIGTERM
         made.stop()

@@ -240,7 +240,7 @@ def test_what_is_not_there_is_refused_before_the_run_is_recorded(rig: RunsRig):
     for source, code, says in (
         ("nothing@v3", 3, "no snapshot"),
         (f"s3://{rig.bucket}/empty", 3, "holds no objects"),
-        ("/not/attached", 3, "no store is attached"),
+        ("/not/attached", 3, "nothing is attached here"),
     ):
         told = read(rig, "name", source=source, code=code)
         assert "inputs.train" in told

@@ -9,16 +9,19 @@ import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+from headrace.base.ports import reserve_port
 from headrace.testing.servers import EmbeddedS3
+from headrace.testing.servers.process import freeze, thaw
 from tests import trackers_kit
 from tests.runs_rig import COMMAND, RunsRig
-from tests.sync_rig import wait_for
-from tests.trackers_kit import Relay, alive, asked, free_port, group, in_mlflow, mirrors, said
+from tests.sync_rig import Relay, wait_for
+from tests.trackers_kit import alive, asked, group, in_mlflow, mirrors, said
 
 pytestmark = pytest.mark.server
 
@@ -154,7 +157,7 @@ def test_a_mirror_that_is_killed_is_started_again(rig: RunsRig, uri: str):
 
 def test_mlflow_that_is_never_there_costs_a_warning_and_the_rest_can_be_sent(rig: RunsRig, uri: str):
     rig.script(STEPS + "    raise SystemExit(7)\n")
-    away = elsewhere(rig, f"http://user:hidden@127.0.0.1:{free_port()}")
+    away = elsewhere(rig, f"http://user:hidden@127.0.0.1:{reserve_port()}")
     ended = away.headrace("run", "--name", "never", "--", "python3", "train.py", code=7)
     run = rig.json("runs", "--limit", "1")[0]["id"]
     assert f"headrace mlflow send {run}" in ended.stderr
@@ -187,22 +190,23 @@ def test_ctrl_c_ends_the_wait_for_mlflow_and_says_what_to_do(rig: RunsRig, over:
     rig.script(UNTIL_TOLD)
     process = rig.start("run", "--name", "slow", "--", "python3", "train.py")
     said(process, "mirrored to", "stderr")
-    server = [psutil.Process(pid) for pid in group(over[0].processes[0].pid)]
+    server = group(over[0].processes[0].pid)
     for one in server:
-        one.suspend()
+        freeze(one)
     try:
         (rig.work / "go").touch()
         name = next(one for one in rig.ids() if "-slow-" in one)
         assert wait_for(lambda: any("finishing" in one for one in rig.names(name)), 60)
         assert wait_for(lambda: any("metrics/" in one for one in rig.names(name)), 60), "the last segment is sent"
-        while process.poll() is None:  # the signal may come before it is waited for
+        while process.poll() is None:  # again and again, to its very end: whoever presses it is impatient
             process.send_signal(signal.SIGINT)
-            wait_for(lambda: process.poll() is not None, 0.5)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.02)
     finally:
         for one in server:
-            one.resume()
+            thaw(one)
     _, err = process.communicate(timeout=30)
-    assert process.returncode in (0, 6), "6: the first signal came while files were still being sent"
+    assert process.returncode in (0, 6), err  # 6: the first signal came while files were still being sent
     assert "it takes too long" in err
     assert f"headrace mlflow send {name}" in err
 

@@ -15,7 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.jobs.resuming import lineage, resume
+from headrace.namespace.home import Home
+from headrace.store import open_store
 from headrace.testing.servers import EmbeddedS3
+from headrace.tracking.record import RunRecord, now
+from headrace.tracking.runs import Run
+from headrace.upload import commit
 from tests.runs_rig import COMMAND, RunsRig
 from tests.sync_rig import wait_for
 
@@ -153,47 +159,48 @@ def test_at_a_terminal_it_has_one(rig: RunsRig):
     assert "\r" not in logged
 
 
-def test_in_the_background_it_is_followed_and_stopped_from_elsewhere(rig: RunsRig):
+def test_in_the_background_it_is_followed_stopped_from_elsewhere_and_deleted(rig: RunsRig):
+    """A run that heeds SIGTERM; and one beside it that does not, which is killed with all it started."""
     rig.script("""
         import itertools, time
         for number in itertools.count():
             print("line", number, flush=True)
             time.sleep(0.1)
     """)
+    rig.script("""
+        trap '' TERM
+        sh -c 'trap "" TERM; while :; do echo $$ > child; sleep 0.1; done' &
+        while :; do sleep 0.1; done
+    """, "stubborn.sh")  # fmt: skip
     run = rig.headrace("run", "--detach", "--", "python3", "train.py").stdout.strip()
+    stubborn = rig.headrace("run", "-d", "--", "sh", "stubborn.sh").stdout.strip()
     follower = rig.start("logs", "-f", run)
     assert follower.stdout is not None
     seen = [follower.stdout.readline() for _ in range(60)]
     assert seen == [f"line {number}\n" for number in range(60)], "more than one segment, while it runs"
-    (row,) = rig.json("runs", "--state", "running")
-    assert row["id"] == run
+    assert {row["id"] for row in rig.json("runs", "--state", "running")} == {run, stubborn}
+    assert "is not over" in rig.headrace("runs", "rm", run, code=2).stderr
+    killed = rig.start("stop", stubborn, "--grace", "500ms", "--wait", "60s")
     stopped = rig.json("stop", run, "--wait", "60s")
     assert stopped == {"id": run, "state": "stopped", "ordered": True}
     rest = follower.stdout.read()
     assert follower.wait(60) == 0, "it ends with the run"
     whole = "".join(seen) + rest
     assert whole == rig.headrace("logs", run).stdout
-    (row,) = rig.json("runs")
-    assert row["signal"] == signal.SIGTERM
-    assert row["reason"].startswith("ordered by ")
-    assert rig.json("stop", run)["state"] == "stopped", "once more changes nothing"
-    assert rig.states(run)[-1] == "stopped"
-
-
-def test_what_does_not_heed_sigterm_is_killed_with_all_it_started(rig: RunsRig):
-    rig.script("""
-        trap '' TERM
-        sh -c 'trap "" TERM; while :; do echo $$ > child; sleep 0.1; done' &
-        while :; do sleep 0.1; done
-    """, "stubborn.sh")  # fmt: skip
-    run = rig.headrace("run", "-d", "--", "sh", "stubborn.sh").stdout.strip()
-    assert wait_for(lambda: (rig.work / "child").is_file())
-    rig.headrace("stop", run, "--grace", "500ms", "--wait", "60s")
-    (row,) = rig.json("runs")
-    assert (row["state"], row["signal"]) == ("stopped", signal.SIGKILL)
+    assert killed.wait(90) == 0
+    rows = {row["id"]: row for row in rig.json("runs")}
+    assert rows[run]["signal"] == signal.SIGTERM
+    assert rows[run]["reason"].startswith("ordered by ")
+    assert (rows[stubborn]["state"], rows[stubborn]["signal"]) == ("stopped", signal.SIGKILL)
     child = int((rig.work / "child").read_text() or 0)
     assert child
     assert wait_for(lambda: not Path(f"/proc/{child}").exists())
+    assert rig.json("stop", run)["state"] == "stopped", "once more changes nothing"
+    assert rig.states(run)[-1] == "stopped"
+    rig.headrace("runs", "rm", run, stubborn)
+    assert rig.json("runs") == []
+    assert rig.names(run) == []
+    assert "there is no such run" in rig.headrace("logs", run, code=3).stderr
 
 
 def test_a_time_limit(rig: RunsRig):
@@ -287,64 +294,70 @@ def test_a_tree_that_is_too_large_is_refused_and_named(rig: RunsRig):
 
 
 def test_a_run_goes_on_from_anothers_checkpoint(rig: RunsRig):
+    """Or, where that has none, from that of the run which it was resumed from."""
     rig.script("""
-        import os, pathlib
+        import os, pathlib, sys
         resume = os.environ.get("HEADRACE_RESUME")
         step = int(pathlib.Path(resume, "step").read_text()) if resume else 0
-        path = pathlib.Path(os.environ["HEADRACE_OUTPUTS"], "checkpoints", str(step + 1))
-        path.mkdir()
-        (path / "step").write_text(str(step + 1))
         print("from", step)
+        if sys.argv[1:] != ["saves nothing"]:
+            path = pathlib.Path(os.environ["HEADRACE_OUTPUTS"], "checkpoints", str(step + 1))
+            path.mkdir()
+            (path / "step").write_text(str(step + 1))
     """)
-    assert rig.headrace("run", "-q", "--name", "a", "--", "python3", "train.py").stdout == "from 0\n"
-    assert rig.headrace("run", "-q", "--name", "b", "--resume", "a").stdout == "from 1\n"
-    assert rig.headrace("rerun", "-q", "--name", "c", "b", "--resume").stdout == "from 2\n"
-    assert rig.headrace("rerun", "-q", "c").stdout == "from 0\n"
-
-
-SAVES_OR_NOT = """
-    import os, pathlib, sys
-    resume = os.environ.get("HEADRACE_RESUME")
-    print("from", pathlib.Path(resume, "step").read_text() if resume else "nothing")
-    if len(sys.argv) > 1:
-        path = pathlib.Path(os.environ["HEADRACE_OUTPUTS"], "checkpoints", sys.argv[1])
-        path.mkdir()
-        (path / "step").write_text(sys.argv[1])
-        if sys.argv[1] == "9":  # and never finished: the command fails
-            sys.exit(3)
-"""
-
-
-def test_a_run_without_a_checkpoint_leads_to_the_one_that_it_was_resumed_from(rig: RunsRig):
-    """And so on, past a checkpoint that is not complete; but not beyond a run that began at the beginning."""
-    rig.script(SAVES_OR_NOT)
-    command = ("--", "python3", "train.py")
-    rig.headrace("run", "-q", "--id", "a", *command, "5")
-    assert rig.headrace("run", "-q", "--id", "b", "--resume", "a", *command).stdout == "from 5\n"
-    assert rig.headrace("run", "-q", "--id", "c", "--resume", "b", *command, "9", code=3).stdout == "from 5\n"
-    ended = rig.headrace("run", "--id", "d", "--resume", "c", *command)
-    assert ended.stdout == "from 5\n"
+    assert rig.headrace("run", "-q", "--id", "a", "--", "python3", "train.py").stdout == "from 0\n"
+    assert rig.headrace("run", "-q", "--id", "b", "--resume", "a").stdout == "from 1\n"
+    assert rig.headrace("rerun", "-q", "--id", "c", "b", "--resume").stdout == "from 2\n"
+    assert rig.headrace("rerun", "-q", "--id", "d", "c").stdout == "from 0\n"
+    command = ("--", "python3", "train.py", "saves nothing")
+    assert rig.headrace("run", "-q", "--id", "e", "--resume", "b", *command).stdout == "from 2\n"
+    ended = rig.headrace("run", "--id", "f", "--resume", "e", *command)
+    assert ended.stdout == "from 2\n"
     said = [line.removeprefix("headrace: ") for line in ended.stderr.splitlines() if "checkpoint" in line]
-    lines = ["c has no complete checkpoint", "b has no complete checkpoint", "goes on from checkpoint 5 of a"]
-    assert said == lines
-    assert rig.headrace("logs", "d", "--stream", "headrace").stdout.splitlines()[1:4] == lines
-    rig.headrace("rerun", "-q", "--id", "e", "b")
-    assert rig.headrace("run", "-q", "--id", "f", "--resume", "e", *command).stdout == "from nothing\n"
-    rig.headrace("runs", "rm", "c")
-    ended = rig.headrace("run", "--id", "g", "--resume", "d", *command)
-    assert ended.stdout == "from nothing\n"
-    assert "nobody knows what c was resumed from" in ended.stderr
+    assert said == ["e has no complete checkpoint", "goes on from checkpoint 2 of b"]
+    assert rig.headrace("logs", "f", "--stream", "headrace").stdout.splitlines()[1:3] == said
 
 
-def test_runs_that_were_resumed_from_one_another_end_the_search(rig: RunsRig):
+def recorded(home: Home, name: str, parent: str = "", kind: str = "resume") -> Run:
+    """A run in a home, of which nothing is told but where it began."""
+    run = Run(home, name)
+    before = {"run": parent, "as": kind} if parent else None
+    run.create(RunRecord(name, name, now(), ("true",), "/", "host", "me", "0", parent=before))
+    return run
+
+
+def resumed(before: Run, started: str, folder: Path) -> tuple[str | None, list[str]]:
+    """What a run `started` with ``--resume`` goes on from, and what is said of it."""
+    said: list[str] = []
+    found = resume(lineage(before, started, said.append), str(folder / started), said.append)
+    return found and Path(found, "step").read_text(), said
+
+
+def test_a_run_without_a_checkpoint_leads_to_the_one_that_it_was_resumed_from(tmp_path: Path):
+    """And so on, past a checkpoint that is not complete; but not beyond a run that began at the beginning."""
+    home = Home(open_store(f"file://{tmp_path}/store"), "home/")
+    a, _, c = recorded(home, "a"), recorded(home, "b", "a"), recorded(home, "c", "b")
+    folder = f"{a.prefix}checkpoints/5"
+    commit(a.store, folder, [a.store.put(f"{folder}/step", b"5")])
+    c.store.put(f"{c.prefix}checkpoints/9/step", b"9")
+    looked = ["c has no complete checkpoint", "b has no complete checkpoint"]
+    assert resumed(c, "d", tmp_path) == ("5", [*looked, "goes on from checkpoint 5 of a"])
+    e = recorded(home, "e", "b", "rerun")
+    assert resumed(e, "f", tmp_path) == (None, ["e has no complete checkpoint"])
+    d = recorded(home, "d", "c")
+    c.delete()
+    found, said = resumed(d, "g", tmp_path)
+    assert found is None
+    assert said[0] == "d has no complete checkpoint"
+    assert any("nobody knows what c was resumed from" in line for line in said)
+
+
+def test_runs_that_were_resumed_from_one_another_end_the_search(tmp_path: Path):
     """An id that is deleted and given again closes the circle."""
-    command = ("--", "true")
-    rig.headrace("run", "-q", "--id", "b", *command)
-    rig.headrace("run", "-q", "--id", "a", "--resume", "b", *command)
-    rig.headrace("runs", "rm", "b")
-    for one, other, looked_at in (("b", "a", ["a"]), ("c", "b", ["b", "a"])):
-        said = rig.headrace("run", "--id", one, "--resume", other, *command).stderr
-        assert [line.split()[1] for line in said.splitlines() if "no complete checkpoint" in line] == looked_at
+    home = Home(open_store(f"file://{tmp_path}/store"), "home/")
+    a, b = recorded(home, "a", "b"), recorded(home, "b", "a")
+    for started, first, looked_at in (("b", a, ["a"]), ("c", b, ["b", "a"])):
+        assert resumed(first, started, tmp_path) == (None, [f"{one} has no complete checkpoint" for one in looked_at])
 
 
 def test_metrics_of_every_kind_are_read_back_from_the_bucket(rig: RunsRig):
@@ -367,17 +380,6 @@ def test_metrics_of_every_kind_are_read_back_from_the_bucket(rig: RunsRig):
     drawn = rig.headrace("metrics", "latest", "latest").stdout
     assert "loss" in drawn
     assert "constant" in drawn
-
-
-def test_a_run_can_be_deleted_once_it_is_over(rig: RunsRig):
-    rig.headrace("run", "--", "true")
-    run = rig.headrace("run", "-d", "--", "sleep", "60").stdout.strip()
-    assert "is not over" in rig.headrace("runs", "rm", run, code=2).stderr
-    rig.headrace("stop", run, "--wait", "60s")
-    rig.headrace("runs", "rm", run, "true")
-    assert rig.json("runs") == []
-    assert rig.names(run) == []
-    assert "there is no such run" in rig.headrace("logs", run, code=3).stderr
 
 
 def test_no_value_of_a_variable_is_recorded_or_told(rig: RunsRig):

@@ -149,7 +149,7 @@ def test_at_a_terminal_ctrl_c_is_for_what_runs_in_it(rig: RunsRig):
 
 def test_who_ends_it_ends_what_runs_in_it(rig: RunsRig):
     rig.headrace("run", "-q", "--", "true")
-    one = up(rig)
+    (one,) = up(rig, ())
     one.process.send_signal(signal.SIGTERM)
     assert one.process.wait(30) == 128 + signal.SIGTERM
     assert not Path(f"/proc/{one.child}").exists()
@@ -175,37 +175,44 @@ class Up:
         assert wait_for(lambda: not Path(f"/proc/{self.child}").exists())
 
 
-def up(rig: RunsRig, *options: str) -> Up:
-    before = left(rig)
+def up(rig: RunsRig, *each: tuple[str, ...]) -> list[Up]:
+    """Shells with these options, started side by side."""
     # the child leaves the pipes of the shell alone, so that nobody waits for it
-    line = "echo $$ > up.tmp; mv up.tmp up; exec sleep 120 > /dev/null 2>&1"
-    process = rig.start("shell", "latest", *options, "--", "sh", "-c", line)
+    line = "echo $$ > up.tmp; mv up.tmp $NUMBER.up; exec sleep 120 > /dev/null 2>&1"
+    processes = [
+        rig.start("shell", "latest", *options, "--env", f"NUMBER={number}", "--", "sh", "-c", line)
+        for number, options in enumerate(each)
+    ]
     folder = rig.scratch / "tmp"
 
     def found() -> list[Path]:
-        return [path for path in folder.glob("headrace-shell-*/*/work/up") if path.parts[-4] not in before]
+        paths = folder.glob("headrace-shell-*/*/work/*.up")
+        return sorted(paths, key=lambda path: path.name)
 
-    assert wait_for(found, 60)
-    (path,) = found()
-    return Up(process, path.parents[2], int(path.read_text()))
+    assert wait_for(lambda: len(found()) == len(each), 60)
+    return [
+        Up(process, path.parents[2], int(path.read_text())) for process, path in zip(processes, found(), strict=True)
+    ]
 
 
-@pytest.mark.parametrize("command", ["shell", "run"])
-def test_what_a_killed_shell_has_left_goes_with_the_next(rig: RunsRig, command: str):
+def test_what_a_killed_shell_has_left_goes_with_the_next_shell_or_run(rig: RunsRig):
     """Once nothing works there; and never what is a living one's, or was to be kept."""
     rig.headrace("run", "-q", "--", "true")
-    living, kept, killed = up(rig), up(rig, "--keep"), up(rig)
-    following = (command, *(["latest"] if command == "shell" else []), "--", "true")
+    living, kept, first, second = every = up(rig, (), ("--keep",), (), ())
     try:
         kept.kill()
         kept.kill_child()
-        killed.kill()
-        everything = sorted(one.folder.name for one in (living, kept, killed))
+        first.kill()
+        second.kill()
+        everything = sorted(one.folder.name for one in every)
         (rig.scratch / "tmp" / "headrace-shell-somebody").mkdir()  # killed before it had locked it
-        assert "removed" not in rig.headrace(*following).stderr
-        assert sorted(left(rig)) == everything, "what it had started works there still"
-        killed.kill_child()
-        assert f"has left: {killed.folder}\n" in rig.headrace(*following).stderr
+        assert "removed" not in rig.headrace("run", "--", "true").stderr
+        assert sorted(left(rig)) == everything, "what they had started works there still"
+        first.kill_child()
+        assert f"has left: {first.folder}\n" in rig.headrace("run", "--", "true").stderr
+        assert sorted(left(rig)) == sorted(one.folder.name for one in (living, kept, second))
+        second.kill_child()
+        assert f"has left: {second.folder}\n" in rig.headrace("shell", "latest", "--", "true").stderr
         assert sorted(left(rig)) == sorted((living.folder.name, kept.folder.name))
         assert (living.folder / "lock").exists()
         assert living.process.poll() is None
@@ -213,7 +220,7 @@ def test_what_a_killed_shell_has_left_goes_with_the_next(rig: RunsRig, command: 
         assert living.process.wait(30) == 128 + signal.SIGTERM
         assert left(rig) == [kept.folder.name]
     finally:
-        for one in (living, kept, killed):
+        for one in every:
             one.kill_child()
 
 
@@ -224,7 +231,7 @@ def test_what_is_mounted_in_what_a_killed_shell_has_left_is_not_deleted(rig: Run
     precious = rig.scratch / "precious"
     precious.mkdir()
     (precious / "file").touch()
-    killed = up(rig)
+    (killed,) = up(rig, ())
     point = killed.folder / "mounted"
     point.mkdir()
     subprocess.run(["mount", "--bind", str(precious), str(point)], check=True, timeout=30)

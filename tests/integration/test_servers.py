@@ -14,6 +14,8 @@ import pytest
 from headrace.base.errors import UnsupportedError
 from headrace.testing.servers import Azurite, Delay, Nginx
 from headrace.testing.servers.process import find_program
+from tests.children import running
+from tests.sync_rig import wait_for
 
 pytestmark = pytest.mark.server
 
@@ -76,11 +78,11 @@ def test_a_server_dies_with_a_killed_parent(root):
         "time.sleep(600)\n"
     )
     place = {**os.environ, "TMPDIR": str(root)}  # nobody is left to remove its folder but pytest
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=place) as parent:
+    with running([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=place) as parent:
         assert parent.stdout is not None
         master = psutil.Process(int(parent.stdout.readline()))
+        assert wait_for(lambda: len(master.children()) == 2, 60), "it serves with its first worker already"
         family = [master, *master.children()]
-        assert len(family) == 3
         parent.kill()
     _, alive = psutil.wait_procs(family, timeout=10)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []

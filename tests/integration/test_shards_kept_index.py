@@ -7,6 +7,7 @@ import dataclasses
 import os
 import pty
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -24,12 +25,13 @@ from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
 from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
-from tests.integration.cli_kit import PROGRAM, Shell
+from tests.children import running
+from tests.integration.cli_kit import PROGRAM, Shell, firsts
 from tests.tar_kit import parts_of, write_shards
 
 pytestmark = pytest.mark.server
 SHARDS, EACH = 24, 10
-LATE = Fault(Kind.LATENCY, key="*.tar", operations=frozenset({"get"}), delay_s=1.2)
+LATE = Fault(Kind.LATENCY, key="*.tar", operations=frozenset({"get"}), delay_s=0.5)
 
 
 @dataclasses.dataclass
@@ -44,7 +46,7 @@ class Site:
     def node(self, number: int) -> Shell:
         folder = self.shell.folder / f"node{number}"
         folder.mkdir(exist_ok=True)
-        return Shell(folder, self.shell.variables)
+        return dataclasses.replace(self.shell, folder=folder)
 
     def open(self, target: str, number: int, patch: pytest.MonkeyPatch, **options: Any) -> hr.Dataset:
         """Opened by this process, as that node."""
@@ -60,13 +62,14 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, seaweedfs: EmbeddedS3) -> Iterator[Site]:
-    bucket = f"kept-{tmp_path.name.replace('_', '-').lower()[:40]}-{os.getpid()}"
-    seaweedfs.create_bucket(bucket)
+def site(
+    request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, seaweedfs: EmbeddedS3
+) -> Iterator[Site]:
+    place = f"{seaweedfs.create_bucket(f'kept-{os.getpid()}')}/{secrets.token_hex(6)}"
     rng = random.Random(3)
     samples = {f"{row:05d}": {"png": rng.randbytes(900), "cls": b"%d" % row} for row in range(SHARDS * EACH)}
     write_shards(tmp_path / "made", samples, EACH)
-    store = open_store(f"s3://{bucket}", seaweedfs.options())
+    store = open_store(place, seaweedfs.options())
     for path in (tmp_path / "made").iterdir():
         store.put(f"set/{path.name}", path.read_bytes())
     host, port = seaweedfs.endpoint.removeprefix("http://").split(":")
@@ -76,10 +79,10 @@ def site(tmp_path: Path, seaweedfs: EmbeddedS3) -> Iterator[Site]:
             "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": seaweedfs.access_key,
             "AWS_SECRET_ACCESS_KEY": seaweedfs.secret_key,
-            "HEADRACE_HOME": f"s3://{bucket}/home",
-            "SET": f"s3://{bucket}/set",
+            "HEADRACE_HOME": f"{place}/home",
+            "SET": f"{place}/set",
         }
-        yield Site(Shell(tmp_path, variables), server, store, samples)
+        yield Site(Shell(tmp_path, variables, firsts(request, tmp_path_factory)), server, store, samples)
     store.close()
 
 
@@ -199,15 +202,18 @@ def test_a_slow_index_draws_a_bar_on_a_terminal(site: Site, wanted: str, *, late
     site.server.plan = Plan((LATE,) if late else ())
     node, (terminal, inner) = site.node(1), pty.openpty()
     environment = {**node.environment, "HEADRACE_PROGRESS": wanted, "TERM": "xterm"}
-    command = [sys.executable, "-c", OPEN, site.shell.variables["SET"]]
-    with subprocess.Popen(command, cwd=node.folder, env=environment, stdout=subprocess.PIPE, stderr=inner) as process:
+    shards = SHARDS if late else 2  # so few that they are indexed at once on any machine
+    for path in sorted((site.shell.folder / "made").iterdir())[:shards]:
+        site.store.put(f"some/{path.name}", path.read_bytes())
+    command = [sys.executable, "-c", OPEN, site.shell.variables["SET"].removesuffix("/set") + "/some"]
+    with running(command, cwd=node.folder, env=environment, stdout=subprocess.PIPE, stderr=inner) as process:
         os.close(inner)
         shown = b""
         with contextlib.suppress(OSError):  # EIO: the other end is closed
             while piece := os.read(terminal, 4096):
                 shown += piece
         assert process.stdout is not None
-        assert int(process.stdout.read()) == SHARDS * EACH
+        assert int(process.stdout.read()) == shards * EACH
     os.close(terminal)
     assert (b"indexed" in shown) == (wanted == "1" and late), shown
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -31,6 +32,7 @@ from headrace.base.settings import CacheSettings, Settings
 from headrace.fetch import Fetcher, Read
 from headrace.store import Store, metered, open_store, probe
 from headrace.store.embedded import EmbeddedS3
+from tests.children import running
 
 pytestmark = pytest.mark.server
 
@@ -186,13 +188,18 @@ def test_data_and_credentials_outlive_a_restart(tmp_path: Path) -> None:
     assert (tmp_path / "s3.json").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_the_server_dies_with_its_parent(how: signal.Signals) -> None:
+def test_the_server_dies_with_its_parent() -> None:
+    """However that dies. The servers start side by side: most of it is waiting."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(_dies_with_its_parent, [signal.SIGKILL, signal.SIGTERM]))
+
+
+def _dies_with_its_parent(how: signal.Signals) -> None:
     code = (
         "import sys, time; from headrace.store.embedded import EmbeddedS3\n"
         "s = EmbeddedS3().start(); print(s.pid, s.data, flush=True); time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+    with running([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid, data = parent.stdout.readline().split()
         server = psutil.Process(int(pid))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.store import Store, open_store
-from headrace.sync import CLASSES, FileClass, State, Sync, SyncOptions
+from headrace.sync import CLASSES, Deletion, FileClass, State, Sync, SyncOptions
 from tests.sync_rig import wait_for
 
 pytestmark = pytest.mark.server
@@ -36,6 +36,10 @@ def objects(store: Store) -> dict[str, bytes]:
     return {key.removeprefix("out/"): bytes(store.get(key).data) for key in keys}
 
 
+def sizes(store: Store) -> dict[str, int]:
+    return {info.key.removeprefix("out/"): info.size for page in store.list("out/") for info in page}
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -54,16 +58,18 @@ def follow(store: Store, tmp_path: Path) -> Callable[..., Sync]:
 def test_the_bucket_ends_as_the_folder_is(store: Store, follow: Callable[..., Sync], tmp_path: Path):
     out = tmp_path / "out"
     quick = tuple(FileClass(c.name, c.patterns, c.at_least, 0.5, c.when_closed, c.growing) for c in CLASSES)
-    with follow(classes=quick, delete=True) as sync:
+    with follow(classes=quick, delete=Deletion()) as sync:
         (out / "logs").mkdir()
         (out / "checkpoints/1").mkdir(parents=True)
         (out / "checkpoints/1/model.pt").write_bytes(os.urandom(6 * MB))
         (out / "checkpoints/1/COMMITTED").touch()
         (out / "short-lived").write_bytes(b"1")
         with open(out / "logs/train.log", "ab", buffering=0) as log:
-            for _ in range(24):
-                log.write(os.urandom(500_000))
-                time.sleep(0.1)
+            for size in (6 * MB, 12 * MB):  # the second time it has grown
+                while log.tell() < size:
+                    log.write(os.urandom(500_000))
+                    time.sleep(0.02)
+                assert wait_for(lambda size=size: sizes(store).get("logs/train.log") == size)
         assert wait_for(lambda: "checkpoints/1/COMMITTED" in objects(store))
         assert wait_for(lambda: "short-lived" in objects(store))
         (out / "short-lived").unlink()

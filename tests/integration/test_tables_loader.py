@@ -22,6 +22,7 @@ import headrace as hr
 from headrace.base.errors import InputError
 from headrace.dataset.tables import bringing
 from headrace.store import open_store
+from tests.standins import ended_by_closing
 
 FILES, EACH = 3, 110
 TOTAL = FILES * EACH
@@ -217,6 +218,14 @@ def test_leaving_early_leaves_no_threads(places: dict[str, str]) -> None:
     next(iter(loader))
     loader.close()
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-tables")]
+
+
+def test_closed_or_begun_anew_is_no_end_of_the_data(places: dict[str, str]) -> None:
+    loader = hr.Dataset.open(places["parquet"]).repeat().batch(3).loader(prefetch=1)
+    assert ended_by_closing(loader) == "the loader was closed before this epoch ended"
+    with pytest.raises(InputError, match="another iteration of this loader began"):
+        list(zip(loader, loader, strict=True))
+    loader.close()
 
 
 def test_a_child_process_reads_by_columns_too(places: dict[str, str]) -> None:

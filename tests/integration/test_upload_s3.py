@@ -19,6 +19,7 @@ from headrace.base.metrics import Metrics
 from headrace.store import Store, metered, open_store
 from headrace.store.protocol import StoreOptions
 from headrace.upload import Item, Uploader, UploadOptions, clear, is_complete, leftovers, publish, put_many
+from tests.children import running
 
 pytestmark = pytest.mark.server
 MIB = 1 << 20
@@ -154,7 +155,7 @@ def test_kill_9_in_the_middle_leaves_no_object(
     options = place[1]
     secrets = [options.endpoint, options.access_key_id, options.secret_access_key]
     command = [sys.executable, "-c", _DOOMED, store.url, *map(str, secrets), str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as doomed:
+    with running(command, stdout=subprocess.PIPE, text=True) as doomed:
         assert doomed.stdout is not None
         parts = (line for line in doomed.stdout if line.startswith("sent 0"))
         assert next(parts, None), "it ended before a part was sent"

@@ -122,7 +122,7 @@ MANY = st.lists(st.tuples(GOOD, BODIES), min_size=20, max_size=60)
 ODD = st.lists(st.tuples(st.one_of(LONG, NAMES, st.just("../a.x"), st.just("/a.x")), BODIES), max_size=2)
 
 
-@many
+@settings(many, max_examples=100)  # each is dozens of files
 @given(MANY, ODD, MANY, FORMS, st.integers(0, 60_000), st.data())
 def test_headers_read_together_are_as_one_by_one(
     first: list[tuple[str, bytes]], odd: list[tuple[str, bytes]], last: list[tuple[str, bytes]], form: int, window: int,

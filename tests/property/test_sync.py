@@ -21,7 +21,6 @@ NAMES = ("a.log", "b", "deep/c.json", "deep/er/d.txt", "model.pt")
 class Following(RuleBasedStateMachine):
     """`model`: what the bucket must hold after each sync: the files as they are, and the last state of deleted ones."""
 
-
     def __init__(self) -> None:
         super().__init__()
         self.scratch = Path(tempfile.mkdtemp(prefix="headrace-test-sync-"))

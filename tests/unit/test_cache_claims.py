@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cache import Busy, Cache, Claim, Fill, together
+from headrace.testing.servers.process import freeze
 from tests.cache_kit import content, fill, named, open_cache, worker
 
 
@@ -126,7 +127,7 @@ def test_a_stopped_owner_stops_nobody(tmp_path: Path) -> None:
     with owner:
         assert owner.stdout is not None
         owner.stdout.readline()
-        os.kill(owner.pid, signal.SIGSTOP)
+        freeze(owner.pid)
         begun = time.monotonic()
         assert not busy(cache, name).wait(0.1)
         fill(cache, "another", 5000)

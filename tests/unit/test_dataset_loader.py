@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import pytest
 
 from headrace.base.errors import BadSampleError, ChangedError, InputError, NotFoundError
 from headrace.dataset import Dataset, Skip
-from tests.standins import MemoryIndex, StandInFetcher, rows_of
+from tests.standins import MemoryIndex, StandInFetcher, ended_by_closing, rows_of
 
 
 @pytest.fixture
@@ -154,6 +154,82 @@ def test_a_broken_off_loop_ends_its_epoch(fetcher: StandInFetcher) -> None:
     assert loader.epoch == 0
     assert sorted(everything(loader)) == list(range(60))
     assert loader.epoch == 2
+
+
+@pytest.mark.parametrize("batch", [None, 10])
+def test_a_second_iterator_ends_the_first_with_an_error(fetcher: StandInFetcher, batch: int | None) -> None:
+    ds = dataset(300).shuffle(1)
+    loader = (ds if batch is None else ds.batch(batch)).loader(fetcher=fetcher)
+    seen: list[int] = []
+    second: list[int] = []
+    looks: list[Any] = []
+
+    def loop() -> None:
+        for one in loader:
+            seen.extend(rows_of(one))
+            if len(seen) == 40:
+                looks.append(iter(loader))
+                second.extend(rows_of(next(looks[0])))
+
+    with pytest.raises(InputError, match=r"another iteration of this loader began.*dataset\.loader\(\)"):
+        loop()
+    assert len(seen) == 40
+    assert (loader.epoch, loader.state_dict()["frontiers"]) == (1, [len(second)]), "the state is the second one's"
+    assert sorted(second + everything(looks[0])) == list(range(300))
+    with pytest.raises(InputError, match="another iteration"):
+        list(zip(loader, loader, strict=True))
+
+
+_ENDINGS: dict[str, Callable[[Any, Any], Any]] = {
+    "the loader was closed": lambda loader, epoch: loader.close(),
+    "the loader was sent to epoch 7": lambda loader, epoch: loader.set_epoch(7),
+    "a state was loaded": lambda loader, epoch: loader.load_state_dict(loader.state_dict()),
+    "its iterator was closed": lambda loader, epoch: epoch.close(),
+}
+
+
+@pytest.mark.parametrize("why", _ENDINGS)
+def test_what_ends_an_epoch_early_is_told_at_its_next_step(fetcher: StandInFetcher, why: str) -> None:
+    loader = dataset(60).batch(10).loader(fetcher=fetcher)
+    epoch = iter(loader)
+    next(epoch)
+    _ENDINGS[why](loader, epoch)
+    for _ in range(2):
+        with pytest.raises(InputError, match=f"{why} before this epoch ended"):
+            next(epoch)
+    again = iter(loader)
+    assert len(everything(again)) == (50 if "state" in why else 60)
+    loader.close()
+    iter(loader)
+    for _ in range(2):
+        with pytest.raises(StopIteration):  # it has delivered everything, whatever came later
+            next(again)
+
+
+def test_an_epoch_that_failed_does_not_look_exhausted_later(fetcher: StandInFetcher) -> None:
+    fetcher.missing = ("0000/00000030",)
+    epoch = iter(dataset(60).batch(10).loader(fetcher=fetcher))
+    with pytest.raises(NotFoundError):
+        everything(epoch)
+    with pytest.raises(InputError, match="NotFoundError was raised before this epoch ended"):
+        next(epoch)
+
+
+def test_a_refused_state_leaves_the_epoch_alone(fetcher: StandInFetcher) -> None:
+    loader = dataset(60).batch(10).loader(fetcher=fetcher)
+    epoch = iter(loader)
+    first = rows_of(next(epoch))
+    with pytest.raises(ChangedError):
+        loader.load_state_dict(dataset(61).batch(10).loader(fetcher=fetcher).state_dict())
+    assert first + everything(epoch) == list(range(60))
+
+
+def test_closing_wakes_who_waits_on_another_thread() -> None:
+    fetcher = StandInFetcher()
+    fetcher.gate.clear()
+    loader = dataset(60).batch(10).loader(fetcher=fetcher)
+    assert ended_by_closing(loader) == "the loader was closed before this epoch ended"
+    fetcher.close()
 
 
 def test_ranks_make_equally_many_batches_with_drop_last(fetcher: StandInFetcher) -> None:
@@ -320,7 +396,7 @@ def test_everything_stops_within_two_seconds(how: str) -> None:
     began = time.monotonic()
     if how == "close":
         loader.close()
-        with pytest.raises(StopIteration):
+        with pytest.raises(InputError, match="the loader was closed before this epoch ended"):
             next(epoch)
     elif how == "drop":
         del epoch

@@ -15,6 +15,8 @@ import pytest
 
 from headrace.base.errors import BadSampleError, InputError, InternalError
 from headrace.dataset import Dataset, Skip
+from tests.children import running
+from tests.standins import ended_by_closing
 
 
 @pytest.fixture
@@ -112,9 +114,20 @@ def test_it_stops_with_the_iterator(folder: str, how: str) -> None:
     began = time.monotonic()
     if how == "close":
         loader.close()
+        with pytest.raises(InputError, match="the loader was closed before this epoch ended"):
+            next(epoch)
     else:
         del epoch
     assert time.monotonic() - began < 2
+    assert not children()
+
+
+def test_closed_or_begun_anew_is_no_end_of_the_data(folder: str) -> None:
+    loader = Dataset.open(folder).repeat().batch(4).loader(where="process")
+    assert ended_by_closing(loader) == "the loader was closed before this epoch ended"
+    with pytest.raises(InputError, match="another iteration of this loader began"):
+        list(zip(loader, loader, strict=True))
+    loader.close()
     assert not children()
 
 
@@ -143,7 +156,7 @@ if __name__ == "__main__":
 def test_the_child_dies_with_its_parent(folder: str, how: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT)
-    with subprocess.Popen(
+    with running(
         [sys.executable, str(script), folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import headrace  # noqa: E402
+from headrace.base.errors import InputError  # noqa: E402
 from headrace.dataset import Dataset  # noqa: E402
 
 
@@ -56,6 +58,38 @@ def test_a_batch_copied_ahead_is_not_in_the_state(folder: str) -> None:
     source.close()
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_second_iterator_ends_the_first_with_an_error(folder: str, device: str | None) -> None:
+    source = headrace.torch.tensors(Dataset.open(folder).map(decode).batch(10), device=device)
+    first = iter(source)
+    next(first)
+    second = iter(source)
+    seen = rows([next(second)])
+    with pytest.raises(InputError, match="another iteration of this loader began"):
+        next(first)
+    assert (source.epoch, source.state_dict()["frontiers"]) == (1, [10])
+    assert seen + rows(second) == list(range(100))
+
+
+def test_an_iterator_begun_at_the_last_batch_has_its_state(folder: str) -> None:
+    source = headrace.torch.tensors(Dataset.open(folder).map(decode).batch(10), device="cpu")
+    first = iter(source)
+    assert rows(next(first) for _ in range(10)) == list(range(100))
+    second = iter(source)
+    next(second)
+    assert list(first) == []
+    assert source.state_dict()["frontiers"] == [10]
+    source.close()
+
+
+def test_a_second_iterator_in_one_process_ends_the_first_with_an_error(folder: str) -> None:
+    """Also inside a DataLoader without workers; with workers each iterator has its own."""
+    ds = headrace.torch.IterableDataset(Dataset.open(folder).map(decode).batch(10))
+    loader = torch.utils.data.DataLoader(ds, batch_size=None)
+    with pytest.raises(InputError, match="another iteration of this loader began before this epoch ended"):
+        list(zip(loader, loader, strict=True))
+
+
 @pytest.mark.parametrize(("workers", "context"), [(0, None), (1, "fork"), (3, "fork"), (2, "spawn")])
 def test_dataloader_workers_split_the_stream(folder: str, workers: int, context: str | None) -> None:
     ds = headrace.torch.IterableDataset(Dataset.open(folder).shuffle(1).map(decode, threads=1).batch(7))
@@ -93,3 +127,134 @@ def test_stateful_dataloader_resumes_exactly(folder: str, workers: int) -> None:
     again = make()
     again.load_state_dict(state)
     assert head + rows(again) == whole
+
+
+_RESUMED = [
+    *((workers, "fork", kept, taken) for workers in (2, 3) for kept in (False, True) for taken in (5, 0)),
+    (0, None, False, 5),
+    (0, None, False, 0),
+    (2, "spawn", True, 5),
+    (3, "spawn", False, 0),
+]
+
+
+@pytest.mark.parametrize(("workers", "context", "kept", "taken"), _RESUMED)
+def test_every_epoch_after_a_resume_has_each_sample_once(
+    folder: str, workers: int, context: str | None, kept: bool, taken: int
+) -> None:
+    """`taken`: batches before the state is saved; 0: all of the epoch's. Workers `kept` are persistent."""
+    ds = Dataset.open(folder).shuffle(1).map(decode, threads=1).batch(7)
+    orders = _orders(ds, workers, 4)
+    loader = stateful(ds, workers, "fork" if workers else None)
+    epoch = iter(loader)
+    head = rows([next(epoch) for _ in range(taken)] if taken else epoch)
+    state = loader.state_dict()
+    del epoch, loader
+    again = stateful(ds, workers, context, kept)
+    again.load_state_dict(state)
+    if taken:
+        assert head + rows(again) == orders[0]
+    assert [rows(again) for _ in range(3)] == orders[1:]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_worker_that_has_ended_does_not_begin_the_next_epoch_when_resumed(folder: str, workers: int) -> None:
+    """The last states of an epoch, where some workers are through and others are not."""
+    ds = Dataset.open(folder).shuffle(1).map(decode, threads=1).batch(7)
+    first, second = _orders(ds, workers, 2)
+    states, counts = [], []
+    loader, seen = stateful(ds, workers), 0
+    for batch in loader:
+        seen += len(batch["y"])
+        states.append(loader.state_dict())
+        counts.append(seen)
+    for count, state in list(zip(counts, states, strict=True))[-3:]:
+        again = stateful(ds, workers)
+        again.load_state_dict(state)
+        assert rows(again) == first[count:]
+        assert rows(again) == second
+
+
+def test_workers_stripe_anew_what_the_main_process_has_begun(folder: str) -> None:
+    """A forked worker inherits the loader that the main process made for itself."""
+    ds = headrace.torch.IterableDataset(Dataset.open(folder).shuffle(1).map(decode, threads=1).batch(7))
+    ds.load_state_dict(ds.state_dict())
+    assert sorted(rows(torch.utils.data.DataLoader(ds, batch_size=None, num_workers=2))) == list(range(100))
+
+
+def stateful(ds: Dataset, workers: int, context: str | None = None, kept: bool = False) -> Any:
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+    return module.StatefulDataLoader(
+        headrace.torch.IterableDataset(ds),
+        batch_size=None,
+        num_workers=workers,
+        multiprocessing_context=context,
+        persistent_workers=kept,
+    )
+
+
+def _orders(ds: Dataset, workers: int, epochs: int) -> list[list[int]]:
+    """The rows of so many epochs as that many workers deal them out: batch by batch, in turn."""
+    loader = ds.loader()
+    found = []
+    for _ in range(epochs):
+        order = rows(loader)
+        assert sorted(order) == list(range(100))
+        stripes = [order[worker :: max(1, workers)] for worker in range(max(1, workers))]
+        batches = [[stripe[start : start + 7] for start in range(0, len(stripe), 7)] for stripe in stripes]
+        found.append([row for turn in zip_longest(*batches, fillvalue=[]) for batch in turn for row in batch])
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("batch", [None, 7, 1000])
+@pytest.mark.parametrize("rank", [None, 1])
+def test_its_length_is_what_a_data_loader_gives(
+    folder: str, workers: int, drop_last: bool, batch: int | None, rank: int | None
+) -> None:
+    dataset = Dataset.open(folder, by="object").take(61)
+    dataset = dataset if rank is None else dataset.shard(rank, 2)
+    dataset = dataset if batch is None else dataset.batch(batch, drop_last=drop_last)
+    loader = torch.utils.data.DataLoader(
+        headrace.torch.IterableDataset(dataset, workers=workers), batch_size=None, num_workers=workers
+    )
+    assert len(loader) == sum(1 for _ in loader)
+
+
+def test_what_has_no_length_says_so(folder: str) -> None:
+    dataset = Dataset.open(folder, by="object")
+    for odd in (dataset.filter(bool), dataset.repeat(), dataset.map(len, on_error=headrace.Skip(max_count=1))):
+        with pytest.raises(TypeError):
+            len(headrace.torch.IterableDataset(odd.batch(4)))
+
+
+def test_an_iterator_from_which_nothing_is_taken_uses_no_epoch_up(folder: str) -> None:
+    """With workers it does: a worker is ahead of what is taken."""
+    dataset = Dataset.open(folder, by="object").shuffle(3).batch(7)
+
+    def made() -> Any:
+        shown = headrace.torch.IterableDataset(dataset)
+        return torch.utils.data.DataLoader(shown, batch_size=None)
+
+    def keys(loader: Any) -> list[str]:
+        return [key for batch in loader for key in batch["__key__"]]
+
+    loader = made()
+    epochs = [keys(loader) for _ in range(2)]
+    again = made()
+    iter(again)
+    iter(again)
+    assert [keys(again) for _ in range(2)] == epochs
+    plain = dataset.loader()
+    iter(plain)
+    iter(plain)
+    assert [keys(plain) for _ in range(2)] == epochs
+    left = iter(plain)
+    next(left)
+    state = plain.state_dict()
+    assert keys(plain) != epochs[0], "a loop that is left early ends its epoch"
+    plain.load_state_dict(state)
+    iter(plain)
+    third = keys(plain)
+    assert len(third) == len(epochs[0]) - 7, "the rest of the epoch whose state was loaded"

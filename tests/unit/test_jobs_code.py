@@ -30,6 +30,7 @@ from headrace.jobs.git import Git
 from headrace.jobs.restoring import restore
 from headrace.jobs.tree import Tree
 from tests.code_kit import Repo, again, own_settings, tree
+from tests.rights import bound_by_modes
 
 MB = 1_000_000
 
@@ -497,23 +498,6 @@ def test_without_git_a_working_tree_is_a_folder(repo: Repo, scratch: Path, monke
     assert set(found) == {"b"}
 
 
-@contextmanager
-def unprivileged(*paths: Path) -> Iterator[None]:
-    """As a user who may not read everything, to whom these belong."""
-    if os.geteuid() != 0:
-        yield
-        return
-    for path in paths:
-        for folder, folders, names in os.walk(path):
-            for name in (".", *folders, *names):
-                os.chown(os.path.join(folder, name), 65534, 65534, follow_symlinks=False)
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
 @pytest.mark.parametrize("git", [True, False])
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_what_may_not_be_read_is_refused_by_name(repo: Repo, tmp_path: Path, git: bool, what: str):
@@ -525,17 +509,9 @@ def test_what_may_not_be_read_is_refused_by_name(repo: Repo, tmp_path: Path, git
     closed.chmod(0)
     into = tmp_path / "into"
     into.mkdir()
-    modes = {above: above.stat().st_mode for above in (tmp_path, *tmp_path.parents[:2])}
-    modes = {above: mode for above, mode in modes.items() if mode & 0o055 != 0o055}  # pytest closes some of them
-    try:
-        for above in modes:
-            above.chmod(0o755)
-        with unprivileged(repo.path, into), pytest.raises(DeniedError) as caught:
-            capture(repo.path, str(into))
-    finally:
-        for above, mode in modes.items():
-            above.chmod(mode)
-        closed.chmod(0o755)
+    with bound_by_modes(), pytest.raises(DeniedError) as caught:
+        capture(repo.path, str(into))
+    closed.chmod(0o755)
     assert f"sub{'/closed' if what == 'file' else ''}" in str(caught.value)
     assert "make it readable, or leave it out" in str(caught.value)
     assert os.listdir(into) == []

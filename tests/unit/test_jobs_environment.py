@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError, DeadlineError, InputError, NoRoomError, TryAgainError, UnsupportedError
 from headrace.jobs.environment import Environment, EnvironmentRequest, container_name
+from headrace.jobs.environment.interpreter import installed
 from headrace.jobs.environment.kept import KeptFolders
 from headrace.jobs.environment.lockfile import local_packages
 from headrace.jobs.environment.prepare import pinned
@@ -375,3 +378,26 @@ def _lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+# What is installed
+
+
+def test_what_is_installed_is_what_the_standard_library_finds(tmp_path: Path):
+    """Also where a description looks like a head, an egg is a file, and of a removed one a part is left."""
+    def lay(name: str, text: str) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text.encode())
+
+    lay("A_b.c-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: A_b.c\nVersion: 1.0\n\nName: no\nVersion: 9\n")
+    lay("dos-2.dist-info/METADATA", "Name: dos\r\nVersion: 2\r\n\r\nName: no\r\n")
+    lay("egg-3.egg-info/PKG-INFO", "name: egg\nVERSION: 3\n")
+    lay("file-4.egg-info", "Name: file\nVersion: 4\n")
+    lay("half-5.dist-info/RECORD", "")
+    assert installed([str(tmp_path)]) == ("a-b-c==1.0", "dos==2", "egg==3", "file==4")
+    ours = [folder for folder in sys.path if os.path.isdir(folder)]
+    known: dict[str, str] = {}
+    for one in distributions(path=ours):
+        known.setdefault(re.sub("[-_.]+", "-", one.metadata["Name"]).lower(), one.version)
+    assert installed(sys.path) == tuple(f"{name}=={version}" for name, version in sorted(known.items()))

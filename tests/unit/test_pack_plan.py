@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -115,6 +116,7 @@ def test_a_source_that_changes_while_it_is_packed_is_refused(tmp_path: Path) -> 
     (tmp_path / "tree").mkdir()
     for number in range(20):
         (tmp_path / f"tree/{number:02d}.bin").write_bytes(bytes(100))
+    os.utime(tmp_path / "tree", (1e9, 1e9))  # what is changed in place, a folder does not tell
     chosen = Settings(cache=CacheSettings(dir=str(tmp_path / "cache"), ttl=600.0))
     namespace = Namespace.load(chosen)
     source, out = (tmp_path / "tree").as_uri(), (tmp_path / "out").as_uri()

@@ -75,6 +75,18 @@ DECODING = loop(decode=50.0, loader__decode_room_s=400.0, loader__decode_busy_s=
         ),
         pytest.param(of_store(1000, late(0.002)), "request-bound", "small", id="small, near"),
         pytest.param(of_store(1000, late(0.15)), "store-bound", "latency", id="small, far"),
+        pytest.param(
+            of_store(1000, late(0.002, 15), late(0.05)), "request-bound", "small", id="near, most queue"
+        ),
+        pytest.param(
+            of_store(1000, late(0.03, 15), late(0.15)), "request-bound", "small", id="not near, most queue"
+        ),
+        pytest.param(
+            of_store(1000, late(0.03, 15), late(0.05)), "store-bound", "latency", id="small, far, some are quicker"
+        ),
+        pytest.param(
+            of_store(1000, late(0.002, 5), late(0.15)), "store-bound", "latency", id="small, far, but for a few"
+        ),
         pytest.param(of_store(200_000, late(0.002)), "store-bound", "latency", id="no longer small"),
         pytest.param(of_store(4e6, late(0.002), fetch__receiving_s=40), "store-bound", "bandwidth", id="large"),
         pytest.param(of_store(4e6, late(0.4)), "store-bound", "bandwidth", id="large, first byte not told"),
@@ -124,7 +136,7 @@ def test_it_names_class_and_cause(figures: Figures, bound: str, cause: str) -> N
 
 def mounted(waited: float, size: float = 20_000, seconds: float = 0.15, **more: float) -> Figures:
     """Of a program that reads files of a mount for 100 s, without the loader."""
-    counted = {"seconds": 100.0, "mount.waited_s": waited, "mount.open.fetched": 1000.0, "fetch.requests": 1000.0,
+    counted = {"seconds": 100.0, "mount.waited_s": waited, "mount.opened": 1000.0, "fetch.requests": 1000.0,
                "fetch.bytes": 1000 * size, **late(seconds)}  # fmt: skip
     given = {name.replace("__", "."): value for name, value in more.items()}
     return Figures({f"mounts/{name}": value for name, value in {**counted, **given}.items()})
@@ -146,7 +158,7 @@ def gpu(figures: Figures, percent: float) -> Figures:
         pytest.param(on(mounted(20), cores=16, may=2, used=1.0), "store-bound", "latency", id="not all cores"),
         pytest.param(gpu(mounted(60), 95), "consumer-bound", "step", id="others wait for it, the GPU does not"),
         pytest.param(gpu(mounted(60), 40), "store-bound", "latency", id="the GPU waits too"),
-        pytest.param(mounted(0, mount__open__fetched=0, fetch__requests=0), "not enough data", "nothing", id="unread"),
+        pytest.param(mounted(0, mount__opened=0, fetch__requests=0), "not enough data", "nothing", id="unread"),
     ],
 )
 def test_without_a_step_clock_the_mounts_tell(figures: Figures, bound: str, cause: str) -> None:

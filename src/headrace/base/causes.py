@@ -14,7 +14,9 @@ SMALL: Final = 128 << 10
 """Bytes of a request below which its own cost counts more than what it brings."""
 LARGE: Final = 1 << 20
 _FAR: Final = 0.02
-"""Seconds to the first byte, for the quickest tenth: the store is far, or slow."""
+"""Seconds to the first byte, for the quickest hundredth: the store is far, or slow."""
+_QUEUED: Final = 4
+"""Times the quickest: an answer that takes longer than this has mostly waited behind others."""
 _FAILING: Final = 0.05
 _PACKED: Final = 8 << 20
 """Bytes of a request to a shard."""
@@ -57,7 +59,7 @@ def fetching(figures: Figures) -> Cause:
         return _straggling(latency, evidence)
     if hits > 9 * requests:
         return _cached(figures, evidence)
-    if requests and mean < SMALL and latency.low < _FAR:
+    if requests and mean < SMALL and not _distant(latency):
         return _small(figures, mean, evidence)
     if _receiving(figures) > 0.5 or (mean >= LARGE and not figures.sum("fetch.receiving_s")):
         advice = (_WARM, "Store less: compressed or smaller samples, only the columns that are used.", _FURTHER)
@@ -75,12 +77,19 @@ def _told_of_store(figures: Figures) -> tuple[str, ...]:
         told.append(f"{requests:,.0f} requests of {format_bytes(size / requests)}{rate}")
     if latency.count:
         told.append(
-            f"answers begin after {format_seconds(latency.median)} (the quickest tenth within "
+            f"answers begin after {format_seconds(latency.median)} (the quickest hundredth within "
             f"{format_seconds(latency.low)}, the slowest hundredth after {format_seconds(latency.high)})"
         )
     if hits + misses:
         told.append(f"{hits / (hits + misses):.0%} of the reads came from the cache")
     return tuple(told)
+
+
+def _distant(latency: Latency) -> bool:
+    """Whether answers are late because of the way, which is in every one of them: the usual one also tells of queues,
+    at the store or in this process, which many small requests make.
+    """
+    return latency.low >= _FAR and latency.median < _QUEUED * latency.low
 
 
 def _receiving(figures: Figures) -> float:

@@ -29,7 +29,8 @@ process.cpu_s            seconds  of CPU, by the processes that tell these figur
 process.seconds          seconds  they were looked at
 ======================== ======== =====================================================================================
 
-``mounts/*``: the same of the mounts of a machine, and ``mounts/seconds``, for which they were looked at.
+``mounts/*``: what a run's processes did on mounts, what those fetched meanwhile, and ``mounts/seconds``, for which
+they were looked at.
 
 Means of gauges: ``system/*`` and ``job/*`` of `headrace.tracking.samplers`, and ``fetch.concurrency`` (requests that
 may be under way), ``fetch.connections`` (the most that the setting allows), ``process.cores`` (that it may use).
@@ -79,14 +80,14 @@ class Latency:
 
     @staticmethod
     def of(sums: Mapping[str, float]) -> Latency:
-        """From counters by name; `low` and `high`: the 10th and the 99th percentile."""
+        """From counters by name; `low` and `high`: the 1st and the 99th percentile."""
         counts = [sums.get(name, 0.0) for name in LATENCIES]
         total = sum(counts)
         if not total:
             return Latency()
         reached = list(accumulate(counts))
         low, median, high = (
-            next(at for at, count in enumerate(reached) if count >= share * total - 1e-9) for share in (0.1, 0.5, 0.99)
+            next(at for at, count in enumerate(reached) if count >= share * total - 1e-9) for share in (0.01, 0.5, 0.99)
         )
         spent = [count * middle(at) for at, count in enumerate(counts)]
         slow = median + _STRAGGLES.bit_length() - 1

@@ -203,13 +203,13 @@ def _of_mounts(figures: Figures) -> Verdict:
     sums = {name.removeprefix(_MOUNTS): value for name, value in figures.sums.items() if name.startswith(_MOUNTS)}
     seconds = sums["seconds"]
     mounts = Figures(sums, figures.means, seconds)
-    opened = sum(mounts.sum(f"mount.open.{one}") for one in ("cached", "fetched", "streamed"))
+    opened = mounts.sum("mount.opened")
     if seconds < _QUIET_S or not opened + mounts.sum("fetch.requests"):
         return Verdict(UNKNOWN, "nothing", "No step was seen, and nothing was read of a mount: no verdict.")
     waited = min(mounts.sum("mount.waited_s") / seconds, 1.0)
     allowed, used, gpu = figures.cores_allowed, figures.cores_used, figures.gpu
     evidence = [
-        f"reads of the mounts stood still {waited:.0%} of {format_seconds(seconds)}; {opened:,.0f} files were opened"
+        f"its reads of mounts stood still {waited:.0%} of {format_seconds(seconds)}; {opened:,.0f} files were opened"
     ]
     if allowed and used is not None:
         evidence.append(f"{used:.1f} cores busy; {allowed:g} may be used")

@@ -90,7 +90,7 @@ def _rows(read: dict[str, dict[str, Series]], *, whole: bool) -> list[dict[str, 
 
 
 def _number(value: float) -> float | str:
-    """JSON has no words for these."""
+    """By name where it is none, which JSON has no words for."""
     return value if abs(value) < float("inf") else str(value)
 
 

@@ -54,8 +54,8 @@ def _open(settings: Settings, path: str, point: str, options: MountOptions, *, q
 
     if quiet:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, force=True)
-    namespace = Namespace.load(settings)
-    mounted = Mounted.open(settings, namespace, target(namespace, path), point, options)
+    place = target(Namespace.load(settings), path)
+    mounted = Mounted.open(settings, Namespace.load(settings, local=False), place, point, options)
     how = "the kernel reads cached files itself" if mounted.passthrough else "without passthrough"
     how += "" if mounted.reading.opens else " and without a message for each open"
     click.echo(f"mounted {path} at {point}, {'read-only, ' if options.read_only else ''}{how}", err=True)

@@ -7,11 +7,12 @@ seconds, times RFC 3339. For people, a terminal gets a drawn table; a pipe gets 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import click
 
@@ -19,6 +20,7 @@ from headrace.base.units import format_bytes, format_seconds
 
 Row: TypeAlias = Mapping[str, Any]
 Kind: TypeAlias = Literal["text", "bytes", "count", "seconds", "time", "rate", "flag", "percent"]
+_NUMBERS: Final = ("bytes", "count", "seconds", "rate", "percent")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -33,7 +35,7 @@ class Column:
     @property
     def right(self) -> bool:
         """Whether its values stand to the right, as numbers do."""
-        return self.kind in ("bytes", "count", "seconds", "rate", "percent")
+        return self.kind in _NUMBERS
 
 
 def json_option(function: _Function) -> _Function:
@@ -66,7 +68,7 @@ def show_table(rows: Iterable[Row], columns: Sequence[Column], *, as_json: bool,
 def show_record(row: Row, *, as_json: bool, kinds: Mapping[str, Kind] | None = None) -> None:
     """Print one thing: a JSON object, or ``name  value`` lines without what is unknown."""
     if as_json:
-        click.echo(json.dumps(dict(row), indent=2, ensure_ascii=False))
+        click.echo(as_text(dict(row), indent=2))
         return
     kinds = kinds or {}
     known = {key: format_value(value, kinds.get(key, "text")) for key, value in row.items() if value is not None}
@@ -75,10 +77,30 @@ def show_record(row: Row, *, as_json: bool, kinds: Mapping[str, Kind] | None = N
         click.echo(f"{key.replace('_', ' '):<{width}}  {value}")
 
 
+def as_text(value: Any, *, indent: int | None = None) -> str:
+    """As JSON, which has no words for NaN and infinity: those are null."""
+    try:
+        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in cast("list[Any]", value)]
+    return value
+
+
 def format_value(value: Any, kind: Kind) -> str:
-    """One value for people; unknown is ``-``."""
+    """One value for people; unknown is ``-``, and what is no number (NaN, infinity) stands as its name."""
     if value is None:
         return "-"
+    if kind in _NUMBERS and (isinstance(value, str) or (isinstance(value, float) and not math.isfinite(value))):
+        return str(value)
     writers: dict[Kind, Callable[[Any], str]] = {
         "bytes": format_bytes,
         "seconds": format_seconds,
@@ -103,7 +125,7 @@ def printable(text: str) -> str:
 def _stream_json(rows: Iterable[Row]) -> None:
     opening = "["
     for row in rows:
-        sys.stdout.write(f"{opening}\n  {json.dumps(dict(row), ensure_ascii=False)}")
+        sys.stdout.write(f"{opening}\n  {as_text(dict(row))}")
         opening = ","
     sys.stdout.write("[]\n" if opening == "[" else "\n]\n")
 

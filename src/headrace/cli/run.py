@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -157,6 +156,9 @@ def _run(
     )  # fmt: skip
 
     def started(log: str) -> None:
+        # The runner takes signals from here on, and gives this one back when all is over.
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            signal.signal(signal.SIGINT, _too_late)
         if ready is not None:
             os.write(ready, job.id.encode())
             os.close(ready)
@@ -178,9 +180,9 @@ def _to_background() -> int:
             told = pipe.read().decode()
         if told:
             click.echo(told)
-            sys.exit(0)
+            raise click.exceptions.Exit
         _, code = os.waitpid(pid, 0)  # it has said why
-        sys.exit(os.waitstatus_to_exitcode(code))
+        raise click.exceptions.Exit(os.waitstatus_to_exitcode(code))
     os.close(reading)
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
@@ -200,6 +202,10 @@ def _signals_are_the_commands() -> Generator[None]:
         signal.set_wakeup_fd(before)
 
 
+def _too_late(_number: int, _frame: object) -> None:
+    """The run is over and recorded: another Ctrl-C changes nothing of how it ended."""
+
+
 def _end(outcome: Outcome) -> None:
     """As the command has."""
     if outcome.folder is not None:
@@ -213,4 +219,4 @@ def _end(outcome: Outcome) -> None:
     if number is not None and number in _ENDED_BY:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-    sys.exit(outcome.exit.status)
+    raise click.exceptions.Exit(outcome.exit.status)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 
@@ -38,4 +36,4 @@ def command(
     site = Site(open_namespace(), settings)
     request = ShellRequest(find_run(run), site, words, given, resume=resume, keep=keep)
     ended = shell(request, whole_environment(), settings.run.cache, tell)
-    sys.exit(ended.status)
+    raise click.exceptions.Exit(ended.status)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.base.errors import ChangedError
-from headrace.cli.output import Column, Row, json_option, show_table
+from headrace.cli.output import Column, Kind, Row, json_option, show_record, show_table
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
@@ -40,17 +40,22 @@ class _NameOrVerb(click.Group):
 
 @click.group(cls=_NameOrVerb)
 def command() -> None:
-    """List snapshots, of NAME or all, or compare and check them."""
+    """List snapshots, of NAME or all, show one (NAME@VERSION), or compare and check them."""
 
 
 @command.command("list")
 @click.argument("name", required=False)
 @json_option
 def list_(name: str | None, *, as_json: bool) -> None:
-    """List all snapshots, or those of NAME."""
-    from headrace.dataset.snapshot import list_snapshots
+    """List all snapshots, or those of NAME; show one, NAME@VERSION."""
+    from headrace.dataset.snapshot import list_snapshots, open_snapshot
 
     settings, namespace = _open()
+    if name is not None and "@" in name:
+        one = open_snapshot(name, namespace=namespace, settings=settings)
+        kinds: dict[str, Kind] = {column.key: column.kind for column in COLUMNS}
+        show_record({"id": one.id, **one.as_dict()}, as_json=as_json, kinds=kinds)
+        return
     found = list_snapshots(name, namespace=namespace, settings=settings)
     rows = ({"id": snapshot.id, **snapshot.as_dict()} for snapshot in found)
     show_table(rows, COLUMNS, as_json=as_json, empty="no snapshots yet; try: headrace snapshot PATH --name NAME")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import HeadraceError, InputError, TryAgainError
+from headrace.base.errors import ChangedError, HeadraceError, InputError, TryAgainError
 from headrace.cli.output import Column, json_option, show_record, show_table
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
-    from headrace.sync import Report, SyncOptions
+    from headrace.sync import Deletion, Report, SyncOptions
 
 _COLUMNS = (
     Column("folder", "FOLDER"),
@@ -44,7 +44,20 @@ _NAMED = 20
     "--checkpoint", "checkpoints", multiple=True, metavar="PATTERN",
     help="Folders that get a marker COMMITTED when all of them is there.  [default: checkpoints/*]",
 )  # fmt: skip
-@click.option("--delete", is_flag=True, help="Delete in the store what was sent and is deleted here.")
+@click.option(
+    "--delete",
+    is_flag=True,
+    help="Delete in the store what was sent and is deleted here; not of committed checkpoints, and not too much of it.",
+)
+@click.option(
+    "--delete-checkpoint", "doomed", multiple=True, metavar="PATTERN",
+    help="Committed checkpoints that --delete may delete, too. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--max-delete", "most", type=click.IntRange(0, 100), default=50, show_default=True, metavar="PERCENT",
+    help="Delete nothing where more of what was sent is gone.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Delete however much is gone, also where DIR is another folder now.")
 @click.option("--bandwidth", metavar="SIZE", help="Bytes a second, on average.  [default: sync.bandwidth]")
 @click.option("--drain", metavar="TIME", help="Longest wait at the end for what is not sent.  [default: sync.drain]")
 @json_option
@@ -59,6 +72,9 @@ def command(
     exclude: tuple[str, ...],
     checkpoints: tuple[str, ...],
     delete: bool,
+    doomed: tuple[str, ...],
+    most: int,
+    force: bool,
     bandwidth: str | None,
     drain: str | None,
     as_json: bool,
@@ -73,7 +89,7 @@ def command(
 
     from headrace.base.settings import Settings
     from headrace.base.units import parse_seconds
-    from headrace.sync import statuses
+    from headrace.sync import Deletion, statuses
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     settings = Settings.load()
@@ -85,8 +101,11 @@ def command(
             return
     elif folder is None or destination is None:
         raise InputError("DIR and URL are needed", hint="headrace sync outputs s3://bucket/outputs")
+    if (doomed or force) and not (delete or recover):
+        raise InputError("--force and --delete-checkpoint go with --delete", hint="headrace sync … --delete --force")
+    deletion = Deletion(most / 100, doomed, force) if delete or force else None
     options = _options(
-        settings, period=period, exclude=exclude, checkpoints=checkpoints, delete=delete, bandwidth=bandwidth
+        settings, period=period, exclude=exclude, checkpoints=checkpoints, delete=deletion, bandwidth=bandwidth
     )
     patience = settings.sync.drain if drain is None else parse_seconds(drain, name="--drain")
     if recover:
@@ -118,7 +137,7 @@ def _options(
     period: str | None,
     exclude: tuple[str, ...],
     checkpoints: tuple[str, ...],
-    delete: bool,
+    delete: Deletion | None,
     bandwidth: str | None,
 ) -> SyncOptions:
     import dataclasses
@@ -240,6 +259,9 @@ def _raise_for(report: Report, folder: str) -> None:
         _name(report)
         hint = f"send them: headrace sync --recover {folder}"
         raise TryAgainError(f"{len(report.left)} files are not sent", path=folder, hint=hint)
+    if report.refused:
+        hint = "look at the folder; --force deletes in the store what is gone here"
+        raise ChangedError(f"nothing is deleted in the store: {report.refused}", path=folder, hint=hint)
 
 
 def _name(report: Report) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING
 
 import click
 
 from headrace.base.errors import NotFoundError
-from headrace.cli.output import json_option
+from headrace.cli.output import as_text, json_option
 
 if TYPE_CHECKING:
     from headrace.base.verdict import Verdict
@@ -50,7 +49,7 @@ def command(run: str, *, last: str | None, rank: int | None, watch: bool, as_jso
 
 def _show(run: Run, verdict: Verdict, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"id": run.id, **verdict.as_dict()}, indent=2, ensure_ascii=False))
+        click.echo(as_text({"id": run.id, **verdict.as_dict()}, indent=2))
         return
     click.echo(f"{run.id}: {verdict.bound}\n{verdict.statement}")
     for title, lines in (("Evidence", verdict.evidence), ("What to change", verdict.advice)):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+import operator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
 
 from headrace.base.drawing import Tally, drawn
 from headrace.base.errors import InputError
@@ -18,7 +22,8 @@ from headrace.dataset.blocked import Blocked, Mixing, blocked
 from headrace.dataset.feed import Leaf
 from headrace.dataset.ledger import Skip
 from headrace.dataset.mix import Join, Mix, block_counts
-from headrace.dataset.order import Repeat, Rows, Shuffle, Stream, Take
+from headrace.dataset.naming import target_of
+from headrace.dataset.order import Ints, Repeat, Rows, Shuffle, Slice, Stream, Take, is_part
 from headrace.dataset.pipeline import Plan
 from headrace.dataset.planning import AUTO, Choice, choose_order, least_shared
 from headrace.dataset.reopen import Reopened
@@ -87,7 +92,7 @@ class Dataset:
 
     @staticmethod
     def open(
-        target: str,
+        target: str | os.PathLike[str],
         by: str = "stem",
         namespace: Namespace | None = None,
         *,
@@ -96,9 +101,10 @@ class Dataset:
         columns: Sequence[str] | None = None,
         where: Sequence[Any] | None = None,
         progress: Progress | None = None,
+        refresh: bool = False,
     ) -> Dataset:
-        """The samples of a namespace path, a URL, a snapshot (``imagenet@v3``), an input of a run
-        (``run:<id>/train``) or a table with a ``path`` column.
+        """The samples of a namespace path, a URL, a folder or file of this machine (``./images``), a snapshot
+        (``imagenet@v3``), an input of a run (``run:<id>/train``) or a table with a ``path`` column.
 
         What is opened may hold single objects or shards, and shards are indexed when a node opens them first.
 
@@ -118,12 +124,16 @@ class Dataset:
                 which is enough. Files and row groups that cannot hold any are not read, nor counted by ``len``.
             progress: told of shards and bytes while they are indexed. None: a bar on standard error, if that is a
                 terminal, the index takes more than a second, and the setting ``progress`` allows it.
+            refresh: list now, though this node has a listing that is younger than ``cache.ttl``.
 
         Raises:
             InputError, NotFoundError, CorruptError, ChangedError, DeniedError, TryAgainError.
         """
         settings = Settings.load()
+        if refresh:
+            settings = dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0))
         space = namespace if namespace is not None else Namespace.load(settings)
+        target = target_of(target, space, settings)
         bar = drawn(Tally("indexed"), after=_SILENT_S, allowed=settings.progress and progress is None)
         with bar as shown:
             index = open_source(
@@ -280,6 +290,115 @@ class Dataset:
         if self.choice is not None:
             self.choice.check_ranks(striping.world_size)
         return dataclasses.replace(self, striping=striping)
+
+    # -- single samples ----------------------------------------------------------------------------------------------
+
+    def at(self, indices: Sequence[int], *, epoch: int = 0, fetcher: Fetcher | None = None) -> list[Any]:
+        """The samples at these places of this order, in the order asked, read side by side; behind `map` stages.
+
+        Any thread, any process. Good for samplers and for looking around; a loader reads ahead, and is faster.
+
+        Args:
+            indices: integers, negative ones from the end; the same one may come again.
+            epoch: of a shuffled order.
+            fetcher: default: the process's own.
+
+        Raises:
+            IndexError: there is no such place. InputError: filtered, batched or sharded. As the loader otherwise.
+        """
+        from headrace.dataset.access import samples_at
+        from headrace.fetch import default_fetcher
+
+        self._places_stand("at")
+        places = self._places(indices)
+        return samples_at(self.stream, self.leaves, self.stages, epoch, places, fetcher or default_fetcher())
+
+    @overload
+    def __getitem__(self, index: slice) -> Dataset: ...
+    @overload
+    def __getitem__(self, index: Sequence[int]) -> list[Any]: ...
+    @overload
+    def __getitem__(self, index: int | str) -> Any: ...
+    def __getitem__(self, index: int | str | slice | Sequence[int]) -> Any:
+        """A sample by place (``ds[17]``, ``ds[-1]``) or by ``__key__`` (``ds["train/17"]``), samples by places
+        (``ds[[3, 1, 2]]``, as `at`), or the part of this order that a slice names, as a Dataset (``ds[10:20]``).
+
+        Raises:
+            IndexError, KeyError: there is none. InputError: as `at`; a key of only a part of a source.
+        """
+        if isinstance(index, slice):
+            return self._part(index)
+        if isinstance(index, str):
+            return self._keyed(index)
+        if isinstance(index, (Sequence, np.ndarray)):
+            return self.at(index)
+        return self.at([operator.index(index)])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """As `at`: what ``torch.utils.data.DataLoader`` asks of a map-style data set for a batch."""
+        return self.at(indices)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether a sample has this ``__key__``."""
+        return isinstance(key, str) and self._row_of(key) is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        """The samples (behind `batch`: the batches) of one epoch, as ``iter(ds.loader())``."""
+        return iter(self.loader())
+
+    def _part(self, index: slice) -> Dataset:
+        self._places_stand("a slice")
+        first, stop, step = index.indices(len(self))
+        count = len(range(first, stop, step))
+        if not count:
+            raise InputError(f"a slice of {len(self):,} samples that holds none", path=str(index))
+        stream = Take(self.stream, count) if (first, step) == (0, 1) else Slice(self.stream, first, step, count)
+        return dataclasses.replace(self, stream=stream)
+
+    def _keyed(self, key: str) -> Any:
+        from headrace.dataset.access import samples_at
+        from headrace.fetch import default_fetcher
+
+        found = self._row_of(key)
+        if found is None:
+            raise KeyError(key)
+        number, row = found
+        leaf = self.leaves[number]
+        rows = Rows(len(leaf.index), "key")
+        return samples_at(rows, (leaf,), self.stages, 0, np.asarray([row], np.int64), default_fetcher())[0]
+
+    def _row_of(self, key: str) -> tuple[int, int] | None:
+        from headrace.dataset.keys import row_of
+
+        self._places_stand("a key")
+        self._refuse(any(leaf.window is not None for leaf in self.leaves), "a key", "windows have none of their own")
+        self._refuse(is_part(self.stream), "a key", "look it up before take() and slices")
+        settings = Settings.load()
+        for number, leaf in enumerate(self.leaves):
+            row = row_of(leaf.index, key, settings)
+            if row is not None:
+                return number, row
+        return None
+
+    def _places_stand(self, what: str) -> None:
+        """Refuse where nothing stands at a known place."""
+        self._unbatched(what)
+        self._refuse(self.striping != Shard(), what, "choose before shard")
+        filtered = any(stage.kind == "filter" for stage in self._all_stages())
+        self._refuse(filtered, what, "a filter moves what comes behind it: choose before the filter")
+
+    def _places(self, indices: Sequence[int]) -> Ints:
+        given = np.asarray(indices)
+        if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
+            raise TypeError(f"places are integers in one list, not {type(indices).__name__} of {given.dtype}")
+        places = given.astype(np.int64)
+        size = self.stream.size
+        if size is not None:
+            places = np.where(places < 0, places + size, places)
+        wrong = (places < 0) | (places >= (size if size is not None else np.iinfo(np.int64).max))
+        if wrong.any():
+            raise IndexError(f"there is no place {given[wrong][0]} among {size} samples")
+        return places
 
     # -- samples -----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, InputError, UnsupportedError
 from headrace.base.parsing import steadily
+from headrace.dataset import deep
 from headrace.dataset.stages import TakesColumns
 
 __all__ = ["Example", "Image", "Npy", "Text", "example", "image", "npy", "text"]
@@ -31,20 +32,36 @@ _MOST_PIXELS = 178_956_970
 """Twice Pillow's own bound against decompression bombs; Pillow refuses above it, too."""
 
 
-def image(*names: str, size: int | tuple[int, int] | None = None, mode: Mode = "RGB") -> Image:
-    """Images as uint8 arrays of shape (height, width, channels), or (height, width) for mode "L".
+def image(
+    *names: str, size: int | tuple[int, int] | None = None, mode: Mode = "RGB", depth: Literal[8] | None = None
+) -> Image:
+    """Images as arrays of shape (height, width, channels), or (height, width) for mode "L"; uint8 unless deeper.
 
     Args:
         names: the parts to decode; default: all whose name ends in a suffix of images (``jpg``, ``0.png``, ``image``).
         size: (height, width) in pixels of the result, or one number for both: the image is scaled to cover it, its
             shape kept, and cut around its centre. None: as it is.
         mode: "RGB", "RGBA" or "L" (grey).
+        depth: 8: uint8 whatever the file holds, its white becoming 255. None: values of more than 8 bits stay as they
+            are, with the file's type.
+
+    | file | array |
+    |---|---|
+    | up to 8 bits a channel; 1 bit, palette, grey with alpha, CMYK | uint8 |
+    | PNG of 16 bits; PGM, PPM above 255 | uint16 |
+    | TIFF, grey: 16 or 32 bits, or with a sign | uint16, int16, uint32, int32, float32, int8 |
+    | TIFF, RGB and RGBA: 16 bits | uint16 |
+    | PFM, grey | float32 |
+
+    Deep grey in mode "RGB" has its value in all three channels. Signed numbers and float32 have no value for white:
+    neither ``depth=8`` nor mode "RGBA" is for them. Other deep files, of which Pillow gives 8 bits only (grey with
+    alpha, CMYK, JPEG 2000 in colour, AVIF), need ``depth=8``.
 
     JPEG goes through simplejpeg where that is installed, already scaled down while it is decoded; all else through
     Pillow. The orientation that cameras note (EXIF) is not applied.
 
     Raises:
-        InputError: a size that is not positive, an unknown mode. UnsupportedError: Pillow is not installed.
+        InputError: a size that is not positive, an unknown mode or depth. UnsupportedError: Pillow is not installed.
     """
     if find_spec("PIL") is None:
         raise UnsupportedError("images need Pillow", hint="pip install 'headrace[images]'")
@@ -53,7 +70,9 @@ def image(*names: str, size: int | tuple[int, int] | None = None, mode: Mode = "
         raise InputError(f"size={size!r}", hint="pixels: one number, or (height, width)")
     if mode not in _COLOURS:
         raise InputError(f"mode={mode!r} is not known", hint=f"one of {', '.join(_COLOURS)}")
-    return Image(names, height, width, mode)
+    if depth not in (None, 8):
+        raise InputError(f"depth={depth!r} is not known", hint="8, or None: as deep as the file")
+    return Image(names, height, width, mode, depth)
 
 
 def npy(*names: str) -> Npy:
@@ -94,26 +113,28 @@ class Image:
     height: int
     width: int
     mode: Mode
+    depth: Literal[8] | None = None
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """The sample with arrays for images.
 
         Raises:
-            CorruptError: bytes that are no image. KeyError: a name that the sample has not.
+            CorruptError: bytes that are no image. UnsupportedError: one that is deeper than can be kept; see `image`.
+            KeyError: a name that the sample has not.
         """
         found = dict(sample)
         for name in _wanted(sample, self.names, _IMAGES):
             found[name] = self.decode(sample[name], path=f"{sample.get('__key__', '')}.{name}")
         return found
 
-    def decode(self, data: Any, path: str = "") -> _Pixels:
-        """One image's bytes as pixels. Raises CorruptError."""
+    def decode(self, data: Any, path: str = "") -> npt.NDArray[Any]:
+        """One image's bytes as pixels. Raises CorruptError, UnsupportedError."""
         view = memoryview(data)
         try:
             pixels = self._jpeg(view) if bytes(view[:2]) == b"\xff\xd8" else None
             return self._pillow(view) if pixels is None else pixels
-        except UnsupportedError:
-            raise
+        except UnsupportedError as error:
+            raise error.at(path) from None
         except Exception as error:  # Pillow's plug-ins raise what they like
             raise CorruptError(f"no image that can be decoded: {error}", path=path) from error
 
@@ -138,27 +159,51 @@ class Image:
 
         return self._fitted(PIL.Image.fromarray(pixels))
 
-    def _pillow(self, data: memoryview) -> _Pixels:
+    def _pillow(self, data: memoryview) -> npt.NDArray[Any]:
         import PIL.Image
 
         with PIL.Image.open(io.BytesIO(data)) as opened:
+            pixels = self._deep(opened, data)
+            if pixels is not None:
+                return pixels
             if self.height:
                 low = _covering(opened.height, opened.width, self.height, self.width)
                 opened.draft(self.mode if self.mode != "RGBA" else "RGB", (low[1], low[0]))
             return self._fitted(opened.convert(self.mode))
 
+    def _deep(self, opened: Any, data: memoryview) -> npt.NDArray[Any] | None:
+        """None: not more than 8 bits a channel, or 8 of them will do."""
+        try:
+            found = deep.read(opened, data)
+        except UnsupportedError:
+            if self.depth is None:
+                raise
+            return None
+        if found is None:
+            return None
+        found = found.as_mode(self.mode)
+        if self._scales(*found.pixels.shape[:2]):
+            found = found.resized(self._scaled)
+        return found.pixels if self.depth is None else found.in_8_bits()
+
     def _fitted(self, picture: Any) -> _Pixels:
         """Scaled to cover the size and cut to it, in one go."""
-        if self.height and (picture.height, picture.width) != (self.height, self.width):
-            import PIL.Image
-
-            scale = min(picture.width / self.width, picture.height / self.height)
-            width, height = self.width * scale, self.height * scale
-            left, top = (picture.width - width) / 2, (picture.height - height) / 2
-            box = (left, top, min(left + width, picture.width), min(top + height, picture.height))
-            how = PIL.Image.Resampling.BILINEAR
-            picture = picture.resize((self.width, self.height), how, box=box, reducing_gap=2.0)
+        if self._scales(picture.height, picture.width):
+            picture = self._scaled(picture, reducing_gap=2.0)
         return np.array(picture)
+
+    def _scales(self, height: int, width: int) -> bool:
+        return self.height > 0 and (height, width) != (self.height, self.width)
+
+    def _scaled(self, picture: Any, reducing_gap: float | None = None) -> Any:
+        import PIL.Image
+
+        scale = min(picture.width / self.width, picture.height / self.height)
+        width, height = self.width * scale, self.height * scale
+        left, top = (picture.width - width) / 2, (picture.height - height) / 2
+        box = (left, top, min(left + width, picture.width), min(top + height, picture.height))
+        how = PIL.Image.Resampling.BILINEAR
+        return picture.resize((self.width, self.height), how, box=box, reducing_gap=reducing_gap)
 
 
 @dataclass(frozen=True, slots=True)

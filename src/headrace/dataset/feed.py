@@ -21,8 +21,8 @@ from headrace.dataset.stages import Stage
 from headrace.dataset.state import Progress, Residual
 from headrace.dataset.whole import ObjectGroup, groups_of, has_wholes
 from headrace.dataset.windows import Windows
-from headrace.fetch import Read
-from headrace.store.protocol import Blob
+from headrace.fetch import Read, without_etag
+from headrace.store.protocol import Blob, is_stamp
 
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _FIRST_CHUNK = 64
@@ -257,6 +257,9 @@ def settle(read: Read, result: Blob | HeadraceError) -> Read | list[Slot]:
         return settle_cuts(read, result)
     target, name, leaf, listed = read.tag
     if isinstance(result, Blob):
+        if listed is not None and result.info.etag is None and not is_stamp(listed):
+            target.error = ("fetch", without_etag(read))
+            return arrived(target)
         target.sample[name] = result.data
         if listed is not None and leaf.changes is not None:
             leaf.changes.note([Changed(read.path, listed, result.info.version)])

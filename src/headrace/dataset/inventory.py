@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,9 @@ from headrace.dataset.shelf import Shelf
 from headrace.namespace import Namespace
 from headrace.namespace.home import as_prefix, url_of
 from headrace.store.protocol import ObjectInfo, Store
+
+_MOST_FOLDERS = 10_000
+_TICK_NS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,8 @@ def recent_objects(
     *,
     begun: Iterator[Sequence[ObjectInfo]] | None = None,
 ) -> Objects:
-    """The objects as listed by any process of this node within ``cache.ttl``, else listed now (by one process).
+    """The objects as listed by any process of this node within ``cache.ttl``, else listed now (by one process). Of
+    local files a listing counts only as long as no folder has changed.
 
     `begun`: as `list_objects`.
     """
@@ -109,12 +115,39 @@ def recent_objects(
     name = "listing-" + xxhash.xxh3_128_hexdigest(f"{place.store.identity}\n{place.prefix}".encode())
     with shelf.lock(name):
         note = shelf.recall(name, settings.cache.ttl)
-        known = open_objects(shelf, str(note.get("digest"))) if note else None
+        known = open_objects(shelf, str(note.get("digest"))) if note and _holds(note.get("folders")) else None
         if known is not None:
             return known
+        folders = _folders(place)
         objects = list_place(place, shelf, progress, begun=begun)
-        shelf.note(name, {"digest": objects.digest, "source": place.url})
+        shelf.note(name, {"digest": objects.digest, "source": place.url, "folders": folders})
         return objects
+
+
+def _folders(place: Place) -> dict[str, int] | None:
+    """When each folder of local files was last changed, in nanoseconds; None for other stores. A folder that changed
+    just now counts as changed again, since the clock of file times may not tell the next change from that one; so do
+    too many folders.
+    """
+    if place.store.local_root is None:
+        return None
+    newest = time.time_ns() - _TICK_NS
+    found: dict[str, int] = {}
+    for folder, _, _ in os.walk(os.path.join(place.store.local_root, place.prefix)):
+        with suppress(OSError):
+            changed = os.stat(folder).st_mtime_ns
+            found[folder] = changed if changed < newest else -1
+        if len(found) > _MOST_FOLDERS:
+            return {folder: -1}
+    return found
+
+
+def _holds(folders: dict[str, int] | None) -> bool:
+    """Whether no folder has changed since."""
+    try:
+        return all(os.stat(folder).st_mtime_ns == changed for folder, changed in (folders or {}).items())
+    except OSError:
+        return False
 
 
 def rows_now(place: Place, shelf: Shelf, progress: Progress = SILENT) -> Iterator[Batch]:

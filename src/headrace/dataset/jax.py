@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.base.errors import InputError, UnsupportedError
 from headrace.dataset.dataset import Dataset
-from headrace.dataset.loader import Loader
+from headrace.dataset.loader import Loader, cut_short
 from headrace.dataset.state import State
 from headrace.dataset.stats import Stats
 
@@ -50,6 +50,8 @@ class Arrays:
     Strings, bytes and arrays of kinds JAX does not know stay on the host. 64-bit numbers become 32-bit ones unless
     ``jax_enable_x64`` is set: that is JAX's rule.
 
+    One iterator at a time, as with a loader: one that was ended early says so at its next step (InputError).
+
     Threads: as `Loader`; it has none of its own, as JAX copies in the background.
     """
 
@@ -63,6 +65,7 @@ class Arrays:
         if self._spread and not sharding.is_fully_addressable and not loader.dataset.drop_last:
             raise InputError("the sharding spans processes, whose batches may differ", hint="batch(n, drop_last=True)")
         self._state: State | None = None
+        self._latest: object = None
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch. An error comes in the place of its batch, after those before it.
@@ -70,7 +73,7 @@ class Arrays:
         Raises:
             InputError: an array does not divide over the sharding. Whatever the loader raises.
         """
-        batches = iter(self.loader)
+        batches = self._latest = iter(self.loader)
         ahead: deque[tuple[Any, State]] = deque()
         failed: Exception | None = None
         more = True
@@ -88,9 +91,12 @@ class Arrays:
                 batch, self._state = ahead.popleft()
                 yield batch
                 del batch  # or the device would hold one more while we wait for the next
+                if ahead and self._latest is not batches:  # the state is no longer ours to tell
+                    raise cut_short("the loader was begun anew, or moved,")
             if failed is not None:
                 raise failed
-            self._state = None
+            if self._latest is batches:
+                self._state = None
         finally:
             cast("Any", batches).close()
 
@@ -103,6 +109,8 @@ class Arrays:
 
     def set_epoch(self, epoch: int) -> None:
         """See `Loader.set_epoch`."""
+        if epoch != self.epoch:
+            self._latest = None
         self._state = None
         self.loader.set_epoch(epoch)
 
@@ -112,8 +120,8 @@ class Arrays:
 
     def load_state_dict(self, state: State | Sequence[State]) -> None:
         """See `Loader.load_state_dict`."""
-        self._state = None
         self.loader.load_state_dict(state)
+        self._state = self._latest = None
 
     def stats(self) -> Stats:
         """See `Loader.stats`."""

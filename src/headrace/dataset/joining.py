@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from headrace.base.errors import ChangedError, HeadraceError, InputError, TryAgainError
 from headrace.dataset.slots import Frame, Slot, join_frames
-from headrace.dataset.source import Part, SampleSpec
+from headrace.dataset.source import AGAIN, Part, SampleSpec
 from headrace.fetch import Read
 from headrace.store.protocol import Blob, Store
 
@@ -124,7 +124,7 @@ def range_error(read: Read, error: HeadraceError) -> HeadraceError:
     """
     if type(error) is not InputError:
         return error
-    return ChangedError(f"has changed: {error.reason}", path=read.path, hint="open the dataset again")
+    return ChangedError(f"has changed: {error.reason}", path=read.path, hint=AGAIN)
 
 
 def short_answer(read: Read, size: int) -> TryAgainError:

@@ -131,7 +131,7 @@ class Judge:
         if not isinstance(error, Exception) or isinstance(error, (DeniedError, NoRoomError, InternalError)):
             raise error
         if self._policy is None:
-            raise _named(key, stage, error) from (None if isinstance(error, HeadraceError) else error)
+            raise failure(key, stage, error) from (None if isinstance(error, HeadraceError) else error)
         entry = Skipped(key, stage, f"{type(error).__name__}: {error}", self._epoch)
         self._own.append(entry)
         self._ledger.append(entry)
@@ -148,7 +148,12 @@ class Judge:
         )
 
 
-def _named(key: str, stage: str, error: Exception) -> Exception:
+def failure(key: str, stage: str, error: BaseException) -> BaseException:
+    """What is raised for a sample that failed where none may be left out: a store's error, and what is no fault of the
+    sample, as it is; else BadSampleError.
+    """
+    if not isinstance(error, Exception) or isinstance(error, (DeniedError, NoRoomError, InternalError)):
+        return error
     if isinstance(error, HeadraceError) and stage == "fetch":
         return error
     return BadSampleError(

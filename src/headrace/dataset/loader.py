@@ -40,7 +40,9 @@ class Loader:
     """Batches of a dataset, epoch by epoch.
 
     Each ``iter(loader)`` is one epoch: the first time epoch 0 (or the rest of the one whose state was loaded), then
-    the next. Leaving a loop early ends its epoch. One iterator at a time; a new one closes the one before.
+    the next. Leaving a loop early ends its epoch, once anything was taken. One iterator at a time, as there is one
+    place that `state_dict` tells: where a new one is made, or the loader is moved or closed, before the last batch, the
+    one before says so at its next step (InputError).
 
     Threads: iterate from one thread; `state_dict`, `stats` and `close` may be called from any.
     """
@@ -65,10 +67,10 @@ class Loader:
     # -- iterating -------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        self._stop()
+        self._stop("another iteration of this loader began")
         if self._begun:
             self._go_to(self.epoch + 1)
-        self._begun = True
+            self._begun = False
         self._running = self._start()
         self._offer(self._running)
         epoch = Epoch(self, self._running)
@@ -96,7 +98,7 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of `epoch`; the epoch we are in (or have loaded the state of) is left as it is."""
         if epoch != self.epoch:
-            self._stop()
+            self._stop(f"the loader was sent to epoch {epoch}")
             self._go_to(epoch)
             self._begun = False
 
@@ -117,8 +119,7 @@ class Loader:
         Raises:
             ChangedError: other data, or another order. InputError: malformed, or all ranks' states are needed.
         """
-        self._stop()
-        self._residual, self._progress = load_state(
+        residual, progress = load_state(
             state,
             self._fingerprint,
             self._order,
@@ -127,6 +128,8 @@ class Loader:
             stripes=self._stripe.world_size,
             grain=self.dataset.stream.grain,
         )
+        self._stop("a state was loaded")
+        self._residual, self._progress = residual, progress
         self._begun = False
 
     # -- the rest --------------------------------------------------------------------------------------------------
@@ -145,8 +148,8 @@ class Loader:
         return self._changes.since(0)
 
     def close(self) -> None:
-        """Stop whatever runs. The loader may be iterated again."""
-        self._stop()
+        """Stop whatever runs; who still waits for its next batch is told (InputError). May be iterated again."""
+        self._stop("the loader was closed")
 
     def __enter__(self) -> Self:
         return self
@@ -162,8 +165,9 @@ class Loader:
     # -- for the epoch -----------------------------------------------------------------------------------------------
 
     def received(self, progress: Progress) -> None:
-        """The consumer has it."""
+        """The consumer has it. An iterator from which nothing is taken uses no epoch up."""
         self._progress = progress
+        self._begun = True
 
     def finished(self) -> None:
         """The consumer has everything: the next epoch is ahead."""
@@ -209,10 +213,10 @@ class Loader:
     def _go_to(self, epoch: int) -> None:
         self._residual, self._progress = self._whole(epoch), Progress()
 
-    def _stop(self) -> None:
+    def _stop(self, why: str) -> None:
         epoch = self._current() if self._current is not None else None
         if epoch is not None:
-            epoch.close()
+            epoch.close(why)
         self._current = None
 
 
@@ -241,8 +245,19 @@ def _other_process() -> None:
 os.register_at_fork(after_in_child=_other_process)
 
 
+def cut_short(why: str) -> InputError:
+    """What an iterator says that was ended before its epoch was: an end would pass for that of the data."""
+    return InputError(
+        f"{why} before this epoch ended",
+        hint="a loader runs one epoch at a time: leave the loop first, or make a second loader with dataset.loader()",
+    )
+
+
 class Epoch:
-    """One epoch's iterator. Closing it, dropping it or an error ends its threads or its child process."""
+    """One epoch's iterator. Closing it, dropping it or an error ends its threads or its child process.
+
+    It looks exhausted only when everything was delivered; ended otherwise, it raises InputError at its next step.
+    """
 
     def __init__(self, loader: Loader, running: Running) -> None:
         self._loader = loader
@@ -250,7 +265,7 @@ class Epoch:
         self._steps = running.meter.steps
         self._process = _process[0]
         self._left = 0.0
-        self._open = True
+        self._over: str | None = None  # why it was ended; empty: everything was delivered
         self._singles: Iterator[tuple[Any, Progress]] | None = None
         self._finalizer = weakref.finalize(self, _end, running)
 
@@ -262,13 +277,13 @@ class Epoch:
             return self._next()
         except StopIteration:
             raise
-        except BaseException:  # Ctrl-C may come at any instruction, and its traceback would keep the threads alive
-            self.close()
+        except BaseException as error:  # also Ctrl-C at any instruction, whose traceback would keep the threads alive
+            self.close(f"{type(error).__name__} was raised")
             raise
 
     def _next(self) -> Any:
-        if not self._open:
-            raise StopIteration
+        if self._over is not None:
+            raise cut_short(self._over) if self._over else StopIteration
         if self._singles is not None:
             for sample, progress in self._singles:
                 self._loader.received(progress)
@@ -279,7 +294,7 @@ class Epoch:
         got = self._take()
         self._left = time.perf_counter()
         if isinstance(got, Finished):
-            self.close()
+            self.close("")
             self._loader.finished()
             raise StopIteration
         if got.steps:
@@ -291,9 +306,18 @@ class Epoch:
     def _take(self) -> Delivery | Finished:
         if self._process is not _process[0]:
             raise InputError("this iterator belongs to the parent process", hint="call iter(loader) after the fork")
-        return self._running.take()
+        try:
+            got = self._running.take()
+        except Exception:
+            if self._over is None:
+                raise
+        else:
+            if self._over is None:
+                return got
+        raise cut_short(self._over)  # another thread did it, while this one waited
 
-    def close(self) -> None:
-        """End the epoch here."""
-        self._open = False
+    def close(self, why: str = "its iterator was closed") -> None:
+        """End the epoch here. `why`: what the next step says, if there is one. Any thread."""
+        if self._over is None:
+            self._over = why
         self._finalizer()

@@ -23,7 +23,7 @@ from headrace.dataset.shards.formats import OBJECTS, format_named
 from headrace.dataset.shards.index import Job, Shard, find_set, open_set
 from headrace.dataset.shards.samples import ShardSamples
 from headrace.dataset.shelf import Shelf
-from headrace.dataset.snapshot import Snapshot, is_snapshot_name, open_snapshot, snapshot_objects, snapshot_place
+from headrace.dataset.snapshot import Snapshot, open_snapshot, snapshot_objects, snapshot_place
 from headrace.dataset.tables.footers import Job as TableJob
 from headrace.dataset.tables.kinds import kind_named
 from headrace.dataset.tables.samples import TableSamples
@@ -31,6 +31,7 @@ from headrace.dataset.tables.single import Single, wanted_of
 from headrace.dataset.tables.view import Wanted
 from headrace.namespace import Namespace
 
+_HEAD = 4096
 _TABLES = 'leave them out, or say what it holds: format="parquet"'
 
 
@@ -80,11 +81,6 @@ def open_samples(
         kept = open_snapshot(pin.snapshot, namespace=namespace, settings=settings) if pin.snapshot else None
         opening = _Opening(pin.place(namespace), by, format, wanted, settings, indexing, target, kept)
         return opening.samples(objects, pinned=pinned, reports=not pinned)
-    if not is_snapshot_name(target):
-        raise InputError(
-            f"{target!r} is neither a path, a URL nor a snapshot",
-            hint="/path/in/the/namespace, s3://bucket/prefix, file:///folder, name@version, or run:<id>/<input>",
-        )
     snapshot = open_snapshot(target, namespace=namespace, settings=settings)
     objects = snapshot_objects(snapshot, settings, progress)
     place = snapshot_place(snapshot, namespace)
@@ -159,13 +155,14 @@ def index_snapshot(
         )
     objects = snapshot_objects(snapshot, settings, SILENT)
     shelf = Shelf.of(settings)
-    if choose_kind(format, "stem", shelf, objects, snapshot.id) is not None:
+    place = snapshot_place(snapshot, namespace)
+    opening = _Opening(place, "stem", format, Wanted(), settings, progress, snapshot.id, snapshot)
+    if choose_kind(format, "stem", shelf, objects, snapshot.id, opening.look) is not None:
         return None
-    fmt = choose(format, "stem", shelf, objects, snapshot.id)
+    fmt = choose(format, "stem", shelf, objects, snapshot.id, opening.look)
     if fmt is None:
         return None
-    place = snapshot_place(snapshot, namespace)
-    job = _Opening(place, "stem", format, Wanted(), settings, progress, snapshot.id, snapshot).job(fmt, objects)
+    job = opening.job(fmt, objects)
     if begins is not None:
         begins(fmt.name, len(job.shards), sum(shard.size for shard in job.shards))
     found = find_set(shelf, job)
@@ -201,7 +198,7 @@ class _Opening:
 
     def samples(self, objects: Objects, *, pinned: bool, reports: bool) -> ObjectSamples | ShardSamples | TableSamples:
         shelf = Shelf.of(self.settings)
-        kind = choose_kind(self.format, self.by, shelf, objects, self.target)
+        kind = choose_kind(self.format, self.by, shelf, objects, self.target, self.look)
         if kind is not None:
             files = tables_of(kind, objects, self.place.prefix, self.target)
             job = TableJob(self.place.store, self.place.prefix, kind, files, self.settings, self.progress)
@@ -210,7 +207,7 @@ class _Opening:
             return rows
         if self.wanted != Wanted():
             raise InputError("holds no tables, so columns and where mean nothing", path=self.target, hint=_TABLES)
-        fmt = choose(self.format, self.by, shelf, objects, self.target)
+        fmt = choose(self.format, self.by, shelf, objects, self.target, self.look)
         if fmt is not None:
             return self._shards(shelf, fmt, objects)
         place, by = self.place, self.by
@@ -223,6 +220,10 @@ class _Opening:
         return ObjectSamples(
             place.store, place.prefix, objects, groups, fingerprint=fingerprint, pinned=pinned, reports=reports
         )
+
+    def look(self, key: str) -> memoryview:
+        """The first bytes of an object, by its key below the place. Raises as the store does."""
+        return memoryview(self.place.store.get(self.place.prefix + key, 0, _HEAD).data)
 
     def _shards(self, shelf: Shelf, fmt: Format, objects: Objects) -> ShardSamples:
         job = self.job(fmt, objects)

@@ -214,6 +214,30 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
+class Slice:
+    """`count` positions of another stream, from `first` on, `step` apart (which may be negative)."""
+
+    child: Stream
+    first: int
+    step: int
+    count: int
+
+    @property
+    def size(self) -> int | None:
+        return self.count
+
+    @property
+    def grain(self) -> int:
+        return 1
+
+    def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
+        return self.child.locate(epoch, self.first + self.step * positions)
+
+    def describe(self, *, named: bool = True) -> str:
+        return f"slice({self.first}, {self.step}, {self.count}, {self.child.describe(named=named)})"
+
+
+@dataclass(frozen=True, slots=True)
 class Repeat:
     """Another stream several times over (None: without end), each pass as an epoch of its own.
 
@@ -264,3 +288,11 @@ def straight(stream: Stream, epoch: int, first: int, stop: int) -> int | None:
         if inner + stop - first <= stream.child.size:
             return straight(stream.child, epoch * (stream.times or _FOREVER) + number, inner, inner + stop - first)
     return None
+
+
+def is_part(stream: Stream) -> bool:
+    """Whether it leaves out some of what its sources hold."""
+    if isinstance(stream, (Take, Slice)):
+        return True
+    children = getattr(stream, "children", None) or (getattr(stream, "child", None),)
+    return any(is_part(child) for child in children if child is not None)

@@ -27,7 +27,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, InputError
 from headrace.dataset.batching import Batching
 from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.cached_files import CachedFiles
@@ -99,6 +99,11 @@ class Finished:
 
 
 FINISHED = Finished()
+
+
+def closed() -> InputError:
+    """What a run's `take` raises that was closed meanwhile; `headrace.dataset.loader` says why it was."""
+    return InputError("this epoch was closed", hint="iter(loader) begins another")
 
 
 class Pipeline:
@@ -220,6 +225,7 @@ class Pipeline:
                 group.ticket.cancel()
         for _ in range(self._threads_wanted):
             self._raw.put(None)
+        self._ready.put(Failure(closed()))  # a consumer that waits on another thread
         if self._readers is not None:
             self._readers.close()
         join_all(self._threads, _JOIN_S)

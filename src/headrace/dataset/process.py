@@ -30,7 +30,7 @@ from headrace.dataset import shm
 from headrace.dataset.build import Delivery
 from headrace.dataset.feed import Course
 from headrace.dataset.ledger import Changed, Changes, Skipped
-from headrace.dataset.pipeline import FINISHED, Finished, Plan
+from headrace.dataset.pipeline import FINISHED, Finished, Plan, closed
 from headrace.dataset.stats import Meter, Stats, summarise
 from headrace.dataset.tables.columnar import start
 from headrace.fetch import Fetcher, default_fetcher
@@ -60,6 +60,7 @@ class ChildPipeline:
         self.meter = Meter()
         self._ledger, self._changes = ledger, changes
         self._last = Stats()
+        self._closed = False
         payload = _payload((plan, course, changes, settings))
         in_main = "1" if threading.current_thread() is threading.main_thread() else "0"
         ours, theirs = shm.connection()
@@ -84,7 +85,7 @@ class ChildPipeline:
         try:
             got, self._last, news = self._receiver.receive()
         except (EOFError, OSError):
-            raise self._died() from None
+            raise (closed() if self._closed else self._died()) from None
         self._ledger += news.skipped
         self._changes.note(news.changed)
         if isinstance(got, Remote):
@@ -124,6 +125,7 @@ class ChildPipeline:
 
     def close(self) -> None:
         """End the child: it leaves by itself when the socket closes, else it is killed."""
+        self._closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._receiver.close()

@@ -39,6 +39,7 @@ class ObjectSamples:
         pinned: bool,
         reports: bool = False,
         extras: Extras | None = None,
+        sorted_by_key: bool = True,
     ) -> None:
         self.store = store
         self.prefix = prefix
@@ -50,6 +51,8 @@ class ObjectSamples:
         self.objects = objects
         self.groups = groups
         self._extras = extras
+        self.sorted_by_key = sorted_by_key
+        """Whether rows are in the order of their keys, in UTF-8 bytes; those of a table are in the table's."""
         self._known = Known(groups.samples, len(objects))
 
     def __len__(self) -> int:

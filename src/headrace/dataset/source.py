@@ -18,6 +18,8 @@ from headrace.base.settings import Settings
 from headrace.namespace import Namespace
 from headrace.store.protocol import Store
 
+AGAIN = "open the dataset again, with refresh=True; for all processes here: headrace cache refresh PATH"
+"""What to do where a shard is no longer as it was listed."""
 Rows: TypeAlias = npt.NDArray[np.int64]
 
 

@@ -78,6 +78,7 @@ def open_table(target: str, *, by: str, namespace: Namespace, settings: Settings
         fingerprint=f"{by}-table-{digest}-{objects.digest[:16]}",
         pinned=False,
         extras=_extras(shelf, digest, table.drop_columns([COLUMN])),
+        sorted_by_key=False,
     )
 
 

@@ -56,20 +56,12 @@ class _Epochs:
 
     def __init__(self, loader: Loader, change: Callable[[Any], Any]) -> None:
         self._loader, self._change = loader, change
-        self._latest: object = None
 
     def __call__(self) -> Iterator[Any]:
         batches = iter(self._loader)
-        self._latest = batches
         try:
             for batch in batches:
                 yield self._change(batch)
-            # A loader that is begun again ends its epoch under way; to TensorFlow that would look like the end.
-            if self._latest is not batches:
-                raise InputError(
-                    "another iteration of this dataset began before this one ended",
-                    hint="one at a time: give each its own headrace.tf.dataset",
-                )
         finally:
             batches.close()  # type: ignore[attr-defined]
 

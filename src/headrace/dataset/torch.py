@@ -73,7 +73,10 @@ def convert(value: Any) -> Any:
 
 
 class Tensors:
-    """A loader whose batches are tensors. State and figures are the loader's, as of the batch last received."""
+    """A loader whose batches are tensors. State and figures are the loader's, as of the batch last received.
+
+    As there: one iterator at a time, and one that was ended early says so at its next step (InputError).
+    """
 
     def __init__(self, loader: Loader, device: str | None, pin_memory: bool | None) -> None:
         import torch
@@ -85,6 +88,7 @@ class Tensors:
             torch.cuda.init()
         self._pin = is_cuda if pin_memory is None else pin_memory and torch.cuda.is_available()
         self._state: State | None = None
+        self._latest: object = None
 
     def __iter__(self) -> Iterator[Any]:
         if self._device is None:
@@ -127,7 +131,7 @@ class Tensors:
     def _one_ahead(self) -> Iterator[Any]:
         """While the loop works on one batch, the next is on its way to the device."""
         copy = _Copy(cast("torch.device", self._device))
-        batches = iter(self.loader)
+        batches = self._latest = iter(self.loader)
         waiting: tuple[Any, State] | None = None
         try:
             for batch in batches:
@@ -139,7 +143,8 @@ class Tensors:
             if waiting is not None:
                 self._state = waiting[1]
                 yield copy.finish(waiting[0])
-            self._state = None
+            if self._latest is batches:  # who began another with our last batch has its state
+                self._state = None
         finally:
             cast("Any", batches).close()
 

@@ -6,15 +6,16 @@ The loader's own threads are usually faster (no copy between processes); this is
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self, TypedDict, cast
 
 import torch
 import torch.utils.data
 
 from headrace.base.errors import InputError
 from headrace.dataset.dataset import Dataset, Shard
-from headrace.dataset.loader import Loader
+from headrace.dataset.loader import Epoch, Loader
 from headrace.dataset.state import State
 from headrace.dataset.torch import convert
 
@@ -26,26 +27,29 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     Batch in the dataset and give the DataLoader ``batch_size=None``. Worker w of n on rank r takes stripe
     r + w · world_size of n · world_size. Epochs advance by themselves in every kind of worker, or by `set_epoch`.
-    `state_dict` and `load_state_dict` are what torchdata's StatefulDataLoader calls, in each worker.
+    `state_dict` and `load_state_dict` are what torchdata's StatefulDataLoader calls, in each worker; there they, and
+    `set_epoch`, concern that worker alone.
 
     Args:
         dataset: what to iterate.
+        workers: the DataLoader's ``num_workers``, for `len` alone: each worker ends with a batch of its own.
         options: passed to `Dataset.loader`.
     """
 
-    def __init__(self, dataset: Dataset, **options: Any) -> None:
+    def __init__(self, dataset: Dataset, workers: int = 0, **options: Any) -> None:
         super().__init__()
         self._dataset = dataset
+        self._workers = max(workers, 1)
         self._options = options
         self._loader: Loader | None = None
+        self._made_in = 0
         self._pending: State | Sequence[State] | None = None
         # The next epoch of the main process (0) and of each worker: shared, so that workers started anew for each
-        # epoch know which one it is.
+        # epoch know which one it is. A worker writes its own and no other: they go ahead at their own pace.
         self._next = torch.zeros(_WORKERS + 1, dtype=torch.int64).share_memory_()
 
     def __iter__(self) -> Iterator[Any]:
-        info = torch.utils.data.get_worker_info()
-        slot = 0 if info is None else info.id + 1
+        slot = _slot()
         if slot > _WORKERS:
             raise InputError(f"{slot} workers", hint=f"at most {_WORKERS}; the loader's own threads need none")
         loader = self._striped()
@@ -55,12 +59,35 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             self._pending = None
         elif loader.epoch != epoch:
             loader.set_epoch(epoch)
-        self._next[slot] = epoch + 1
-        return map(_sendable, loader)
+        return _Batches(self, cast("Epoch", iter(loader)), slot, epoch)
+
+    def __len__(self) -> int:
+        """Batches (or single samples) of one epoch on this rank, all of its workers together.
+
+        Raises:
+            TypeError: nobody knows: the dataset is filtered, may skip samples, or has no end.
+        """
+        dataset, batch = self._dataset, self._dataset.batch_size or 1
+        if any(stage.kind == "filter" for leaf in dataset.leaves for stage in (*leaf.stages, *dataset.stages)):
+            raise TypeError("a filtered dataset has no length")
+        if dataset.skip is not None:
+            raise TypeError("a dataset that may skip samples has no length")
+        stripes = dataset.striping.world_size * self._workers
+        first = range(dataset.striping.rank, stripes, dataset.striping.world_size)
+        sizes = [(len(dataset) - stripe + stripes - 1) // stripes for stripe in first]
+        if dataset.drop_last:  # as many on each, ranks included
+            return self._workers * (len(dataset) // stripes // batch)
+        return sum(-(-size // batch) for size in sizes)
+
+    def began(self, slot: int, epoch: int) -> None:
+        """Something of that epoch was taken: the next iteration is the next one, unless somebody has set another."""
+        if int(self._next[slot]) == epoch:
+            self._next[slot] = epoch + 1
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next iteration is, in all workers."""
-        self._next[:] = epoch
+        """The epoch that the next iteration is, in all workers; called in a worker, in that one."""
+        slot = _slot()
+        self._next[slot : slot + 1 if slot else None] = epoch
 
     def state_dict(self) -> State:
         """This worker's state."""
@@ -72,18 +99,70 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self.set_epoch(_epoch_of(state))
 
     def _striped(self) -> Loader:
-        """This worker's loader; made where it runs, as it cannot be sent."""
-        if self._loader is None:
+        """This worker's loader; made where it runs: it cannot be sent, and one inherited by a fork is striped for
+        another process.
+        """
+        if self._loader is None or self._made_in != os.getpid():
             info = torch.utils.data.get_worker_info()
             workers, worker = (1, 0) if info is None else (info.num_workers, info.id)
             shard = self._dataset.striping
             stripe = Shard(shard.rank + worker * shard.world_size, shard.world_size * workers)
             striped = dataclasses.replace(self._dataset, striping=stripe)
-            self._loader = striped.loader(**self._options)
+            self._loader, self._made_in = striped.loader(**self._options), os.getpid()
         return self._loader
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loader": None}
+
+
+class _End(TypedDict):
+    ended: bool
+
+
+class _Batches:
+    """One epoch of one worker, as tensors.
+
+    After its end the dataset's state is the start of the next epoch, while other workers may still be in this one.
+    StatefulDataLoader asks every worker for one more batch when it resumes, so the iterator tells, beside the dataset,
+    that it has ended: then there is none, and the next epoch begins with the next iterator.
+    """
+
+    def __init__(self, dataset: IterableDataset, epoch: Epoch, slot: int, number: int) -> None:
+        self._dataset, self._epoch = dataset, epoch
+        self._place = slot, number
+        self._ended = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        try:
+            batch = next(self._epoch)
+        except StopIteration:
+            self._ended = True
+            raise
+        finally:
+            self._dataset.began(*self._place)
+        return _sendable(batch)
+
+    def state_dict(self) -> _End:
+        """What StatefulDataLoader keeps beside the dataset's state."""
+        return {"ended": self._ended}
+
+    def load_state_dict(self, state: _End) -> None:
+        """After the dataset's: one that had ended ends here, and its dataset is again at the start of the next."""
+        if state["ended"] and not self._ended:
+            self._ended = True
+            self._epoch.close()
+            self._dataset.load_state_dict(self._dataset.state_dict())
+
+
+def _slot() -> int:
+    """0 in the main process, and from 1 on in workers."""
+    info = torch.utils.data.get_worker_info()
+    return 0 if info is None else info.id + 1
 
 
 def _epoch_of(state: State | Sequence[State]) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from headrace.base.errors import ChangedError, HeadraceError
+from headrace.base.errors import ChangedError, HeadraceError, TryAgainError, UnsupportedError
 from headrace.fetch.read import Read
-from headrace.fetch.wire import Response
-from headrace.store.protocol import Blob, ObjectInfo
+from headrace.fetch.response import Response
+from headrace.store.protocol import Blob, ObjectInfo, is_stamp
 
 
 def pause(attempt: int) -> float:
@@ -26,21 +26,44 @@ def blob_of(read: Read, response: Response) -> Blob | HeadraceError:
         info = ObjectInfo(read.key, -1 if total is None else total, etag)
     if read.version is not None and version != read.version:
         reason = f"has changed: its version is {version}, expected {read.version}"
-        return ChangedError(reason, path=read.path, hint="take a new snapshot, or refresh the listing")
+        return ChangedError(reason, path=read.path, hint="take a new snapshot, or: headrace cache refresh PATH")
     data = response.body[: response.got]
     if response.status == 200 and not read.whole:  # a server that ignores Range
         data = data[read.start : read.stop]
     return Blob(data, info)
 
 
-def is_short(read: Read, blob: Blob) -> bool:
-    """An answer that is well-formed but not as long as it must be: a proxy or a server cut it off."""
+def wrong_answer(read: Read, response: Response, result: Blob | HeadraceError) -> HeadraceError | None:
+    """Why a well-formed answer cannot be what was asked for, though its status says so; None: it may be.
+
+    Somebody on the way has answered, or has changed the answer: worth another try, never taken for a changed object.
+    """
+    etag = response.etag
+    packed = response.header(b"content-encoding")
+    if packed and packed.lower() != "identity" and (etag is None or etag.startswith("W/")) and etag != read.version:
+        # An object that is stored so comes with a strong ETag, and as long as it is told.
+        reason = f"came with Content-Encoding: {packed}, which was not asked for"
+        return UnsupportedError(reason, path=read.path, hint="a server or proxy on the way packs what it hands on")
+    if etag is None and read.version is not None and not is_stamp(read.version):
+        return without_etag(read)
+    return wrong_length(read, result) if isinstance(result, Blob) else None
+
+
+def without_etag(read: Read) -> TryAgainError:
+    """Of an answer without an ETag, though the object has one."""
+    hint = "a proxy or a login page may have answered in the store's place"
+    return TryAgainError("answered without the object's ETag", path=read.path, hint=hint)
+
+
+def wrong_length(read: Read, blob: Blob) -> TryAgainError | None:
+    """That the bytes are not as many as they must be: a proxy or a server cut them off."""
     if read.size is not None:
-        return len(blob.data) != read.length()
-    return read.stop is not None and len(blob.data) != max(min(read.stop, blob.info.size) - read.start, 0)
-
-
-def wrong_length(read: Read, blob: Blob) -> HeadraceError:
-    """Of an answer that `is_short`."""
-    reason = f"answered with {len(blob.data)} bytes, expected {read.length()}"
-    return ChangedError(reason, path=read.path, hint="something on the way cuts answers off, or the object has changed")
+        expected = read.length()
+    elif read.stop is not None and blob.info.size >= 0:
+        expected = max(min(read.stop, blob.info.size) - read.start, 0)
+    else:
+        return None
+    if len(blob.data) == expected:
+        return None
+    reason = f"answered with {len(blob.data)} bytes, expected {expected}"
+    return TryAgainError(reason, path=read.path, hint="something on the way cuts answers off")

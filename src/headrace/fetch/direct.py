@@ -11,6 +11,7 @@ from headrace.base.figures import LATENCIES, latency_class
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
+from headrace.fetch.answer import wrong_length
 from headrace.fetch.budget import Budget
 from headrace.fetch.operation import Operation
 from headrace.fetch.reactor import Reactor
@@ -125,9 +126,9 @@ class Direct:
 
 def _checked(read: Read, blob: Blob) -> Blob | HeadraceError:
     if blob.info.version == read.version:
-        return blob
+        return wrong_length(read, blob) or blob
     reason = f"has changed: its version is {blob.info.version}, expected {read.version}"
-    return ChangedError(reason, path=read.path, hint="take a new snapshot, or refresh the listing")
+    return ChangedError(reason, path=read.path, hint="take a new snapshot, or: headrace cache refresh PATH")
 
 
 def _split(operation: Operation) -> list[Operation]:

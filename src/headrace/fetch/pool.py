@@ -20,12 +20,13 @@ from headrace.base.errors import (
 )
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
-from headrace.fetch.answer import blob_of, is_short, pause, wrong_length
+from headrace.fetch.answer import blob_of, pause, wrong_answer
 from headrace.fetch.budget import Budget
 from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
-from headrace.fetch.wire import CLOSED, WOULD_BLOCK, BrokenResponse, Connection, Response, broken, resolve
+from headrace.fetch.response import BrokenResponse, Response
+from headrace.fetch.wire import CLOSED, WOULD_BLOCK, Connection, broken, resolve
 from headrace.store.protocol import Blob, ObjectInfo, Wire
 
 if TYPE_CHECKING:
@@ -248,6 +249,9 @@ class Pool:
 
     def _answered(self, operation: Operation, response: Response) -> None:
         if response.whole:
+            for other in operation.connections:  # of a length nobody told: the race is settled only now
+                self._drop(other)
+            operation.connections = ()
             self.level.work += response.got + ROUND_TRIP
             self.level.answers += 1
             self._received += response.got
@@ -280,8 +284,8 @@ class Pool:
         if etag is not None and etag == read.version and got == operation.cost and response.status == 200:
             return _tuple(Blob, (response.body, _tuple(ObjectInfo, (read.key, got, etag, 0, None)), ()))
         result = blob_of(read, response)
-        if isinstance(result, Blob) and is_short(read, result):
-            self._again(operation, wrong_length(read, result))
+        if (wrong := wrong_answer(read, response, result)) is not None:
+            self._again(operation, wrong)
             return None
         return result
 

@@ -25,10 +25,11 @@ from headrace.base.errors import (
 )
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
-from headrace.fetch.answer import blob_of, is_short, pause, wrong_length
+from headrace.fetch.answer import blob_of, pause, wrong_answer
 from headrace.fetch.level import ROUND_TRIP, Level
 from headrace.fetch.read import Read, sealed
-from headrace.fetch.wire import CLOSED, WOULD_BLOCK, BrokenResponse, Connection, Response, broken, resolve
+from headrace.fetch.response import BrokenResponse, Response
+from headrace.fetch.wire import CLOSED, WOULD_BLOCK, Connection, broken, resolve
 from headrace.store.protocol import Blob, Store, Wire
 
 _STALL = 10.0
@@ -190,9 +191,11 @@ class Straight:
                 return self._otherwise(read)
             result = blob_of(read, response)
             response.body = _NOTHING  # the connection must not keep it alive
+            if (wrong := wrong_answer(read, response, result)) is not None:
+                return wrong
             if isinstance(result, HeadraceError):
                 raise result
-            return wrong_length(read, result) if is_short(read, result) else result
+            return result
         if response.status == 416:  # an empty answer or a mistake? Not every server says how long the object is
             return read.store.get(read.key, read.start, read.stop)
         error = wire.error(read.key, response.status, bytes(response.body)).at(read.path)

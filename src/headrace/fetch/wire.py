@@ -11,90 +11,18 @@ import socket
 import ssl
 import struct
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 
 from headrace.base.errors import HeadraceError, UnreachableError
 from headrace.base.memory import take
+from headrace.fetch.response import MOST_HEAD, PEEK, BrokenResponse, Chunks, Response
 from headrace.store.protocol import Endpoint
 
-_MOST_HEAD = 64 * 1024
-_PEEK = 2048
-"""Bytes in which the head of most answers ends."""
 _MOST_ERROR_BODY = 64 * 1024
-_NOTHING = memoryview(b"")
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 # Where a connection is in its life. Plain numbers: these are compared ten times for each object.
 CONNECTING, HANDSHAKE, IDLE, HEAD, BODY, CLOSED = range(6)
-
-
-class BrokenResponse(Exception):  # noqa: N818
-    """The server's answer is not HTTP/1.1 as we read it. Never leaves the fetch room."""
-
-
-class Response:
-    """A parsed answer. `body` is filled up to `got` bytes; `length` is None for chunked or until-close answers."""
-
-    __slots__ = ("_lower", "body", "got", "head", "left", "length", "status", "whole")
-
-    def __init__(self, head: bytes) -> None:
-        if head[:7] != b"HTTP/1." or not head[9:12].isdigit():
-            raise BrokenResponse("not an HTTP answer")
-        self.status = status = int(head[9:12])
-        self.head = head
-        self._lower = lower = head.lower()
-        self.body = _NOTHING
-        self.got = 0
-        self.left = 0
-        """Bytes of it that are to come behind `body`: see `Connection.more`."""
-        at = lower.find(b"\r\ncontent-length:")
-        text = b"" if at < 0 else lower[at + 17 :].partition(b"\r\n")[0].strip()
-        self.length = int(text) if text.isdigit() else None
-        if status in (204, 304):
-            self.length = 0
-        self.whole = self.length is not None and (status == 200 or status == 206)
-        """Whether the body is an object's bytes, and how many they are is known."""
-
-    def header(self, name: bytes) -> str | None:
-        """One header's value, name in lower case; None when absent."""
-        start = self._lower.find(b"\r\n" + name + b":")
-        if start < 0:
-            return None
-        start += len(name) + 3
-        stop = self.head.find(b"\r\n", start)
-        return (self.head[start:stop] if stop >= 0 else self.head[start:]).strip().decode("latin-1")
-
-    @property
-    def closing(self) -> bool:
-        """The server closes the connection after this answer."""
-        return b"\r\nconnection: close" in self._lower
-
-    @property
-    def etag(self) -> str | None:
-        """The ETag without its quotes (a weak one is kept as it is)."""
-        at = self._lower.find(b"\r\netag:")
-        if at < 0:
-            return None
-        etag = self.head[at + 7 :].partition(b"\r\n")[0].strip().decode("latin-1")
-        return etag[1:-1] if len(etag) > 1 and etag[0] == etag[-1] == '"' else etag
-
-    @property
-    def mtime_us(self) -> int:
-        """Last-Modified in microseconds since the epoch, 0 when absent or malformed."""
-        text = self.header(b"last-modified")
-        try:
-            return int(parsedate_to_datetime(text).timestamp() * 1_000_000) if text else 0
-        except ValueError:
-            return 0
-
-    @property
-    def total(self) -> int | None:
-        """The whole object's size: from Content-Range of a 206, else Content-Length."""
-        ranged = self.header(b"content-range") if self.status == 206 else None
-        if ranged and "/" in ranged and ranged.rpartition("/")[2].isdigit():
-            return int(ranged.rpartition("/")[2])
-        return self.length
 
 
 class Connection:
@@ -107,6 +35,7 @@ class Connection:
     __slots__ = (
         "_flags",
         "_into",
+        "_loose",
         "_most",
         "_partial",
         "_patience",
@@ -142,6 +71,7 @@ class Connection:
         self.unsent = b""
         self._partial = b""
         self._into: memoryview | None = None
+        self._loose: Chunks | bytearray | None = None
         self._most: int | None = None
         self._patience = patience
         self._flags = 0
@@ -159,7 +89,7 @@ class Connection:
         """
         self.unsent = head
         self._into, self._most = into, most
-        self.response = None
+        self.response = self._loose = None
         self._partial = b""
         if self.state is IDLE:
             self.state = HEAD
@@ -257,7 +187,10 @@ class Connection:
         received = self.sock.recv_into(scratch)
         if not received:
             raise ConnectionResetError(errno.ECONNRESET, "closed by the server before its answer")
-        data = bytes(scratch[: min(_PEEK, received)])
+        self._have_head(scratch, received)
+
+    def _have_head(self, scratch: memoryview, received: int) -> None:
+        data = bytes(scratch[: min(PEEK, received)])
         if self._partial:
             data = self._partial + data
         end = data.find(b"\r\n\r\n")
@@ -265,11 +198,17 @@ class Connection:
             data = self._partial + bytes(scratch[:received])
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                if len(data) > _MOST_HEAD:
+                if len(data) > MOST_HEAD:
                     raise BrokenResponse("endless response head")
                 self._partial = data
                 return self._read_head(scratch)
         skip = end + 4 - len(self._partial)
+        if data[:7] == b"HTTP/1." and data[9:10] == b"1":  # told meanwhile (103 and others): the answer follows
+            scratch[: received - skip] = bytes(scratch[skip:received])
+            self._partial = b""
+            if received == skip:
+                return self._read_head(scratch)
+            return self._have_head(scratch, received - skip)
         self._begin_body(data[:end], scratch[skip:received])
         return None
 
@@ -304,6 +243,8 @@ class Connection:
         response = self.response
         assert response is not None
         if not response.whole:
+            if response.status == 200 or response.status == 206:
+                return self._read_unmeasured(response, scratch)
             return self._read_loose_body(response, scratch)
         body, got, length = response.body, response.got, len(response.body)
         receive, flags = self.sock.recv_into, self._flags
@@ -320,6 +261,31 @@ class Connection:
         if got < length or response.left:
             return got == length
         return self._finish()
+
+    def _read_unmeasured(self, response: Response, scratch: memoryview) -> bool:
+        # An object whose length nobody has told: in chunks, or until the server closes. Rare, so by simple means.
+        if self._loose is None:
+            self._loose = Chunks() if response.chunked else bytearray()
+            self._take_loose(response.body)
+        while not (isinstance(self._loose, Chunks) and self._loose.ended):
+            received = self.sock.recv_into(scratch)
+            if not received:
+                if isinstance(self._loose, Chunks):
+                    raise ConnectionResetError(errno.ECONNRESET, "body ended before its last chunk")
+                break
+            self._take_loose(scratch[:received])
+        chunked = isinstance(self._loose, Chunks)
+        data = self._loose.data if isinstance(self._loose, Chunks) else self._loose
+        self._loose = None
+        response.body, response.got, response.length, response.whole = memoryview(data), len(data), len(data), True
+        return self._finish(keep=chunked)
+
+    def _take_loose(self, data: memoryview) -> None:
+        if isinstance(self._loose, Chunks):
+            self._loose.take(data)
+        else:
+            assert self._loose is not None
+            self._loose += data
 
     def _read_loose_body(self, response: Response, scratch: memoryview) -> bool:
         # Error documents: small; framed by length, by chunks or by the end of the connection.

@@ -44,16 +44,6 @@ def bring(store: Store, wanted: Iterable[Wanted], folder: str, progress: Progres
     return size
 
 
-def latest_checkpoint(run: Run) -> str | None:
-    """The name of the newest complete checkpoint: of the highest number in its name, then by name."""
-    prefix = f"{run.prefix}checkpoints/"
-    names = [folder[len(prefix) :].rstrip("/") for folder in run.store.list_folder(prefix).folders]
-    for name in sorted(names, key=_order, reverse=True):
-        if published(run.store, prefix + name) is not None:
-            return name
-    return None
-
-
 def bring_checkpoint(run: Run, name: str, folder: str, progress: Progress = SILENT) -> str:
     """A complete checkpoint as a folder below `folder`; its path. Raises as `bring`; CorruptError: not complete."""
     prefix = f"{run.prefix}checkpoints/{name}"
@@ -83,8 +73,3 @@ def _bring(store: Store, one: Wanted, folder: str, progress: Progress) -> int:
             progress.advance(0, len(data))
     progress.advance(1, 0)
     return one.size
-
-
-def _order(name: str) -> tuple[int, str]:
-    digits = "".join(c if c.isdigit() else " " for c in name).split()
-    return (int(digits[-1]) if digits else -1, name)

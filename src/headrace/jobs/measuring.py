@@ -23,11 +23,13 @@ class Measuring:
 
     Args:
         folder: the run's.
+        run: its id.
         samplers: whether the machine is looked at.
     """
 
-    def __init__(self, folder: RunFolder, *, samplers: bool = True) -> None:
+    def __init__(self, folder: RunFolder, run: str, *, samplers: bool = True) -> None:
         self._folder = folder
+        self._run = run
         self._merger = Merger(folder.at("spool"), folder.recorded("metrics"))
         self._events = EventFiles(folder.recorded("outputs"))
         self._samplers: Samplers | None = None
@@ -44,9 +46,13 @@ class Measuring:
         """The command's process from now on; None: it is over."""
         self._pid = pid
         if self._mounts is None and self._wanted:
-            self._mounts = Mounts()
-        elif self._mounts is not None and pid is None:
+            self._mounts = Mounts(self._run)
+        if self._mounts is None:
+            return
+        if pid is None:
             self._mounts.look()
+        else:
+            self._mounts.groups.add(pid)
 
     def tick(self) -> None:
         """What is due. Call it every second or so."""

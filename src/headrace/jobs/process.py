@@ -172,9 +172,10 @@ class _LocalAttempt:
     def _read(self, fd: int, stream: str) -> None:
         with suppress(OSError):  # EIO: a terminal that nobody holds any more
             while True:
+                ended = self._ended.is_set()  # before the look: what was written until then is there to be seen
                 ready, _, _ = select.select([fd], [], [], _LINGER_S)
                 if not ready:
-                    if self._ended.is_set():
+                    if ended:
                         break
                     continue
                 data = os.read(fd, _CHUNK)

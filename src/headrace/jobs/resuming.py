@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from headrace.base.errors import HeadraceError
-from headrace.jobs.bring import bring_checkpoint, latest_checkpoint
+from headrace.jobs.bring import bring_checkpoint
+from headrace.jobs.newest import newest_checkpoint
 from headrace.tracking.runs import Run
 
 _FARTHEST: Final = 100
-"""Runs that are looked at: two requests each, while the command waits."""
+"""Runs that are looked at: two requests each, and one a checkpoint, while the command waits."""
 
 
 def lineage(first: Run, started: str, tell: Callable[[str], None]) -> Iterator[Run]:
@@ -38,15 +39,15 @@ def lineage(first: Run, started: str, tell: Callable[[str], None]) -> Iterator[R
 def resume(runs: Iterable[Run], folder: str, tell: Callable[[str], None]) -> str | None:
     """Bring the newest complete checkpoint of the first of `runs` that has one into `folder`; its path there.
 
-    None: there is none. `tell` gets whose it is, and what was looked for in vain. Raises nothing: who cannot have a
-    checkpoint begins without.
+    None: there is none. `tell` gets whose it is, whether only its name makes it the newest, and what was looked for
+    in vain. Raises nothing: who cannot have a checkpoint begins without.
     """
     for run in runs:
         try:
-            name = latest_checkpoint(run)
-            if name is not None:
-                tell(f"goes on from checkpoint {name} of {run.id}")
-                return bring_checkpoint(run, name, folder)
+            newest = newest_checkpoint(run)
+            if newest is not None:
+                tell(f"goes on from checkpoint {newest.name} of {run.id}{newest.doubt}")
+                return bring_checkpoint(run, newest.name, folder)
             tell(f"{run.id} has no complete checkpoint")
         except (HeadraceError, OSError) as error:
             tell(f"no checkpoint can be had of {run.id}: {error}")

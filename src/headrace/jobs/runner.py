@@ -91,7 +91,7 @@ class Runner:
         self._cache = settings.cache
         self._backend = backend or LocalBackend()
         self._folder = RunFolder(settings.state, job.id, self._run.url)
-        self._measuring = Measuring(self._folder)
+        self._measuring = Measuring(self._folder, job.id)
         self._recorder = Recorder(
             self._folder.recorded("logs"), passing, self._on_text, quiet=quiet, measuring=self._measuring
         )
@@ -282,12 +282,13 @@ class Runner:
         return Outcome(self._status, ended, settled, None if settled and not names else self._folder.path)
 
     def _drain(self, *, complete: bool) -> Report:
-        self._draining = True
         try:
+            self._draining = True
             report = self._sync.finish(self.job.spec.outputs.drain, complete=complete)
             self._mirroring.wait()
             return report
         except KeyboardInterrupt:
+            self._draining = False  # once is enough
             self._sync.close()
             return self._sync.report()
         finally:

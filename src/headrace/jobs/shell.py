@@ -16,11 +16,12 @@ from typing import Any, Final
 
 from headrace.base.errors import HeadraceError, NotFoundError
 from headrace.jobs.again import differences
-from headrace.jobs.bring import bring_checkpoint, latest_checkpoint
+from headrace.jobs.bring import bring_checkpoint
 from headrace.jobs.environment import Invocation
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
+from headrace.jobs.newest import newest_checkpoint
 from headrace.jobs.place import AsItLies, Recorded, Source
 from headrace.jobs.process import Exit, check_startable
 from headrace.jobs.scratch import Scratch, sweep
@@ -132,11 +133,11 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _checkpoint(run: Run, folder: RunFolder, tell: Callable[[str], None]) -> str:
-    name = latest_checkpoint(run)
-    if name is None:
+    newest = newest_checkpoint(run)
+    if newest is None:
         raise NotFoundError("has no complete checkpoint", path=run.id, hint="leave out --resume")
-    tell(f"HEADRACE_RESUME: checkpoint {name}")
-    return bring_checkpoint(run, name, folder.at("resume"))
+    tell(f"HEADRACE_RESUME: checkpoint {newest.name}{newest.doubt}")
+    return bring_checkpoint(run, newest.name, folder.at("resume"))
 
 
 def _with_shell(invocation: Invocation, folder: RunFolder, run: str) -> Invocation:

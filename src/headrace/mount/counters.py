@@ -6,30 +6,45 @@ server, so asking one that hangs hangs too: ask on a thread that nobody waits fo
 
 from __future__ import annotations
 
-import json
-import os
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.mount import kernel, stats
 
-_COUNTERS = ("fetch.", "cache.", "mount.open.", "mount.waited_s", "mount.errors")
+_COUNTERS = ("fetch.", "cache.", "mount.errors")
 _GAUGES = frozenset({"fetch.bytes_in_flight"})
+GROUP: tuple[str, ...] = ("mount.opened", "mount.waited_s")
+"""Counters of a process group."""
 
 
-def counters() -> dict[tuple[str, int], dict[str, float]]:
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Of one mount: `whole`, what it fetched, for whomever; `groups`: of each process group that used it, `GROUP`."""
+
+    whole: dict[str, float]
+    groups: dict[int, dict[str, float]]
+
+
+def counters() -> dict[tuple[str, int], Counted]:
     """Counters of every mount that answers, by its mount point and the process that serves it."""
-    found: dict[tuple[str, int], dict[str, float]] = {}
+    found: dict[tuple[str, int], Counted] = {}
     for mount in kernel.mounts():
         if mount.kind != kernel.TYPE:
             continue
-        path = os.path.join(mount.point, stats.FOLDER.decode(), "stats.json")
         with suppress(OSError, ValueError):
-            with open(path, encoding="utf-8") as file:
-                told: dict[str, Any] = json.load(file)
-            counted = {name: float(value) for name, value in told.items() if _counts(name, value)}
-            found[mount.point, int(told.get("pid", 0))] = counted
+            told: dict[str, Any] = stats.read(mount.point, "stats.json")
+            whole = {name: float(value) for name, value in told.items() if _counts(name, value)}
+            found[mount.point, int(told.get("pid", 0))] = Counted(whole, _groups(mount.point))
     return found
+
+
+def _groups(point: str) -> dict[int, dict[str, float]]:
+    rows = stats.read(point, "readers.json")
+    return {
+        int(row["group"]): {"mount.opened": float(row["opened"]), "mount.waited_s": float(row["waited_s"])}
+        for row in rows
+    }
 
 
 def _counts(name: str, value: object) -> bool:

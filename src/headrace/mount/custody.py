@@ -37,6 +37,7 @@ _INLINE = 64 << 20
 """Bytes up to which a file is handed to the cache at once; a larger one takes a checksum of that many bytes."""
 _HURRY_S = 0.3
 _SETTLED_S = 1.0
+_MAPPED_S = 1.0
 _FLAGS = struct.Struct("=ixxxx")
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 """FS_IOC_GETFLAGS, FS_IOC_SETFLAGS (linux/fs.h): a long by their numbers, an int by what they read and write."""
@@ -92,6 +93,8 @@ class Custody:
         self.uploader = Uploader()
         first = max([0, *self.journal.live, *self.on_disk()]) + 1
         self.numbers = itertools.count(first)
+        self._mapped: dict[int, float] = {}
+        """Files that only mappings past us hold, and when to look whether they still do: monotonic seconds."""
         self._ended: deque[tuple[StagedFile, ObjectInfo | None]] = deque()
         self._busy: set[int] = set()
         self._settle_at: float | None = None
@@ -183,7 +186,7 @@ class Custody:
 
     def _failed(self, file: StagedFile, error: HeadraceError, *, sync: bool) -> None:
         with file.lock:
-            if file.gone:
+            if file.gone or not file.dirty:  # another thread has published it since
                 return
             before = file.trouble
             now = time.monotonic()
@@ -212,22 +215,37 @@ class Custody:
         self.retire(file)
 
     def retire(self, file: StagedFile) -> None:
-        """Let a file that nobody has open go, once all of it is published."""
+        """Let a file that nobody has open, nor can write to, go, once all of it is published."""
         tried = False
         while True:
             with file.lock, self.tree.lock:
                 if file.handles > 0 or file.fd < 0:
                     return
-                if file.gone or (file.trouble is None and not file.dirty):
+                mapped = file.mapped and not file.gone and not file.end_mappings()
+                if mapped:
+                    self._mapped[file.number] = time.monotonic() + _MAPPED_S
+                else:
+                    self._mapped.pop(file.number, None)
+                if file.gone or not (mapped or file.trouble or file.dirty):
                     info = None if file.gone else file.base
                     self.forget(file)
                     break
                 if tried and file.trouble is not None:
                     return
+            if mapped and (tried or not self._is_due(file)):
+                self.workers.wake()
+                return
             tried = True
             with suppress(HeadraceError):
                 self.publish(file, sync=False)
         self.dispose(file, info)
+
+    def _is_due(self, file: StagedFile) -> bool:
+        """Whether what mappings go on writing to is to be published meanwhile."""
+        if file.trouble is not None:
+            return True
+        since, period = file.dirty_since, self.options.period_s
+        return file.dirty and since is not None and 0 < period <= time.monotonic() - since
 
     def forget(self, file: StagedFile) -> None:
         """It is no longer shown nor published: unlinked, replaced, or done. Its lock and the tree's are held."""
@@ -345,6 +363,8 @@ class Custody:
         """When `file` is to be published next; never before somebody has looked again, at the latest in a period."""
         if file.trouble is not None:
             return self._hurried(file.trouble)
+        if file.handles == 0 and (look_at := self._mapped.get(file.number)) is not None:
+            return look_at
         period = self.options.period_s
         if self._hurry and file.dirty:
             return now
@@ -383,7 +403,7 @@ class Custody:
 
     def unfinished(self) -> bool:
         """Whether anything is not published, not moved, or not handed on."""
-        if self._ended or self._busy or self.moves.active:
+        if self._ended or self._busy or self.moves.active or 0.0 in self._mapped.values():
             return True
         return any(file.dirty or file.trouble is not None for file in self.tree.files())
 
@@ -391,13 +411,16 @@ class Custody:
         """See `Staging.drain`."""
         began = time.monotonic()
         self._hurry = True
+        for file in self.tree.files():
+            if file.handles == 0 and file.number in self._mapped:
+                self._mapped[file.number] = 0.0  # to be looked at
         try:
             while self.unfinished():
                 if time.monotonic() >= began + timeout_s or self._refused(began):
                     return False
                 self.workers.wake()
                 time.sleep(0.01)
-            return True
+            return not self._mapped
         finally:
             self._hurry = False
 
@@ -417,7 +440,7 @@ class Custody:
         self.workers.close(2.0)
         for file in self.tree.files():
             with file.lock:
-                if file.dirty:
+                if file.dirty or file.mapped:
                     file.pending = True
                     self.journaled(file, sync=True)
                     _close(file.let_go())

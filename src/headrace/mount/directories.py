@@ -7,6 +7,7 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
+from headrace.base.errors import TryAgainError
 from headrace.mount import stats, wire
 from headrace.mount.ahead import Ahead
 from headrace.mount.folders import Folders
@@ -104,7 +105,7 @@ class Directories:
             offset = self._first(opened, offset, size, out, plus=plus)
         while offset >> _PAGE_SHIFT and len(out) < size:
             index = (offset >> _PAGE_SHIFT) - 1
-            if index >= len(opened.listing.pages) and (out or not opened.listing.wait(index, request)):
+            if index >= len(opened.listing.pages) and (out or not self._wait(opened, index, request)):
                 break
             after = self._page(opened, index, offset & 0xFFFFFFFF, size, out, plus=plus)
             if after < 0:
@@ -114,6 +115,15 @@ class Directories:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def _wait(self, opened: _Open, index: int, request: Request) -> bool:
+        """As `Listing.wait`. After one that waited for nothing, others are shown what was listed before."""
+        began = time.monotonic()
+        try:
+            return opened.listing.wait(index, request)
+        except TryAgainError as error:
+            self._folders.not_listed(opened.folder, time.monotonic() - began, error)
+            raise
 
     def _extra(self, node: Node, listing: Listing, now: float) -> bool:
         """Names of our own that are shown whatever the listing says."""

@@ -234,14 +234,18 @@ class Folders:
                 return None  # one name is asked for sooner
             listing.wait(0, request)
         except TryAgainError as error:
-            if self._away is None or folder.place is None:
-                raise
-            self._away.failed(folder.place.store, time.monotonic() - began, error)
-            found = self._at_hand(folder, name)
+            found = self._at_hand(folder, name) if self.not_listed(folder, time.monotonic() - began, error) else None
             if found is None:
                 raise
             return found
         return self._at_hand(folder, name)
+
+    def not_listed(self, folder: Folder, waited_s: float, error: TryAgainError) -> bool:
+        """The store did not answer in that time: whether what it listed before stands for a while."""
+        if self._away is None or folder.place is None:
+            return False
+        self._away.failed(folder.place.store, waited_s, error)
+        return True
 
     def _is_away(self, folder: Folder) -> float:
         """For how many seconds more its store is not asked, and what it listed before stands."""

@@ -12,6 +12,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOATIME = 1, 2, 4, 1024
 _MNT_DETACH = 2
 _HELPER = "fusermount3"
 _TIMEOUT_S = 20.0
+_BUSY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +119,33 @@ def mount(point: str, *, source: str, read_only: bool, allow_other: bool) -> int
 def unmount(point: str, *, lazy: bool = False) -> None:
     """Unmount. `lazy`: also while files are open there; they go on until they are closed.
 
+    Whoever watches mounts has a file of statistics open for a moment, so what is busy is tried again for a second.
+
     Raises:
         InputError: nothing is mounted there, or files are open. DeniedError: not allowed.
     """
-    code = _libc().umount2(os.fsencode(point), _MNT_DETACH if lazy else 0)
-    if code == 0:
-        return
+    until = time.monotonic() + _BUSY_S
+    while (number := _unmount(point, lazy=lazy)) == errno.EBUSY and time.monotonic() < until:
+        time.sleep(0.02)
+    if number:
+        raise _failed("unmounted", number, point)
+
+
+def _unmount(point: str, *, lazy: bool) -> int:
+    """Zero, or the error's number. Raises DeniedError: the helper refused, and not because it is busy."""
+    if _libc().umount2(os.fsencode(point), _MNT_DETACH if lazy else 0) == 0:
+        return 0
     number = ctypes.get_errno()
-    if number in (errno.EPERM, errno.EACCES) and shutil.which(_HELPER):
-        command = [_HELPER, "-u", *(["-z"] if lazy else []), "--", point]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
-        if done.returncode == 0:
-            return
-        raise DeniedError(done.stderr.strip() or "fusermount3 refused", path=point)
-    raise _failed("unmounted", number, point)
+    if number not in (errno.EPERM, errno.EACCES) or not shutil.which(_HELPER):
+        return number
+    command = [_HELPER, "-u", *(["-z"] if lazy else []), "--", point]
+    environment = {"PATH": os.defpath, "LC_ALL": "C"}  # its reason is read
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S, env=environment)
+    if done.returncode == 0:
+        return 0
+    if os.strerror(errno.EBUSY) in done.stderr:
+        return errno.EBUSY
+    raise DeniedError(done.stderr.strip() or "fusermount3 refused", path=point)
 
 
 def set_readahead(point: str, kib: int) -> bool:

@@ -96,8 +96,7 @@ def left(live: Live) -> list[Mapping[str, Any]]:
 
 def _told(live: Live, name: str) -> list[Mapping[str, Any]]:
     try:
-        with open(os.path.join(live.mountpoint, stats.FOLDER.decode(), name), encoding="utf-8") as file:
-            return json.load(file)
+        return stats.read(live.mountpoint, name)
     except (OSError, ValueError):
         return []
 

@@ -23,6 +23,7 @@ from headrace.mount.folders import Folders
 from headrace.mount.inodes import Place, Table
 from headrace.mount.notices import Notices
 from headrace.mount.prefetch import Prefetcher
+from headrace.mount.readers import Readers
 from headrace.mount.reading import Reading
 from headrace.mount.session import Handler, Quick, Session
 from headrace.mount.shown import Shown
@@ -62,6 +63,7 @@ class Mounted:
         self._namespace = namespace
         self._fetcher = namespace.fetcher
         self.metrics = self._fetcher.metrics
+        self.readers = Readers(self.metrics)
         self._staging: Staging | None = None
         self._writing: Writing | None = None
         self.staging_folder = ""
@@ -161,7 +163,9 @@ class Mounted:
         )
         wanted = options.passthrough and options.open and os.geteuid() == 0
         depth = kernel.stack_depth(self._settings.cache.dir) if wanted else 0
-        self._session = session = Session(fd, readers=options.threads, depth=depth, metrics=self.metrics)
+        self._session = session = Session(
+            fd, threads=options.threads, depth=depth, metrics=self.metrics, readers=self.readers
+        )
         try:
             agreed = session.greet()
             table = Table(self.path)
@@ -175,7 +179,7 @@ class Mounted:
             prefetcher = Prefetcher(fetcher, cache, self.folders) if cache is not None and options.prefetch else None
             self._prefetcher = prefetcher
             reading = Reading if options.open or not agreed.no_open else Unopened
-            self.reading = reading(fetcher, backings, prefetcher, self.metrics)
+            self.reading = reading(fetcher, backings, prefetcher, self.readers)
             attributes = Shown(table, options)
             directories = Directories(self.folders, attributes, plus=options.metadata == "listing")
             self.filesystem = FileSystem(
@@ -251,7 +255,8 @@ class Mounted:
             "passthrough": lambda: self.passthrough,
             "opens_told": lambda: self.reading.opens,
         }
-        return Stats(self.metrics, about, gauges, self._pending, self._left)
+        rows = {"pending": self._pending, "left": self._left, "readers": self.readers.rows}
+        return Stats(self.metrics, about, gauges, rows)
 
     def _pending(self) -> list[dict[str, object]]:
         if self._staging is None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from headrace.base.errors import ChangedError, HeadraceError, NotFoundError
 from headrace.base.memory import take
-from headrace.base.metrics import Metrics
 from headrace.cache import EntryLabel
 from headrace.fetch import Read, Ticket
 from headrace.mount import wire
@@ -28,6 +27,7 @@ from headrace.store.protocol import Blob, Store
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher
     from headrace.mount.inodes import Known
+    from headrace.mount.readers import Readers
     from headrace.mount.requests import Answer, Request
 
 _log = logging.getLogger("headrace.mount")
@@ -63,18 +63,18 @@ class Reading:
         fetcher: where bytes come from.
         backings: the kernel's backing files; not enabled where it knows none.
         prefetcher: told of every small file that is opened.
-        metrics: counts ``mount.open.*``.
+        readers: told who opens what.
     """
 
     opens: ClassVar[bool] = True
     """Whether the kernel tells of every open."""
 
-    def __init__(self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, metrics: Metrics) -> None:
+    def __init__(self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, readers: Readers) -> None:
         self._fetcher = fetcher
         self._cache = fetcher.cache
         self.backings = backings
         self._prefetcher = prefetcher
-        self._metrics = metrics
+        self._readers = readers
         self._whole = fetcher.settings.cache.whole
         self.streams = Streams(fetcher)
         self.handles: dict[int, Handle] = {}
@@ -114,12 +114,12 @@ class Reading:
             if fd is not None:
                 if self._prefetcher is not None and info.size <= self._whole:
                     self._prefetcher.opened(known, missed=False)
-                self._metrics.add("mount.open.cached")
+                self._readers.opened("cached", request.pid)
                 return self._open_file(known, fd, self._cache.path_of(name), request)
         handle = Handle(known.id, info.size, f"{place.store.url}/{info.key}")
         if info.size <= self._whole and self.streams.budget.take(info.size):
             handle.held, handle.name = info.size, name
-            self._metrics.add("mount.open.fetched")
+            self._readers.opened("fetched", request.pid)
             self._fetch(known, handle, place.store, name, request, failed)
             return None
         request.must_wait()
@@ -129,7 +129,7 @@ class Reading:
             entry.close()
             return self.open(known, request, failed)
         handle.stream = self.streams.open(known.id, place.store, info, entry)
-        self._metrics.add("mount.open.streamed")
+        self._readers.opened("streamed", request.pid)
         return self._opened(request, handle)
 
     def read(self, request: Request) -> Answer:
@@ -283,6 +283,7 @@ class Reading:
         if stat.st_size != known.size or stat.st_mtime_ns // 1000 != known.mtime_us:
             os.close(fd)
             raise ChangedError("the file has changed", path=path)
+        self._readers.opened("cached", request.pid)
         return self._open_file(known, fd, "", request)
 
     def _open_file(self, known: Known, fd: int, path: str, request: Request) -> Answer:

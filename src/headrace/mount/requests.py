@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace.base.metrics import Metrics
-
 _log = logging.getLogger("headrace.mount")
 _IDLE_S = 30.0
 
@@ -34,17 +32,19 @@ class Request:
     """One request. `body` is good until the operation returns. `may_wait`: on a thread of its own.
 
     `interrupted`: whoever asked has been told to stop waiting; an operation that waits looks at it now and then.
+    `group`: the process group of who asked, known while it waits.
     """
 
     __slots__ = (
-        "_cancel", "_session", "began", "body", "gid", "interrupted", "may_wait", "node", "op", "pid", "uid", "unique",
+        "_cancel", "_session", "began", "body", "gid", "group", "interrupted", "may_wait", "node", "op", "pid", "uid",
+        "unique",
     )  # fmt: skip
 
     def __init__(self, session: Answers) -> None:
         self._session = session
         self._cancel: Callable[[], None] | None = None
         self.began = 0.0
-        self.op = self.unique = self.node = self.uid = self.gid = self.pid = 0
+        self.op = self.unique = self.node = self.uid = self.gid = self.pid = self.group = 0
         self.body = memoryview(b"")
         self.may_wait = False
         self.interrupted = False
@@ -96,34 +96,6 @@ class Request:
         """
         if not self.may_wait:
             raise WouldBlock
-
-
-class Waited:
-    """The time in which at least one request waits, as ``mount.waited_s``: what a reader stands still at most.
-
-    Any thread. Told when the last of those that wait together is answered, or when one more begins to.
-    """
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._lock = threading.Lock()
-        self._count = 0
-        self._since = 0.0
-
-    def wait(self) -> None:
-        """One more waits."""
-        self._move(1)
-
-    def over(self) -> None:
-        """One no longer does."""
-        self._move(-1)
-
-    def _move(self, by: int) -> None:
-        now = time.monotonic()
-        with self._lock:
-            if self._count:
-                self._metrics.add("mount.waited_s", now - self._since)
-            self._since, self._count = now, self._count + by
 
 
 class Waiters:

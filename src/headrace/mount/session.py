@@ -20,7 +20,8 @@ from headrace.base.errors import DeadlineError, HeadraceError, UnsupportedError
 from headrace.base.metrics import Metrics
 from headrace.mount import wire
 from headrace.mount.errno import errno_of
-from headrace.mount.requests import Answer, Request, Waited, Waiters, WouldBlock
+from headrace.mount.readers import Readers
+from headrace.mount.requests import Answer, Request, Waiters, WouldBlock
 from headrace.mount.wire import Init, Op
 
 _log = logging.getLogger("headrace.mount")
@@ -70,17 +71,18 @@ class Session:
 
     Args:
         fd: the descriptor of ``/dev/fuse``; closed by `close`.
-        readers: threads that read requests.
+        threads: those that read requests.
         depth: stacking depth of backing files; 0: no passthrough.
-        metrics: counts ``mount.requests`` by kind, and ``mount.waited_s``.
+        metrics: counts ``mount.errors``.
+        readers: told of requests that wait.
     """
 
-    def __init__(self, fd: int, *, readers: int, depth: int, metrics: Metrics) -> None:
+    def __init__(self, fd: int, *, threads: int, depth: int, metrics: Metrics, readers: Readers) -> None:
         self.fd = fd
         self.ended = threading.Event()
         self.agreed = Agreed(0, passthrough=False, expires=False, no_open=False)
         self.waiters = Waiters(_MOST_WAITING)
-        self.waited = Waited(metrics)
+        self._threads = threads
         self._readers = readers
         self._depth = depth
         self._metrics = metrics
@@ -131,7 +133,7 @@ class Session:
         self._handlers = {int(op): handler for op, handler in handlers.items()}
         self._quick = {int(op): handler for op, handler in quick.items()}
         self._handlers.setdefault(int(Op.INTERRUPT), self._interrupt)
-        for number in range(self._readers):
+        for number in range(self._threads):
             threading.Thread(target=self._run, name=f"headrace-mount-{number}", daemon=True).start()
 
     @property
@@ -151,8 +153,8 @@ class Session:
 
     def hold(self, request: Request) -> None:
         """See `Request.deferred`."""
-        if request.unique not in self._pending:
-            self.waited.wait()
+        before = self._pending.get(request.unique)
+        request.group = before.group if before is not None else self._readers.waits(request.pid)
         self._pending[request.unique] = request
 
     def answer(self, request: Request, result: Answer | Exception) -> bool:
@@ -237,7 +239,7 @@ class Session:
     def _let_go(self, request: Request) -> Request | None:
         found = self._pending.pop(request.unique, None)
         if found is not None:
-            self.waited.over()
+            self._readers.over(found.group)
         return found
 
     def _send(self, answer: bytes | tuple[bytes | memoryview, ...]) -> None:

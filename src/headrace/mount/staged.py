@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import platform
 import threading
@@ -67,7 +68,8 @@ class StagedFile:
     """Any thread. Made by `Staging.create` and `Staging.open`; each of these, and `hold`, is undone by one `release`.
 
     `path`: where it will be published; a rename changes it. `fd`: the local file. `passthrough`: set by who hands `fd`
-    to the kernel; then every look at the file's times finds out whether it was written to.
+    to the kernel; then every look at the file's times finds out whether it was written to. `mapped`: set as well, where
+    it may be mapped past us: then the times tell of the first write to a page only, and a mapping outlives all handles.
     """
 
     def __init__(self, keeper: Keeper, number: int, path: str, fd: int, local: str, attrs: Attributes) -> None:
@@ -75,7 +77,7 @@ class StagedFile:
         self.path = path
         self.fd = fd
         self.local = local
-        self.passthrough = False
+        self.passthrough = self.mapped = False
         self.lock = threading.RLock()
         """Held by whoever publishes, renames, unlinks or retires it."""
         self.handles = 1
@@ -208,6 +210,42 @@ class StagedFile:
             if self.dirty_since is None:
                 self.dirty_since = time.monotonic()
 
+    # mappings past us
+
+    def reopen(self) -> None:
+        """It may be written to again. Raises OSError."""
+        if self.mapped and self.fd >= 0:
+            self._open_as(os.O_RDWR)
+
+    def end_mappings(self) -> bool:
+        """Nobody has it open. Returns whether nobody can write to it any more; then what mappings may have written is
+        still to be published, and `mapped` is False.
+
+        A read lease is granted just then (fcntl(2), F_SETLEASE): also our own descriptor is for reading only. Where the
+        file system has no leases, nobody is taken to write. Raises OSError.
+        """
+        self._open_as(os.O_RDONLY)
+        try:
+            fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        else:
+            fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        self.reopen()
+        self.mapped = False
+        self.touched()
+        return True
+
+    def _open_as(self, way: int) -> None:
+        """The same number for another description: other threads may be reading by it."""
+        fd = os.open(self.local, way | os.O_CLOEXEC)
+        try:
+            os.dup2(fd, self.fd, inheritable=False)
+        finally:
+            os.close(fd)
+
     # its life
 
     def publish(self, *, sync: bool = True) -> None:
@@ -233,6 +271,8 @@ class StagedFile:
     def begin(self) -> Snapshot | None:
         """What is to be published; None when nothing is. `lock` is held; `finish` or `undo` must follow."""
         with self._state:
+            if self.mapped and self.fd >= 0:
+                os.fdatasync(self.fd)  # cleans its pages: whoever writes to one after this moves the times again
             if self.passthrough and not _FINE:
                 self._settle_clock()
             if self.fd < 0 and self._generation == self._clean and not self._new_attributes:
@@ -317,7 +357,10 @@ class StagedFile:
         return record
 
     def restore(self, record: Mapping[str, Any]) -> None:
-        """What `record` gave, after a crash: all of it is to be published."""
+        """What `record` gave, after a crash: all of it is to be published. Whoever had it open then, past us, may still
+        write to it: the kernel takes what is written through a mount that is gone.
+        """
+        self.passthrough = self.mapped = True
         self._given = Attributes(*record["attrs"])
         self._changed = Attributes(*record["changed"])
         self.kept = {} if record["fresh"] else None

@@ -8,13 +8,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headrace.base.metrics import Metrics
 
 FOLDER: Final = b".headrace"
 FOLDER_NODE: Final = 2
-_FILES: Final = (b"stats", b"stats.json", b"metrics", b"pending.json", b"left.json")
+_FILES: Final = (b"stats", b"stats.json", b"metrics", b"pending.json", b"left.json", b"readers.json")
 NODES: Final = {FOLDER_NODE + 1 + number: name for number, name in enumerate(_FILES)}
 """Node ids of the files; the ids of everything else are larger."""
 _FIRST_VERSION: Final = 1 << 61
@@ -29,8 +29,8 @@ class Stats:
         metrics: the process's counters.
         about: what does not change: mount point, path, options.
         gauges: name to a function giving its present value.
-        pending: what is not published yet, as rows for JSON.
-        left: what a crash has left and nobody was promised, likewise.
+        rows: what is told in rows, ready for JSON: ``pending``, what is not published yet; ``left``, what a crash has
+            left and nobody was promised; ``readers``, see `headrace.mount.readers`.
     """
 
     def __init__(
@@ -38,13 +38,12 @@ class Stats:
         metrics: Metrics,
         about: Mapping[str, object],
         gauges: Mapping[str, Callable[[], float]],
-        pending: Callable[[], list[dict[str, object]]],
-        left: Callable[[], list[dict[str, object]]],
+        rows: Mapping[str, Callable[[], list[dict[str, object]]]],
     ) -> None:
         self._metrics = metrics
         self._about = dict(about)
         self._gauges = dict(gauges)
-        self._rows = {b"pending.json": pending, b"left.json": left}
+        self._rows = {f"{name}.json".encode(): told for name, told in rows.items()}
         self._began = time.time()
 
     def content(self, node: int) -> bytes:
@@ -78,6 +77,12 @@ class Stats:
         return "\n".join(lines) + "\n"
 
 
+def read(point: str, name: str) -> Any:
+    """A JSON file of the mount at `point`. Waits for its server. Raises OSError, ValueError."""
+    with open(os.path.join(point, FOLDER.decode(), name), encoding="utf-8") as file:
+        return json.load(file)
+
+
 class Version(NamedTuple):
     """One file of ``.headrace/`` as it was shown. `made_ns`: since the epoch."""
 
@@ -104,7 +109,7 @@ class Versions:
         with self._lock:
             number = self._latest.get(node, 0)
             version, count = self._known.get(number, (None, 0))
-            if version is not None and now - version.made_ns < _FRESH_NS:
+            if version is not None and 0 <= now - version.made_ns < _FRESH_NS:  # the clock may be set back
                 self._known[number] = (version, count + 1)
                 return number, version
         version = Version(self._told.content(node), now)  # without the lock: it asks all kinds of gauges

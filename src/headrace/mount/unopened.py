@@ -15,10 +15,10 @@ from headrace.mount import wire
 from headrace.mount.reading import Handle, Reading
 
 if TYPE_CHECKING:
-    from headrace.base.metrics import Metrics
     from headrace.fetch import Fetcher
     from headrace.mount.backing import Backings
     from headrace.mount.prefetch import Prefetcher
+    from headrace.mount.readers import Readers
     from headrace.mount.requests import Answer, Request
 
 _MOST: Final = 256
@@ -44,8 +44,8 @@ class Unopened(Reading):
 
     opens: ClassVar[bool] = False
 
-    def __init__(self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, metrics: Metrics) -> None:
-        super().__init__(fetcher, backings, prefetcher, metrics)
+    def __init__(self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, readers: Readers) -> None:
+        super().__init__(fetcher, backings, prefetcher, readers)
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
 
     def read(self, request: Request) -> Answer:

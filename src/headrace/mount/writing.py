@@ -1,7 +1,9 @@
 """The operations that change something: each finds its paths, calls `Staging`, and then says what the names stand for.
 
 While a file is being written its node has a staged file. Where the kernel may, it writes into that file by itself; not
-where it is opened for appending, so that what was appended is known and only that is sent.
+where it is opened for appending, so that what was appended is known and only that is sent, and not where it is opened
+for reading and writing, since it may then be mapped: of what a mapping writes, and of ``msync``, the kernel tells only
+whom it asks for the bytes.
 """
 
 from __future__ import annotations
@@ -366,6 +368,8 @@ class Writing:
 
     def _end(self, handle: _Handle) -> None:
         """A handle is closed: with the last one, its file goes to the cache."""
+        if handle.file.mapped:
+            self._reading.backings.drop(handle.node.id)  # so that whoever still writes is a mapping
         handle.file.release()
         self.settle(handle.node)
 
@@ -432,15 +436,20 @@ class Writing:
             with self._reading.lock:
                 ours = any(each.node is node and not each.by_kernel for each in list(self._handles.values()))
                 backing = backings.reuse(node.id, writable=True)
-                if backing is None and not ours and not flags & os.O_APPEND and not self._reading.is_open(node.id):
+                told = flags & os.O_APPEND or _may_map(flags)
+                told = told and not file.mapped  # the kernel's pages for us would not be those of a mapping past us
+                if backing is None and not ours and not told and not self._reading.is_open(node.id):
                     file.passthrough = True
                     backing = backings.open(node.id, file.fd, writable=True)
+                if backing is not None and _may_map(flags):  # all opens of a node are of one kind
+                    file.mapped = True
                 self._handles[number] = _Handle(file, node, writes=writes, by_kernel=backing is not None)
         else:
             self._handles[number] = _Handle(file, node, writes=writes, by_kernel=False)
         if backing is not None:
             return number, Fopen.PASSTHROUGH | noflush, backing.id
-        return number, Fopen.KEEP_CACHE | noflush, 0
+        keep = 0 if file.passthrough else Fopen.KEEP_CACHE  # what was written past the kernel's pages is not in them
+        return number, keep | noflush, 0
 
     def _handle_of(self, number: int) -> _Handle:
         handle = self._handles.get(number)
@@ -535,6 +544,11 @@ class Writing:
             node.trust(self._ttl)
         if node.kind != FOLDER and node.staged is None:
             self._learn(node)
+
+
+def _may_map(flags: int) -> bool:
+    """Whether a file so opened can be mapped to be written (mmap(2): shared, for which it must be readable too)."""
+    return flags & os.O_ACCMODE == os.O_RDWR
 
 
 def _checked(name: bytes, kind: int = FILE) -> bytes:

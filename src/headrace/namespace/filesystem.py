@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.compression import compr
+from fsspec.implementations.local import LocalFileSystem, make_path_posix
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import infer_compression
 
@@ -26,6 +28,7 @@ from headrace.base.errors import (
     UnsupportedError,
 )
 from headrace.namespace.entry import Entry
+from headrace.namespace.literal import check_below, expand, pairs, several
 from headrace.namespace.namespace import Namespace
 from headrace.namespace.writer import TextWriter, Writer
 
@@ -58,6 +61,10 @@ class HeadraceFileSystem(AbstractFileSystem):
         namespace: use this one instead; see `over`.
 
     A name that ends in ``/`` cannot be reached this way: fsspec drops a trailing ``/``. Errors are OSErrors.
+
+    Names are literal, whatever they hold. Patterns (``*``, ``?``, ``[…]``) are taken by `glob`; and by `expand_path`,
+    `cat`, `cp`, `get` and `put`, as fsspec promises, for a source that nothing is called, unless `assume_literal`.
+    `rm`, `rm_file` and `mv` take none: ``fs.rm(fs.glob(pattern))``.
     """
 
     protocol: str | tuple[str, ...] = "headrace"
@@ -124,8 +131,19 @@ class HeadraceFileSystem(AbstractFileSystem):
                 entries = list(self.namespace.walk(self._strip_protocol(path)))
         except FileNotFoundError:
             entries = []
-        found = {entry.path: _info(entry) for entry in entries if not entry.path.endswith("/")}
+        found = {_name(entry): _info(entry) for entry in entries if not entry.path.endswith("/")}
         return found if detail else sorted(found)
+
+    def expand_path(
+        self,
+        path: Any,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        assume_literal: bool = False,
+        **kwargs: Any,
+    ) -> list[str]:
+        """As fsspec's, but a name that is there is no pattern."""
+        return expand(self, path, recursive, maxdepth, literal=assume_literal, **kwargs)
 
     def modified(self, path: Any) -> datetime:
         """Time of the last change, UTC."""
@@ -189,6 +207,74 @@ class HeadraceFileSystem(AbstractFileSystem):
                 if not self.isdir(source):  # Folders need no making.
                     raise
 
+    # copying
+
+    def copy(
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None,
+        on_error: str | None = None, assume_literal: bool = False, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """As fsspec's. A name that is there is no pattern, and with `assume_literal` none is."""
+        sources, targets = pairs(
+            self, path1, self, path2, recursive=recursive, maxdepth=maxdepth, literal=assume_literal, **kwargs
+        )
+        on_error = on_error or ("ignore" if recursive else "raise")
+        super().copy(sources, targets, on_error=on_error, **kwargs)
+
+    def get(
+        self, rpath: Any, lpath: Any, recursive: bool = False, callback: Any = DEFAULT_CALLBACK,
+        maxdepth: int | None = None, assume_literal: bool = False, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """As fsspec's. A name that is there is no pattern, and with `assume_literal` none is.
+
+        Raises ValueError: a name leads out of `lpath`, by a ``..``; nothing is written then.
+        """
+        here = make_path_posix(lpath) if isinstance(lpath, str) else lpath
+        sources, targets = pairs(
+            self, rpath, LocalFileSystem(), here, recursive=recursive, maxdepth=maxdepth, literal=assume_literal,
+            **kwargs,
+        )  # fmt: skip
+        if isinstance(here, str):
+            check_below(here, targets)
+        super().get(sources, targets, callback=callback, **kwargs)
+
+    def put(
+        self, lpath: Any, rpath: Any, recursive: bool = False, callback: Any = DEFAULT_CALLBACK,
+        maxdepth: int | None = None, assume_literal: bool = False, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """As fsspec's. A name that is there is no pattern, and with `assume_literal` none is."""
+        here = make_path_posix(lpath) if isinstance(lpath, str) else lpath
+        sources, targets = pairs(
+            LocalFileSystem(), here, self, rpath, recursive=recursive, maxdepth=maxdepth, literal=assume_literal
+        )
+        super().put(sources, targets, callback=callback, **kwargs)
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
+        """Copy, then delete what was copied. Names are literal.
+
+        Raises FileNotFoundError, IsADirectoryError (a folder, and not `recursive`), OSError (into itself): then nothing
+        is moved. With `maxdepth`, what is deeper stays where it is.
+        """
+        if self._strip_protocol(path1) == self._strip_protocol(path2):
+            return
+        sources, targets = pairs(self, path1, self, path2, recursive=recursive, maxdepth=maxdepth, literal=True)
+        below = recursive and not isinstance(path2, list)  # of two lists, each name is copied as it is
+        moved = [(old, new) for old, new in zip(sources, targets, strict=True) if self.info(old)["type"] == "file"]
+        if not below and (len(moved) < len(sources) or not sources):
+            raise IsADirectoryError(errno.EISDIR, "is a folder", path1)
+        self._check_apart(moved, several(path1) if below else ())
+        files = [old for old, _ in moved]
+        super().copy(files, [new for _, new in moved], on_error="raise", **kwargs)
+        whole = below and maxdepth is None
+        self.rm(path1 if whole else files, recursive=whole)
+
+    def _check_apart(self, moved: Sequence[tuple[Any, Any]], folders: Iterable[Any]) -> None:
+        """Nothing may be moved to where something is moved from: it would be gone."""
+        files = {self._strip_protocol(old) for old, _ in moved}
+        roots = tuple(self._strip_protocol(folder).rstrip("/") + "/" for folder in folders)
+        for old, new in moved:
+            if self._strip_protocol(new) in files or self._strip_protocol(new).startswith(roots):
+                raise OSError(errno.EINVAL, "cannot be moved into itself", old, None, new)
+
     # removing
 
     def rm_file(self, path: Any) -> None:
@@ -198,16 +284,20 @@ class HeadraceFileSystem(AbstractFileSystem):
         self.rm(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Delete files; with `recursive`, folders with all they hold."""
-        if maxdepth is not None:
-            super().rm(path, recursive=recursive, maxdepth=maxdepth)
-            return
-        found: list[str] = self.expand_path(path, recursive=False)
+        """Delete files; with `recursive`, folders with all they hold, or their files down to `maxdepth`.
+
+        Names are literal. Raises FileNotFoundError, and IsADirectoryError: a folder, and not `recursive`; nothing is
+        deleted then.
+        """
+        named = [self._strip_protocol(each) for each in several(path)]
+        for each in named:
+            if self.info(each)["type"] != "file" and not recursive:
+                raise IsADirectoryError(errno.EISDIR, "is a folder", each)
+        if recursive and maxdepth is not None:
+            below = expand(self, named, recursive, maxdepth, literal=True)
+            named, recursive = [each for each in below if self.isfile(each)], False
         with _os_errors():
-            for each in found:
-                if not self.namespace.stat(each).is_file and not recursive:
-                    raise IsADirectoryError(errno.EISDIR, "is a folder", each)
-            self.namespace.delete(found, recursive=recursive)
+            self.namespace.delete(named, recursive=recursive)
 
 
 class _Deferred(Writer):
@@ -251,10 +341,15 @@ class _Compressed(Writer):
         self._file.discard()
 
 
+def _name(entry: Entry) -> str:
+    """As it was asked for: a file of this machine is ``/path`` here, not ``file:///path``."""
+    return entry.path.removeprefix("file://")
+
+
 def _info(entry: Entry) -> dict[str, Any]:
     """What fsspec calls info: sizes in bytes, times in seconds."""
     return {
-        "name": entry.path,
+        "name": _name(entry),
         "size": entry.size,
         "type": "file" if entry.is_file else "directory",
         "mtime": entry.mtime_us / 1e6,

@@ -13,6 +13,7 @@ from headrace.namespace import listing, paths
 from headrace.namespace.entry import Entry, file_entry, folder_entry
 from headrace.namespace.location import Location, Place, find
 from headrace.namespace.mounts import Mount, MountTable
+from headrace.namespace.naming import named
 from headrace.namespace.objects import Objects
 from headrace.namespace.paths import PathLike
 from headrace.namespace.persist import remove_mount, write_mount
@@ -29,7 +30,8 @@ _REMEMBERED = 64
 
 
 class Namespace:
-    """The one door to bytes. Every method takes a path or a URL, and may be called from any thread.
+    """The one door to bytes. Every method takes a path, a URL, or a file of this machine (`named`), and may be called
+    from any thread.
 
     Safe to fork and to pickle: a child opens its own connections. All methods raise only `headrace.base.errors`:
     NotFoundError, DeniedError (ReadOnlyError before any request where the attachment is read-only), ChangedError,
@@ -42,8 +44,11 @@ class Namespace:
         *,
         fetcher: Callable[[], Fetcher] | None = None,
         opener: Opener | None = None,
+        local: bool = True,
     ) -> None:
+        """`local`: files and folders of this machine are taken by their own names (`named`), too."""
         settings = settings or Settings()
+        self._local = local
         mounts = [Mount.from_table(path, table) for path, table in settings.mounts.items()]
         self._set(settings, fetcher, opener, MountTable(mounts))
 
@@ -61,8 +66,8 @@ class Namespace:
     def load(settings: Settings | None = None, **seams: Any) -> Namespace:
         """A namespace with the mounts of `settings` (default: `Settings.load()`: ``headrace.toml``, environment).
 
-        No request is made. `seams`: `fetcher`, giving what reads the bytes (default: the process's own), and `opener`,
-        opening stores (default: `headrace.store.open_store`).
+        No request is made. `seams`: `fetcher`, giving what reads the bytes (default: the process's own), `opener`,
+        opening stores (default: `headrace.store.open_store`), and `local`, False for the tree of mounts alone.
 
         Raises:
             SettingError, InputError: a mount that cannot be; names it.
@@ -103,6 +108,17 @@ class Namespace:
         for path in before.keys() - after.keys():
             remove_mount(path, file)
         self._loaded = self._table
+
+    def named(self, name: PathLike) -> str:
+        """The path or URL that a name stands for. No request; nothing need exist.
+
+        What is attached comes first; a name under which nothing is attached is a file or folder of this machine, and
+        becomes ``file://…``.
+
+        Raises:
+            NotFoundError: there can be nothing under that name. InputError: it was meant to be a URL, or is no text.
+        """
+        return named(self._table, name) if self._local else paths.check_path(name)
 
     def resolve(self, path: PathLike) -> Location:
         """The store and key a path or URL leads to. No request; the object need not exist.
@@ -300,10 +316,12 @@ class Namespace:
 
     def __getstate__(self) -> Mapping[str, Any]:
         mounts = [(m.path, m.url, dict(m.options), m.read_only) for m in self._table]
-        return {"settings": self._settings, "fetcher": self._given[0], "opener": self._given[1], "mounts": mounts}
+        given = {"fetcher": self._given[0], "opener": self._given[1]}
+        return {"settings": self._settings, "mounts": mounts, "local": self._local, **given}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         mounts = [Mount.make(path, url, options, read_only=ro) for path, url, options, ro in state["mounts"]]
+        self._local = state["local"]
         self._set(state["settings"], state["fetcher"], state["opener"], MountTable(mounts))
 
     def _fetcher(self) -> Fetcher:
@@ -317,13 +335,16 @@ class Namespace:
     def _place(self, path: PathLike) -> Place:
         """As `find`, which whoever writes a file asks several times for one path: the latest are remembered."""
         if not isinstance(path, str):
-            return find(self._table, self._settings.stores, path)
+            path = os.fspath(path)
         table, places = self._found
         if table is not self._table:
             table, places = self._found = (self._table, {})
         place = places.get(path)
         if place is None:
-            place = find(table, self._settings.stores, path)
+            name = self.named(path)
+            place = find(table, self._settings.stores, name)
+            if name != path and not path.startswith("/"):
+                return place  # it stands for another file once the process works in another folder
             if len(places) >= _REMEMBERED:
                 places.clear()
             places[path] = place

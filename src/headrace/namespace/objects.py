@@ -143,7 +143,8 @@ class Objects:
         if place.key == "":
             raise InputError("is the root of a store, not an object", path=place.path, hint="name an object in it")
         blob = self._fetcher().get(Read(opened.store, place.key, start=start, stop=stop))
-        opened.metadata.keep(blob.info)
+        if blob.info.size >= 0:
+            opened.metadata.keep(blob.info)
         return blob.data
 
     def _read_version(self, opened: Opened, info: ObjectInfo, start: int, stop: int | None) -> memoryview:

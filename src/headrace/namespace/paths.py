@@ -27,15 +27,21 @@ def is_url(path: str) -> bool:
     return _URL.match(path) is not None
 
 
+def check_text(path: PathLike) -> str:
+    """The text of a name. Raises InputError: it holds a NUL, or is not valid Unicode."""
+    text = os.fspath(path)
+    if "\0" in text or not _is_unicode(text):
+        raise InputError("a path is Unicode text without NUL characters", path=ascii(text))
+    return text
+
+
 def check_path(path: PathLike) -> str:
     """The text of a path or URL, once it is known to be one.
 
     Raises:
-        InputError: neither starts with ``/`` nor is a URL, holds a NUL, or is not valid Unicode.
+        InputError: neither starts with ``/`` nor is a URL, or as `check_text`.
     """
-    text = os.fspath(path)
-    if "\0" in text or not _is_unicode(text):
-        raise InputError("a path is Unicode text without NUL characters", path=ascii(text))
+    text = check_text(path)
     if text.startswith("/") or is_url(text):
         return text
     raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from headrace.base.metrics import Metrics
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.dataset import Dataset
+from headrace.dataset.naming import target_of
 from headrace.fetch import Fetcher
 from headrace.namespace import Namespace
 from headrace.pack.budget import Budget
@@ -48,8 +50,8 @@ class Packed:
 
 
 def pack(
-    source: str,
-    destination: str,
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
     options: PackOptions | None = None,
     *,
     namespace: Namespace | None = None,
@@ -65,7 +67,7 @@ def pack(
 
     Args:
         source: a dataset, as ``Dataset.open`` takes it.
-        destination: an empty folder, or one where the same was packed before; a path or a URL.
+        destination: an empty folder, or one where the same was packed before; a path, a URL or a folder here.
         options: what the shards are to be like.
         namespace: where paths are looked up; default: the one of the settings.
         settings: for reading; default: `Settings.load()`.
@@ -81,6 +83,7 @@ def pack(
     options = options or PackOptions()
     settings = settings or Settings.load()
     namespace = namespace or Namespace.load(settings)
+    source, destination = target_of(source, namespace, settings), namespace.named(destination)
     function = load_function(options.function) if options.function else None
     journal = _journal(namespace, source, destination)
     form = options.source_format or source_format(source, options, namespace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import tempfile
 import threading
 from collections import deque
@@ -43,8 +44,8 @@ class Unpacked:
 
 
 def unpack(
-    source: str,
-    destination: str,
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
     *,
     workers: int = 0,
     overwrite: bool = False,
@@ -71,6 +72,7 @@ def unpack(
             overwritten. DeniedError, TryAgainError, NoRoomError.
     """
     namespace = namespace or Namespace.load()
+    source, destination = namespace.named(source), namespace.named(destination)
     shards = sorted(entry.path for entry in _shards(namespace, source))
     location = namespace.resolve(destination)
     if location.read_only:

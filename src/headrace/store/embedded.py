@@ -13,7 +13,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.base.errors import DeadlineError, HeadraceError, InputError, TryAgainError, UnsupportedError
+from headrace.base.ports import reserve_port
 from headrace.store.backends.s3 import create_bucket, list_buckets
 from headrace.store.protocol import StoreOptions
 
@@ -46,7 +46,7 @@ _GRACE_S = 1.0
 _VOLUMES = 20_000
 """Slots, not files: a bucket takes two with its first object, and with none left every write is answered 500."""
 _ATTEMPTS = 3
-"""Another process may take a port between our choosing it and the server's binding it."""
+"""A port that the caller named may be another's for a moment still."""
 
 
 def find_weed() -> str:
@@ -95,6 +95,10 @@ class EmbeddedS3:
     def __repr__(self) -> str:
         return f"EmbeddedS3(data={str(self.data)!r}, endpoint={self.endpoint!r})"
 
+    def __getstate__(self) -> dict[str, object]:
+        """For another process: how the server is reached. Only the process that started it can end it."""
+        return {**self.__dict__, "_server": None, "_watchdog": None}
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -128,7 +132,7 @@ class EmbeddedS3:
         raise AssertionError("unreachable")
 
     def stop(self) -> None:
-        """End the server and everything it started. Idempotent; a forked child's call does nothing."""
+        """End the server and everything it started. Idempotent; another process's call does nothing."""
         if os.getpid() != self._owner:
             return
         self._kill()
@@ -198,7 +202,7 @@ class EmbeddedS3:
         self.access_key, self.secret_key = pair["accessKey"], pair["secretKey"]
 
     def _launch(self, weed: str) -> None:
-        ports: dict[str, int] = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+        ports: dict[str, int] = {name: reserve_port() for name in _PORTS}
         if self._port:
             ports["s3.port"] = self._port
         self.endpoint = f"http://127.0.0.1:{ports['s3.port']}"
@@ -298,15 +302,3 @@ class EmbeddedS3:
 def _weed_environment() -> dict[str, str]:
     """Two volumes to a bucket at first, instead of seven."""
     return {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
-
-
-def _free_ports(count: int) -> list[int]:
-    """That many distinct free loopback ports; all held open until the last is known."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()

@@ -8,6 +8,7 @@ removed. All calls are synchronous, may be made from any thread, end within the 
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,9 @@ from typing import NamedTuple, Protocol, TypeAlias
 from headrace.base.errors import HeadraceError, UnsupportedError
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
+
+
+_STAMP = re.compile(r"\d{1,18}-\d{1,18}")
 
 
 class ObjectInfo(NamedTuple):
@@ -41,6 +45,11 @@ class ObjectInfo(NamedTuple):
     def of_file(cls, key: str, status: os.stat_result) -> ObjectInfo:
         """Of an object that is a file of this machine."""
         return cls(key, status.st_size, None, status.st_mtime_ns // 1000)
+
+
+def is_stamp(version: str) -> bool:
+    """Whether a `version` is no ETag, but size and time: S3's ETags with a dash have 32 digits before it."""
+    return _STAMP.fullmatch(version) is not None
 
 
 class Blob(NamedTuple):

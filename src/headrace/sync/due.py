@@ -37,6 +37,8 @@ class Tracked:
     retry_at: float = 0.0
     tries: int = 0
     error: str = ""
+    away: bool = False
+    """It failed because the store did not answer."""
     busy: bool = False
     stubborn: bool = False
     """It failed in a way that another try will not mend."""

@@ -25,7 +25,7 @@ class Files:
         self._options = options
         self._all: dict[str, Tracked] = {}
         self._gone: dict[str, tuple[Sent, float]] = {}
-        self._by_stamp: dict[Stamp, Sent] = {}
+        self._by_written: dict[tuple[int, int, int, int], Sent] = {}
         self._scanned = False
         self.dirty: dict[str, Tracked] = {}
         self.checkpoints: dict[str, dict[str, Tracked]] = {}
@@ -38,15 +38,15 @@ class Files:
     def remember(self, sent: Mapping[str, Sent], now: float) -> None:
         """What an earlier sync has sent: gone, until it is seen."""
         self._gone = {name: (one, now) for name, one in sent.items()}
-        self._by_stamp = {one.stamp: one for one in sent.values()}
+        self._by_written = {one.stamp.written: one for one in sent.values()}
 
     def holds(self, file: Tracked) -> bool:
         """Whether it is still here, and no other of its name."""
         return self._all.get(file.name) is file
 
     def twin(self, stamp: Stamp) -> Sent | None:
-        """What was sent of the same file under whatever name."""
-        return self._by_stamp.get(stamp)
+        """What was sent of the same file under whatever name: as it seems, see `Sender.send`."""
+        return self._by_written.get(stamp.written)
 
     # what is here
 
@@ -127,7 +127,7 @@ class Files:
         self._release(file.sent)
         file.sent, file.since = sent, now
         file.error, file.tries, file.stubborn = "", 0, False
-        self._by_stamp[sent.stamp] = sent
+        self._by_written[sent.stamp.written] = sent
         if self.holds(file):
             self.look(file.name, now)
         else:
@@ -147,6 +147,16 @@ class Files:
 
     # what is gone
 
+    @property
+    def missed(self) -> dict[str, Sent]:
+        """What was sent and is gone, however short a time ago."""
+        return {name: sent for name, (sent, _) in self._gone.items()}
+
+    @property
+    def kept(self) -> list[Stamp]:
+        """What was sent and is here."""
+        return [file.stamp for file in self._all.values() if file.sent is not None]
+
     def gone(self, before: float) -> list[str]:
         """What was seen, or sent, and has been gone since `before`."""
         return [name for name, (_, since) in self._gone.items() if since <= before]
@@ -157,5 +167,5 @@ class Files:
             self._release(self._gone.pop(name)[0])
 
     def _release(self, sent: Sent | None) -> None:
-        if sent is not None and self._by_stamp.get(sent.stamp) is sent:
-            del self._by_stamp[sent.stamp]
+        if sent is not None and self._by_written.get(sent.stamp.written) is sent:
+            del self._by_written[sent.stamp.written]

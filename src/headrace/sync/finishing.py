@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from headrace.sync.checkpoints import Checkpoints
 from headrace.sync.due import LOOK_S, NEVER_S, Tracked
@@ -35,21 +35,35 @@ class Finishing:
         else whether all it has written is whole.
         """
         next_at = now + NEVER_S
+        due: list[str] = []
         for folder, files in self._files.checkpoints.items():
             if folder in self._files.settled:
                 continue
             at = self._finished_at(folder, files.values(), now, complete)
             if at > now:
                 next_at = min(next_at, at)
-                continue
-            sent = {name: file.sent for name, file in files.items() if file.sent is not None and not file.dirty}
-            if folder in self.under_way or len(sent) < len(files) or any(file.busy for file in files.values()):
-                continue
-            if self._checkpoints.is_written(folder, sent):
-                self._files.settled.add(folder)
             else:
-                self._commit(folder, sent)
+                due.append(folder)
+        for folder in sorted(due, key=self._moved):
+            self._commit_finished(folder, self._files.checkpoints[folder])
         return next_at
+
+    def _moved(self, folder: str) -> tuple[float, int, str]:
+        """When something last changed in it: of those that are found at once, as at the end, the order."""
+        files = self._files.checkpoints[folder].values()
+        return max(file.moved for file in files), max(file.stamp.mtime_ns for file in files), folder
+
+    def _commit_finished(self, folder: str, files: Mapping[str, Tracked]) -> None:
+        """Write its marker, once all of it is sent."""
+        sent = {name: file.sent for name, file in files.items() if file.sent is not None and not file.dirty}
+        at_rest = folder not in self.under_way and not any(file.busy for file in files.values())
+        whole = at_rest and len(sent) == len(files)
+        if whole and self._checkpoints.is_written(folder, sent):
+            self._files.settled.add(folder)
+            return
+        self._checkpoints.finished(folder, {name: file.stamp for name, file in files.items()})
+        if whole:
+            self._commit(folder, sent)
 
     def cut_short(self) -> None:
         """Their writer is gone: folders that are not finished are as quiet as those that are, so quiet says nothing."""

@@ -24,6 +24,8 @@ _TABLES = """
 create table if not exists sent (name text primary key, stamp text, object text, digests blob);
 create table if not exists commits (folder text primary key, content text);
 create table if not exists ready (folder text primary key, stamps text);
+create table if not exists finished (folder text primary key, stamps text, at integer);
+create table if not exists folder (one integer primary key, device text, inode text);
 """
 
 
@@ -75,6 +77,26 @@ class Ledger:
     def make_ready(self, folder: str, stamps: str) -> None:
         """A checkpoint folder is finished."""
         self._write("insert or replace into ready values (?, ?)", [(folder, stamps)])
+
+    def finished(self) -> dict[str, tuple[str, int]]:
+        """When checkpoint folders were finished: as what, and microseconds since the epoch, which never go back."""
+        with self._lock:
+            rows = self._base.execute("select folder, stamps, at from finished").fetchall()
+        return {folder: (stamps, at) for folder, stamps, at in rows}
+
+    def finish(self, folder: str, stamps: str, at: int) -> None:
+        """A checkpoint folder was finished after all others."""
+        self._write("insert or replace into finished values (?, ?, ?)", [(folder, stamps, at)])
+
+    def identity(self) -> tuple[int, int] | None:
+        """Device and inode of the folder in which all of this was; None: not known."""
+        with self._lock:
+            row = self._base.execute("select device, inode from folder").fetchone()
+        return None if row is None else (int(row[0]), int(row[1]))
+
+    def identify(self, identity: tuple[int, int]) -> None:
+        """The folder is another now."""
+        self._write("insert or replace into folder values (0, ?, ?)", [tuple(map(str, identity))])
 
     def put(self, sent: Mapping[str, Sent]) -> None:
         """Files were sent. Together, since each transaction costs as much as a small upload."""

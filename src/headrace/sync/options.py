@@ -57,6 +57,30 @@ CLASSES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """Delete in the store what was sent by this sync and is deleted here, within bounds.
+
+    Raises:
+        InputError: `most` is no share.
+    """
+
+    most: float = 0.5
+    """Share of what was sent that may be gone at once; with more nothing is deleted. Everything never is."""
+    checkpoints: tuple[str, ...] = ()
+    """Patterns of checkpoint folders that may go though they are committed; no others do."""
+    force: bool = False
+    """Whatever is gone here, also where the folder is another or empty."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.most <= 1:
+            raise InputError("the share that may be deleted is between 0 and 1")
+
+    def names(self, folder: str) -> bool:
+        """Whether a checkpoint folder is named."""
+        return any(fnmatchcase(folder, pattern) for pattern in self.checkpoints)
+
+
+@dataclass(frozen=True, slots=True)
 class SyncOptions:
     """How one `Sync` works.
 
@@ -73,8 +97,8 @@ class SyncOptions:
     """Seconds without a change after which a checkpoint folder counts as finished."""
     judge: bool = True
     """Whether quiet counts. False: the job is over, and may have been cut short."""
-    delete: bool = False
-    """Delete in the store what was sent by this sync and is deleted here."""
+    delete: Deletion | None = None
+    """Delete in the store what is deleted here; None: nothing."""
     bandwidth: float | None = None
     """Bytes a second, on average; None: no limit."""
     memory: int = 64 << 20
@@ -96,14 +120,19 @@ class SyncOptions:
         """The class of a file; the last one takes what no other does."""
         return next((one for one in self.classes if one.takes(name, size)), self.classes[-1])
 
-    def selection(self) -> dict[str, list[str] | bool]:
+    def selection(self) -> dict[str, Any]:
         """The fields that say which files are sent, for JSON: `SyncOptions.recovering` reads them."""
-        return {"ignore": list(self.ignore), "checkpoints": list(self.checkpoints), "delete": self.delete}
+        told = self.delete and {"most": self.delete.most, "checkpoints": list(self.delete.checkpoints)}
+        return {"ignore": list(self.ignore), "checkpoints": list(self.checkpoints), "delete": told}
 
     def recovering(self, selection: Mapping[str, Any]) -> SyncOptions:
         """These, for what a sync with that `selection` has left: its job is over, and may have been cut short."""
         kept = {name: tuple(selection[name]) for name in ("ignore", "checkpoints") if name in selection}
-        return replace(self, **kept, delete=bool(selection.get("delete")), judge=False, watch=False)
+        told, force = selection.get("delete"), self.delete is not None and self.delete.force
+        delete = Deletion(force=force) if told else None
+        if isinstance(told, dict):
+            delete = Deletion(told["most"], tuple(told["checkpoints"]), force)
+        return replace(self, **kept, delete=delete, judge=False, watch=False)
 
     def ignores(self, name: str) -> bool:
         """Whether a file or folder is left out, by its name below the synced folder."""

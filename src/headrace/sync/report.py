@@ -20,7 +20,10 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a sync has done. `requests`: roughly; `skipped`: names that no object can stand for, with the reason."""
+    """What a sync has done. `requests`: roughly; `skipped`: names that no object can stand for, with the reason.
+
+    `deleted`: objects; `refused`: why what is gone here was not deleted there, empty where nothing was refused.
+    """
 
     files: int
     bytes: int
@@ -29,6 +32,8 @@ class Report:
     seconds: float
     left: tuple[Left, ...]
     skipped: tuple[tuple[str, str], ...]
+    deleted: int = 0
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,25 +13,35 @@ from headrace.sync.options import SyncOptions
 
 
 class Stamp(NamedTuple):
-    """What changes when a file does. `size`: bytes."""
+    """What changes when a file does. `size`: bytes. `changed_ns`: when anything of the file was changed, which no
+    program can set (``st_ctime``): it tells of a rewrite that keeps the size and sets the old time again.
+    """
 
     size: int
     mtime_ns: int
     device: int
     inode: int
+    changed_ns: int = 0
+
+    @property
+    def written(self) -> tuple[int, int, int, int]:
+        """The same without what a rename, a hard link or a mode change, too."""
+        return self[:4]
 
 
 class Folder:
     """The folder that is synced. Any thread.
 
     Links to files inside it are files of their own; links to folders, links that lead out, pipes and sockets are left
-    out. `odd` holds the names of the latter, and of files that no object can be named after, with the reason.
+    out. `odd` holds the names of the latter, and of files that no object can be named after, with the reason;
+    `scanned`: the `identity` it had when all of it was last looked at.
     """
 
     def __init__(self, path: str, options: SyncOptions) -> None:
         self.path = os.path.realpath(path)
         self._options = options
         self.odd: dict[str, str] = {}
+        self.scanned: tuple[int, int] | None = None
 
     def local(self, name: str) -> str:
         """Where a file lies."""
@@ -39,6 +49,8 @@ class Folder:
 
     def scan(self, below: str = "") -> dict[str, Stamp]:
         """Every file at or below a name. Folders that vanish meanwhile, or may not be read, are empty."""
+        if not below:
+            self.scanned = self.identity()  # before: what is put over it meanwhile has another
         return dict(self._walk(below))
 
     def look(self, name: str) -> Stamp | None:
@@ -51,6 +63,14 @@ class Folder:
             return self._stamp(name, found)
         except (OSError, ValueError):
             return None
+
+    def identity(self) -> tuple[int, int] | None:
+        """Device and inode of the folder itself; None: it is not there."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def is_folder(self, name: str) -> bool:
         """Whether it is one, and not a link to one."""
@@ -118,4 +138,4 @@ class Folder:
         except UnicodeEncodeError:
             self.odd[name] = "a name that is not UTF-8"
             return None
-        return Stamp(found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
+        return Stamp(found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino, found.st_ctime_ns)

@@ -30,7 +30,8 @@ _TICK_S: Final = 0.012
 @dataclass(frozen=True, slots=True)
 class Order:
     """One file to send. `sent`: what is there of it; `twin`: what is there of the same file under another name;
-    `there`: an object of that name which nobody remembers sending.
+    `there`: an object of that name which nobody remembers sending, or of which only the file's `changed_ns` says that
+    it may be another by now.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Sender:
             NotFoundError: it is gone. ChangedError: it changes all the time. Else as `Uploader.put_file`.
         """
         stamp = self._at_rest(order.name)
-        if order.twin is not None and order.twin.stamp == stamp:
+        if order.twin is not None and self._is_twin(order.twin, order.name, stamp):
             with suppress(HeadraceError):
                 return Sent(stamp, self._copied(order.name, order.twin.info), order.twin.digests)
         sent, path = order.sent, self._folder.local(order.name)
@@ -78,7 +79,7 @@ class Sender:
         # Reading all of it once more pays for files that may grow, which those that are sent when closed seldom do.
         wanted = stamp.size >= SMALLEST_BASE and (sent is not None or not order.kind.when_closed)
         try:
-            if order.there is not None and _is_same(path, stamp.size, order.there):
+            if order.there is not None and _is_same(path, stamp.size, order.there, sent and sent.digests) is True:
                 digests, info = Digests.of(path, stamp.size) if wanted else None, order.there
             elif sent is not None and self._continues(order, sent, stamp):
                 digests = Digests.of(path, stamp.size, sent.digests)
@@ -93,6 +94,19 @@ class Sender:
         if not growing and self._folder.look(order.name) != stamp:
             return Sent(UNKNOWN, info)  # it was whole, but of which moment, nobody knows
         return Sent(stamp, info, digests)
+
+    def _is_twin(self, twin: Sent, name: str, stamp: Stamp) -> bool:
+        """Whether a file under another name is what was sent. Its bytes tell, since a rename changes `changed_ns` too;
+        of an object by parts that nobody has digests of, its times have to do.
+        """
+        if twin.stamp.written != stamp.written:
+            return False
+        try:
+            return twin.stamp == stamp or _is_same(self._folder.local(name), stamp.size, twin.info, twin.digests) in (
+                True, None
+            )  # fmt: skip
+        except (OSError, EOFError):
+            return False
 
     def _at_rest(self, name: str) -> Stamp:
         stamp = self._folder.look(name)
@@ -140,9 +154,15 @@ class Sender:
         return info
 
 
-def _is_same(path: str, size: int, info: ObjectInfo) -> bool:
-    """Whether an object surely holds a file's bytes: its ETag is their MD5, as for objects sent in one request."""
-    if info.size != size or info.etag is None or len(info.etag) != _MD5_DIGITS:
+def _is_same(path: str, size: int, info: ObjectInfo, digests: Digests | None = None) -> bool | None:
+    """Whether an object holds a file's bytes: by what was kept of them, or its ETag where that is their MD5, as for
+    objects sent in one request. None: nothing tells.
+    """
+    if info.size != size:
         return False
+    if digests is not None and digests.size == size:
+        return digests.hold(path, every=True)
+    if info.etag is None or len(info.etag) != _MD5_DIGITS:
+        return None
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == info.etag

@@ -16,12 +16,15 @@ from headrace.base.errors import (
     InternalError,
     NotFoundError,
     ReadOnlyError,
+    SlowDownError,
+    TryAgainError,
 )
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.namespace import Namespace
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.sync.checkpoints import Checkpoints
+from headrace.sync.deleting import Deleting
 from headrace.sync.due import LOOK_S, NEVER_S, SETTLE_S, Allowance, Tracked, cost, pause
 from headrace.sync.files import Files
 from headrace.sync.finishing import Finishing
@@ -39,7 +42,7 @@ from headrace.upload import Uploader, UploadOptions
 _log = logging.getLogger("headrace.sync")
 _UNTOLD_S = 3.0
 """How long a file must be at rest to count as closed, where the kernel does not say."""
-_RETRY_S, _RETRY_SOON_S = 60.0, 5.0
+_RETRY_FIRST_S, _RETRY_S, _RETRY_SOON_S = 0.5, 60.0, 5.0
 _GONE_S = 60.0
 _TELL_S = 1.0
 _STEP_S = 0.05
@@ -83,7 +86,9 @@ class Sync:
         self._poke = threading.Event()
         self._watcher = Watcher(self._folder.path, self._poke.set)
         self._lanes = Lanes(self._poke.set)
+        self._deleting = Deleting(self._folder, store, prefix, self.options, self._checkpoints, self._ledger)
         self._finishing = Finishing(self._files, self._checkpoints, self._lanes, self.options)
+        self._away = False
         self._unwritten: dict[str, Sent] = {}
         self._there: dict[str, ObjectInfo] = {}
         self._backlog = Backlog()
@@ -182,6 +187,7 @@ class Sync:
         return Report(
             self._meter.files, self._meter.bytes, self._requests + written, written,
             round(now - self._started, 3), tuple(left), tuple(sorted(self._folder.odd.items())),
+            self._deleting.deleted, self._deleting.refused,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -225,12 +231,12 @@ class Sync:
                 next_at = min(self._send_due(now), self._finishing.commit_due(now, complete=complete))
                 if not (self._files.dirty or self._lanes.under_way or self._finishing.under_way):
                     self._settling.done()
-                self._forget(now)
+                forgotten = self._forget(now)
                 self._tell(now)
-                if self._ended(now):
+                if self._ended(now, forgotten=forgotten):
                     break
                 self._poke.wait(max(0.0, min(next_at, self._scan_at, now + _TELL_S) - time.monotonic()))
-                if (spare := now + _STEP_S - time.monotonic()) > 0:  # what comes in the meantime is heard together
+                if (spare := now + self._step() - time.monotonic()) > 0:  # what comes in the meantime is heard together
                     self._over.wait(spare)
         except Exception as error:
             _log.exception("the sync has stopped; this is a defect in headrace")
@@ -239,6 +245,10 @@ class Sync:
             self._ledger.put(self._unwritten)
             self._over.set()
             self._settling.release()
+
+    def _step(self) -> float:
+        """Seconds between two turns, at least: none where somebody waits for the end, and a turn costs little."""
+        return 0.0 if self._ending is not None and len(self._files.dirty) <= _FEW else _STEP_S
 
     def _hear(self, now: float) -> None:
         self._lanes.hear()
@@ -266,22 +276,31 @@ class Sync:
         every = self.options.rescan if self._watcher.works else min(shortest, self.options.rescan)
         self._scan_at = now + max(every, 20 * took)
 
-    def _forget(self, now: float) -> None:
-        """What is deleted here: known for a while, in case it was renamed; then deleted there, if that is wanted."""
-        patience = 0.0 if self._ending is not None and self._ending.looked else _GONE_S
-        gone = self._files.gone(now - patience)
-        if not gone or self._lanes.under_way:
-            return
-        if self.options.delete:
-            try:
-                for folder in {f for f in map(self.options.checkpoint_of, gone) if f is not None}:
-                    self._checkpoints.begin(folder)
-                self._store.delete([self._prefix + name for name in gone])
-            except HeadraceError as error:
-                _log.warning("could not delete what is deleted here: %s", error)
-                return
-        self._files.forget(gone)
-        self._ledger.drop(gone)
+    def _forget(self, now: float) -> bool:
+        """What is deleted here: known for a while, in case it was renamed; then deleted there, if that is wanted, and
+        it is sure. Returns whether nothing of it is to be done any more.
+        """
+        last = self._ending is not None and self._ending.looked
+        gone = self._files.gone(now if last else now - _GONE_S)
+        if not gone:
+            if not self._files.missed:
+                self._deleting.accept()
+            return True
+        if self._lanes.under_way:
+            return False
+        if self._deleting.rests(now) and not last:
+            return True
+        before = self._deleting.refused
+        try:
+            over = self._deleting.delete(self._files.missed, gone, self._files.kept)
+        except HeadraceError as error:
+            _log.warning("could not delete what is deleted here: %s", error)
+            return False
+        if self._deleting.refused and self._deleting.refused != before:
+            _log.warning("nothing is deleted in the store: %s", self._deleting.refused)
+        self._files.forget(over)
+        self._ledger.drop(over)
+        return True
 
     # sending
 
@@ -330,7 +349,10 @@ class Sync:
     def _send(self, file: Tracked, folder: str | None, now: float) -> None:
         file.busy, file.begun = True, now
         twin = self._files.twin(file.stamp) if file.sent is None else None
-        there = self._there.get(file.name) if file.sent is None else None
+        if file.sent is None:
+            there = self._there.get(file.name)
+        else:
+            there = file.sent.info if file.sent.stamp.written == file.stamp.written else None
         order = Order(file.name, file.kind, file.sent, twin, there, file.tries)
 
         def work() -> Callable[[], None]:
@@ -353,6 +375,7 @@ class Sync:
             self._unwritten[file.name] = result
             self._there.pop(file.name, None)
             self._files.sent(file, result, now)
+            self._store_answers()
         elif not self._files.holds(file) or (
             isinstance(result, NotFoundError) and self._folder.look(file.name) is None
         ):
@@ -367,21 +390,36 @@ class Sync:
         file.stubborn = isinstance(error, (DeniedError, InputError)) or (
             isinstance(error, ChangedError) and self._ending is not None and file.tries > 3
         )
+        file.away = isinstance(error, TryAgainError) and not isinstance(error, SlowDownError)
+        self._away |= file.away
         restless = isinstance(error, ChangedError)
         longest = _RETRY_S if self._ending is None and not restless else _RETRY_SOON_S
-        file.retry_at = now + min(longest, 0.5 * 2.0 ** min(file.tries, 10))
+        file.retry_at = now + min(longest, _RETRY_FIRST_S * 2.0 ** min(file.tries, 10))
         if file.tries in (1, 8):
             _log.warning("not sent, will be tried again: %s", error)
+
+    def _store_answers(self) -> None:
+        """What waits because it did not, need not wait longer."""
+        if not self._away:
+            return
+        self._away = False
+        for file in self._files.dirty.values():
+            if file.away:
+                file.retry_at, file.away = 0.0, False
+        self._poke.set()
 
     # the end, and what is told
 
     def _begin_ending(self, ending: _Ending) -> None:
-        """What waited for another try gets one now."""
+        """What waited for another try gets one now. All is looked at once more, so nobody need tell of changes: telling
+        takes a quarter of a second to end, which nobody waits for if it begins here.
+        """
         ending.begun = True
+        self._watcher.stop()
         for file in self._files.dirty.values():
             file.retry_at, file.stubborn = 0.0, False
 
-    def _ended(self, now: float) -> bool:
+    def _ended(self, now: float, *, forgotten: bool) -> bool:
         ending = self._ending
         if ending is None:
             return False
@@ -401,7 +439,7 @@ class Sync:
                 self._verify()
             self._poke.set()  # what was found may be due: a file, or a marker
             return False
-        return not (self.options.delete and self._files.gone(now))
+        return forgotten or self.options.delete is None
 
     def _verify(self) -> None:
         """Logs were appended to on the word of samples: look at all of what was sent, once."""

@@ -69,8 +69,12 @@ class Watcher:
             names, self._names = self._names, set()
         return names
 
+    def stop(self) -> None:
+        """Begin to stop. Idempotent."""
+        self._stop.set()
+
     def close(self) -> None:
         """Stop; waits a moment. Idempotent."""
-        self._stop.set()
+        self.stop()
         if self._thread is not None:
             self._thread.join(2.0)

@@ -11,12 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow
-import pyarrow.compute
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 pa: Any = pyarrow  # it ships no types
-pc: Any = pyarrow.compute
 pq: Any = pyarrow.parquet
 
 Table: TypeAlias = Any

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.base.errors import DeadlineError, InputError, TryAgainError, UnsupportedError
+from headrace.base.ports import reserve_port
 
 _WATCHDOG = 'trap "" HUP INT TERM; read -r _; kill -KILL "$1" 2>/dev/null; shift; rm -rf -- "$@"; kill -KILL 0'
 """$1, the program, leads the watchdog's own group, so neither its number nor `0` can mean anyone else."""
@@ -40,19 +41,17 @@ def find_program(name: str, extra: str) -> str:
 
 def choose_port(host: str, wanted: int, usual: int) -> int:
     """`wanted`; for 0 the usual one, or any that is free where that is taken. Raises InputError: `wanted` is taken."""
-    for port in (wanted,) if wanted else (usual, 0):
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError as error:
-                if wanted:
-                    reason, hint = f"cannot listen there: {error.strerror}", "--port 0 takes a free one"
-                    raise InputError(reason, path=f"{host}:{port}", hint=hint) from None
-                continue
-            return probe.getsockname()[1]
-    raise TryAgainError("no port is free", path=host)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, wanted or usual))
+            return wanted or usual
+        except OSError as error:
+            if wanted:
+                reason, hint = f"cannot listen there: {error.strerror}", "--port 0 takes a free one"
+                raise InputError(reason, path=f"{host}:{wanted}", hint=hint) from None
+    return reserve_port(host)
 
 
 def address(host: str, port: int) -> str:

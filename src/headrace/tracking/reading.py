@@ -7,13 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
 from headrace.store.protocol import Store
-from headrace.tracking.arrow import Table, pa, pc, pq, texts, to_array, to_valid
+from headrace.tracking.arrow import Table, pa, pq, texts, to_array, to_valid
 from headrace.tracking.points import SCHEMA, table
 from headrace.tracking.segments import FORMAT, SEGMENT
 
@@ -202,6 +203,9 @@ def _check(told: Mapping[bytes, bytes], where: str) -> None:
 
 
 def _named(points: Table, patterns: Collection[str]) -> Table:
+    import pyarrow.compute  # not with the room: it takes a tenth of a second, and every run would pay
+
+    pc: Any = pyarrow.compute
     known = pc.unique(pc.cast(points.column("name"), pa.string())).to_pylist()
     wanted = [name for name in known if any(name == one or fnmatchcase(name, one) for one in patterns)]
     return points.filter(pc.is_in(pc.cast(points.column("name"), pa.string()), value_set=texts(wanted)))

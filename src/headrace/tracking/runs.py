@@ -270,14 +270,18 @@ class Runs:
             last = names[-1]
 
     def by_time(self, ids: Iterable[str]) -> list[str]:
-        """Sorted by creation, the newest first: by the time in the id; of an id that was given (`--id`), by that of the
-        record, which is read for it once. Left out is what has none.
+        """Sorted by creation, the newest first: by the time in the id, which tells seconds. Of an id that was given
+        (`--id`), and of the others of its second, the record tells, and is read for it once. Left out is what has none.
         """
         every = list(ids)
         given = [one for one in every if DATED.fullmatch(one) is None]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
             created = dict(zip(given, pool.map(self._created, given), strict=True))
-        timed = [(created[one] if one in created else one[:15], one) for one in every]
+            seconds = {time_[:15] for time_ in created.values()}
+            beside = [one for one in every if one not in created and one[:15] in seconds]
+            told = zip(beside, pool.map(self._created, beside), strict=True)
+            created |= {one: time_ for one, time_ in told if time_}
+        timed = [(created.get(one, one[:15]), one) for one in every]
         return [one for time_, one in sorted(timed, reverse=True) if time_]
 
     def find(self, text: str) -> Run:

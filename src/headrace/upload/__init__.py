@@ -1,15 +1,19 @@
 """Local files into stores: whole, by parts, by their new bytes only; many as one. See README.md in this folder."""
 
 from headrace.upload.commit import (
+    FINISHED,
     MARKER,
+    Committed,
     Member,
     Publication,
     commit,
+    committed,
     is_complete,
     missing,
     publish,
     published,
     retract,
+    time_text,
 )
 from headrace.upload.leftovers import clear, leftovers
 from headrace.upload.many import Item, Outcome, put_many
@@ -19,8 +23,10 @@ from headrace.upload.source import TornError
 from headrace.upload.uploader import SMALLEST_BASE, File, Uploader
 
 __all__ = [
+    "FINISHED",
     "MARKER",
     "SMALLEST_BASE",
+    "Committed",
     "File",
     "Item",
     "Member",
@@ -32,6 +38,7 @@ __all__ = [
     "Uploader",
     "clear",
     "commit",
+    "committed",
     "is_complete",
     "leftovers",
     "missing",
@@ -39,4 +46,5 @@ __all__ = [
     "published",
     "put_many",
     "retract",
+    "time_text",
 ]

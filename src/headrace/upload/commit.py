@@ -4,17 +4,19 @@
     <prefix>/COMMITTED   {"format": 1, "written": RFC 3339, "objects": [{"name", "size", "etag"}, …], "note": {…}}
 
 Names are below the prefix, in order; `etag` is null where the store has none. A reader that finds the marker knows what
-belongs to the publication, and that all of it was there when it was written.
+belongs to the publication, and that all of it was there when it was written. `written` is the time here; who knows the
+order of what it publishes better than by the clock says it in the note, as `FINISHED`.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import (
     AlreadyExistsError,
@@ -31,6 +33,11 @@ from headrace.upload.uploader import File, Uploader
 
 MARKER: Final = "COMMITTED"
 FORMAT: Final = 1
+FINISHED: Final = "finished"
+"""In the note: when what is published was finished, RFC 3339; later than that of all that its writer has published."""
+_AHEAD_US: Final = 300_000_000
+"""A clock that is farther ahead of the store's is wrong."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,15 @@ class Publication:
     def size(self) -> int:
         """Bytes in all."""
         return sum(member.size for member in self.members)
+
+
+class Committed(NamedTuple):
+    """When a marker was committed, in microseconds since the epoch, to be compared with others: by what it says, and by
+    the store's time only between those that say the same. A copy of the marker says what the marker said.
+    """
+
+    said_us: int
+    stored_us: int
 
 
 def publish(
@@ -125,10 +141,28 @@ def commit(
         if not info.key.startswith(prefix) or info.key == prefix + MARKER:
             raise InputError("not an object of this publication", path=f"{store.url}/{info.key}")
         members.append(Member(info.key[len(prefix) :], info.size, info.etag))
-    written = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    written = time_text(time.time_ns() // 1000)
     publication = Publication(prefix, tuple(members), written, dict(note or {}))
     store.put(prefix + MARKER, _to_json(publication))
     return publication
+
+
+def committed(store: Store, prefix: str) -> Committed | None:
+    """When what is under a prefix was published; None: nothing, or not yet all of it. One GET. Raises as `Store.get`.
+
+    A marker that is none of ours, or whose writer's clock was far ahead of the store's, counts by the store's time.
+    """
+    try:
+        blob = store.get(_folder(prefix) + MARKER)
+    except NotFoundError:
+        return None
+    stored = blob.info.mtime_us
+    return Committed(_said_us(bytes(blob.data), stored), stored)
+
+
+def time_text(us: int) -> str:
+    """Microseconds since the epoch as RFC 3339."""
+    return (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def is_complete(store: Store, prefix: str) -> bool:
@@ -178,6 +212,28 @@ def _to_json(publication: Publication) -> bytes:
     objects = [{"name": one.name, "size": one.size, "etag": one.etag} for one in publication.members]
     told = {"format": FORMAT, "written": publication.written, "objects": objects, "note": publication.note}
     return json.dumps(told, ensure_ascii=False, indent=1).encode()
+
+
+def _said_us(data: bytes, stored: int) -> int:
+    try:
+        told: Any = json.loads(data)
+        finished, written = _time_us(told["note"].get(FINISHED)), _time_us(told["written"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return stored
+    if finished is not None:
+        return finished
+    if written is None or 0 < stored < written - _AHEAD_US:
+        return stored
+    return written
+
+
+def _time_us(text: object) -> int | None:
+    """None: it is no time."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def _from_json(prefix: str, data: bytes, path: str) -> Publication:

@@ -252,6 +252,7 @@ def test_diff_and_verify(world: World) -> None:
 
 
 def test_a_path_is_listed_and_remembered_for_the_ttl(world: World) -> None:
+    """Of local files, as long as no folder has changed."""
     world.write(TREE)
     index = open_source("/data/train", **world.context)
     assert not index.pinned
@@ -260,10 +261,23 @@ def test_a_path_is_listed_and_remembered_for_the_ttl(world: World) -> None:
     world.write({"train/3.image": b"x"})
     assert len(open_source("/data/train", **world.context)) == 3
     kept = Settings(cache=type(world.settings.cache)(dir=world.settings.cache.dir, ttl=3600.0))
-    assert len(open_source("/data/train", namespace=world.namespace, settings=kept)) == 3
+    folders = [path for path in (world.data / "train", *(world.data / "train").rglob("*")) if path.is_dir()]
+
+    def count(wanted: str = "/data/train") -> int:
+        return len(open_source(wanted, namespace=world.namespace, settings=kept))
+
+    def hide() -> None:
+        for folder in folders:
+            os.utime(folder, (1e9, 1e9))
+
+    hide()
+    assert count() == 3
     world.write({"train/4.image": b"x"})
-    assert len(open_source("/data/train", namespace=world.namespace, settings=kept)) == 3
-    assert len(open_source(f"file://{world.data}/train", **world.context)) == 4
+    hide()
+    assert count() == 3, "remembered"
+    assert count(f"file://{world.data}/train") == 3, "by whichever name"
+    (world.data / "train").touch()
+    assert count() == 4
 
 
 def test_report_instead_of_refuse(world: World) -> None:

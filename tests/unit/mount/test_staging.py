@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,33 @@ def test_files_handed_to_the_cache_count_for_what_they_take(s3: World):
     assert cache is not None
     assert wait_for(lambda: cache.status().entries == 5)
     assert cache.status().bytes == 5 * (25 * 4096 + 4096)
+
+
+def test_a_failure_that_another_thread_has_made_good_is_over(memory: World, monkeypatch: pytest.MonkeyPatch):
+    """A worker publishes between the moment a try fails and the moment that is noted."""
+    inner, custody = memory.store.inner, memory.staging._custody
+    put, failed = inner.put, custody._failed
+    file = memory.staging.create("/d/f", FILE)
+    file.write(0, b"x")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise TryAgainError("away")
+
+    def late(*args: Any, **kwargs: Any) -> None:
+        monkeypatch.setattr(inner, "put", put)
+        worker = threading.Thread(target=file.publish)
+        worker.start()
+        worker.join(20)
+        failed(*args, **kwargs)
+
+    monkeypatch.setattr(inner, "put", refuse)
+    monkeypatch.setattr(custody, "_failed", late)
+    with pytest.raises(TryAgainError):
+        file.publish()
+    assert memory.objects() == {"f": b"x"}
+    assert memory.staging.backlog() == []
+    file.release()
+    assert memory.staging.drain(5)
 
 
 def test_nothing_changed_is_not_published_again(memory: World):
@@ -543,11 +571,14 @@ def test_a_folder_rename_that_fails_has_changed_nothing(memory: World):
 def test_what_another_writes_under_the_old_name_meanwhile_stays(memory: World):
     memory.write("/d/old/a", b"1")
     memory.write("/d/old/b", b"1")
-    original = memory.store.inner.copy
+    original, copied = memory.store.inner.copy, threading.Event()
 
     def copy(source: str, target: str, **kw: object) -> None:
         original(source, target)
-        if source == "old/b":
+        if source == "old/a":
+            copied.set()
+        else:
+            assert copied.wait(20)
             memory.store.inner.put("old/a", b"newer")
             memory.store.inner.put("old/c", b"new")
 

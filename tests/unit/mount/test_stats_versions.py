@@ -20,7 +20,7 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> tuple[Versions, Any]:
     times = [1000.0]
     monkeypatch.setattr(stats.time, "time_ns", lambda: int(times[0] * 1e9))
     numbers = itertools.count()
-    told = Stats(Metrics(), {}, {"number": lambda: next(numbers)}, list, list)
+    told = Stats(Metrics(), {}, {"number": lambda: next(numbers)}, {})
     return Versions(told), lambda now: times.__setitem__(0, now)
 
 
@@ -47,3 +47,11 @@ def test_what_is_forgotten_is_made_anew(versions: tuple[Versions, Any]) -> None:
     assert (second != first, new.content != old.content) == (True, True)
     assert shown.get(4096) is None
     assert not shown.forget(4096, 1)
+
+
+def test_a_clock_that_is_set_back_keeps_nothing(versions: tuple[Versions, Any]) -> None:
+    shown, at = versions
+    first, old = shown.looked_up(NODE)
+    at(400.0)
+    second, new = shown.looked_up(NODE)
+    assert (second != first, new.content != old.content) == (True, True)

@@ -1,17 +1,24 @@
-"""Shards or single objects? Decided by names alone; the content is looked at when shards are indexed.
+"""Shards or single objects? Decided by names; where those tell nothing, by the first bytes of one object.
 
 ``format=None``: if no object is named like a shard, all are single objects. If some are, they are opened as shards as
 long as everything beside them is what people keep beside shards (`_BESIDE`: tables, indices, checksums, notes, names
 without a suffix or beginning with ``.`` or ``_``). Anything else beside them (images, say) makes it ambiguous, which
 is refused: then the caller has to say which is meant. Compressed shards are shards where nothing else is there; among
 other objects they are objects, as long as no uncompressed one lies there. Tars in other compressions than those of
-`headrace.dataset.shards.formats.CODECS` are refused. Parquet files are tables where nothing else is there; beside
-anything else they are objects, or what people keep beside shards.
+`headrace.dataset.shards.formats.CODECS` are refused. Parquet files are tables where nothing else is there but what
+people keep beside shards; beside anything else they are objects.
+
+A name may carry its shard's number behind the suffix, or instead of one, as Beam and TFDS write it
+(``train.tfrecord-00000-of-00002``, ``train-00000-of-00002``). Without a suffix the first bytes say what it is. MDS and
+litdata's chunks are known by the ``index.json`` beside them. What begins with ``_`` or ``.`` is no data.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from headrace.base.errors import InputError, NotFoundError, UnsupportedError
 from headrace.dataset.arrow import Column, pc
@@ -19,30 +26,44 @@ from headrace.dataset.objects import Objects
 from headrace.dataset.shards.format import Accompanied, Format
 from headrace.dataset.shards.formats import FORMATS, OBJECTS, PACKED, all_suffixes, format_named
 from headrace.dataset.shards.index import Shard
+from headrace.dataset.shards.litdata import LITDATA
+from headrace.dataset.shards.mds import MDS
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.tables.kind import Kind
-from headrace.dataset.tables.kinds import PARQUET, kind_named
+from headrace.dataset.tables.kinds import ARROW, PARQUET, kind_named
 
-_CENSUS = 3
+Look: TypeAlias = "Callable[[str], memoryview]"
+"""The first bytes of an object, by its key below the place that is opened. Raises as a store does."""
+
+_CENSUS = 4
+_NUMBER = r"-\d+-of-\d+"
+_BARE = rf"(^|/)[^/.]*{_NUMBER}$"
+_CHUNK = r"(^|/)chunk-\d+-\d+\.bin$"
+_INDEX = r"(^|/)index\.json$"
 _BESIDE = "json|jsonl|txt|md|rst|yaml|yml|toml|csv|tsv|parquet|idx|index|sha1|sha256|md5|crc|sig|log|html|pdf|tmp|bak"
-_BESIDE_TABLES = r"(?i)(^|/)[._][^/]*$|\.crc$"
-"""What Spark and Hadoop leave beside tables: ``_SUCCESS``, ``_metadata``, ``.part-0.parquet.crc``."""
+_BESIDE_TABLES = rf"(?i)(^|/)[._][^/]*$|\.({_BESIDE.replace('parquet|', '')})$"
+"""What Spark and Hadoop leave beside tables (``_SUCCESS``, ``_metadata``, ``.part-0.parquet.crc``), and people."""
 _HIDDEN = r"(^|/)[._][^/=]*(/|$)"
 """Files and folders that Spark itself does not look at."""
 _BESIDE_NAMES = rf"(?i)(^|/)[._][^/]*$|(^|/)[^/.]*$|\.({_BESIDE})$"
+INDEXED: tuple[Format, ...] = (MDS, LITDATA)
+"""Formats that are known by what lies beside their shards."""
+_MAGIC = {b"PAR1": PARQUET, b"ARROW1": ARROW}
 _CHOOSE = 'format="tar" reads the shards and nothing else, format="objects" takes every object as it is'
 _UNPACK = 'compress them with gzip or zstd, or not at all; format="objects" takes them as they are'
 
 
-def choose(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: str) -> Format | None:
+def choose(
+    wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: str, look: Look | None = None
+) -> Format | None:
     """The format of the shards among `objects`, or None where every object is to be taken as it is.
 
     `wanted`: as in ``Dataset.open(…, format=…)``. `by`: what makes a sample; anything but ``"stem"`` speaks of objects.
-    `path`: what the user named, for errors.
+    `path`: what the user named, for errors. `look`: asked where names tell nothing.
 
     Raises:
         InputError: it is ambiguous, or `by` and `wanted` do not go together.
-        UnsupportedError: shards in compressions that are not read.
+        UnsupportedError: shards in compressions that are not read. As `look`.
     """
     if wanted is not None:
         fmt = format_named(wanted)
@@ -55,11 +76,14 @@ def choose(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: st
         return None
     seen = _seen(shelf, objects)
     counts, packed, others = seen["counts"], seen["packed"], seen["others"]
-    found = [fmt for fmt in FORMATS if counts[fmt.name]]
+    found = [fmt for fmt in (*FORMATS, *(INDEXED if seen["indices"] else ())) if counts[fmt.name]]
+    if not (found or packed or others) and seen["bare"] and look is not None:
+        head = look(seen["bare"])
+        return next((fmt for fmt in FORMATS if fmt.recognise(head)), None)
     if not (found or packed) or (others and not seen["plain"]):
         return None
     if len(found) > 1 or others:
-        what = " and ".join(f"{count:,} {name} shards" for name, count in counts.items() if count)
+        what = " and ".join(f"{counts[fmt.name]:,} {fmt.name} shards" for fmt in found)
         beside = f" beside {others:,} other objects such as {seen['example']}" if others else ""
         raise InputError(f"holds {what}{beside}", path=path, hint=_CHOOSE)
     if packed:
@@ -79,10 +103,12 @@ def format_of(target: str, wanted: str | None, by: str) -> Format | None:
         return None
     if wanted is not None:
         return format_named(wanted) if kind_named(wanted) is None else None
-    return next((fmt for fmt in FORMATS if target.lower().endswith(all_suffixes(fmt))), None)
+    return next((fmt for fmt in FORMATS if re.search(_pattern(all_suffixes(fmt)), target)), None)
 
 
-def choose_kind(wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: str) -> Kind | None:
+def choose_kind(
+    wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: str, look: Look | None = None
+) -> Kind | None:
     """The kind of tables that the objects are, None where they are none. Arguments as of `choose`, which comes after.
 
     ``format=None``: Parquet, where nothing else is there but what Spark leaves beside.
@@ -98,7 +124,12 @@ def choose_kind(wanted: str | None, by: str, shelf: Shelf, objects: Objects, pat
     if by != "stem":
         return None
     seen = _seen(shelf, objects)
-    return PARQUET if seen["tables"] and not seen["beside_tables"] else None
+    if seen["tables"] and not seen["beside_tables"]:
+        return PARQUET
+    if seen["bare"] and not (seen["packed"] or seen["others"] or any(seen["counts"].values())) and look is not None:
+        head = bytes(look(seen["bare"])[: max(map(len, _MAGIC))])
+        return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+    return None
 
 
 def tables_of(kind: Kind, objects: Objects, prefix: str, path: str) -> list[Shard]:
@@ -108,27 +139,34 @@ def tables_of(kind: Kind, objects: Objects, prefix: str, path: str) -> list[Shar
         NotFoundError: there are none.
     """
     named: list[Shard] = []
+    numbered: list[Shard] = []
     others: list[Shard] = []
     for batch in objects.batches():
         batch = batch.filter(pc.invert(pc.match_substring_regex(batch["key"], _HIDDEN)))
-        ends = _ends(batch["key"], kind.suffixes)
-        for kept, found in ((ends, named), (pc.invert(ends), others)):
+        ends, bare = _ends(batch["key"], kind.suffixes), pc.match_substring_regex(batch["key"], _BARE)
+        for kept, found in ((ends, named), (bare, numbered), (pc.invert(ends), others)):
             found += [Shard(prefix + row["key"], row["size"], row["version"]) for row in batch.filter(kept).to_pylist()]
     if not named and not others:
         raise NotFoundError(f"holds no {' or '.join(kind.suffixes)} objects", path=path, hint=f'format="{OBJECTS}"?')
-    return named or others
+    return named or numbered or others
 
 
 def shards_of(fmt: Format, objects: Objects, prefix: str, path: str) -> list[Shard]:
-    """The objects named like shards of that format, in key order; all objects if there is only one, whatever its name.
+    """The objects named like shards of that format, in key order; all that are numbered as shards are if none is so
+    named; all objects if there is only one, whatever its name.
 
     Raises:
         NotFoundError: there are none.
     """
-    found: list[Shard] = []
+    named: list[Shard] = []
+    numbered: list[Shard] = []
     for batch in objects.batches():
-        kept = batch if len(objects) == 1 else batch.filter(_ends(batch["key"], all_suffixes(fmt)))
-        found += [Shard(prefix + row["key"], row["size"], row["version"]) for row in kept.to_pylist()]
+        every = len(objects) == 1
+        kept = batch if every else batch.filter(_visible(batch["key"], _ends(batch["key"], all_suffixes(fmt))))
+        named += [Shard(prefix + row["key"], row["size"], row["version"]) for row in kept.to_pylist()]
+        bare = batch.filter(_visible(batch["key"], pc.match_substring_regex(batch["key"], _BARE)))
+        numbered += [Shard(prefix + row["key"], row["size"], row["version"]) for row in bare.to_pylist()]
+    found = named or numbered
     if not found:
         raise NotFoundError(f"holds no {' or '.join(fmt.suffixes)} objects", path=path, hint=f'format="{OBJECTS}"?')
     return found
@@ -157,36 +195,63 @@ def _rules() -> str:
 
 def _census(objects: Objects) -> dict[str, Any]:
     """How many objects are named like shards; and if any are, how many others are not what lies beside shards."""
-    counts, plain, packed, others, example = {fmt.name: 0 for fmt in FORMATS}, 0, 0, 0, ""
+    counts, plain, packed, others, example = {fmt.name: 0 for fmt in (*FORMATS, *INDEXED)}, 0, 0, 0, ""
+    indices, bare = 0, ""
     for batch in objects.batches(("key",)):
-        packed += _count(_ends(batch["key"], PACKED))
+        key = _shown(batch["key"])
+        packed += _count(_ends(key, PACKED))
+        indices += _count(pc.match_substring_regex(key, _INDEX))
+        counts[MDS.name] += _count(_ends(key, MDS.suffixes))
+        counts[LITDATA.name] += _count(pc.match_substring_regex(key, _CHUNK))
         for fmt in FORMATS:
-            plain += _count(_ends(batch["key"], fmt.suffixes))
-            counts[fmt.name] += _count(_ends(batch["key"], all_suffixes(fmt)))
-    every = tuple(suffix for fmt in FORMATS for suffix in all_suffixes(fmt)) + PACKED
-    for batch in objects.batches(("key",)) if packed or any(counts.values()) else ():
-        key = batch["key"]
-        strange = key.filter(pc.invert(pc.or_(pc.match_substring_regex(key, _BESIDE_NAMES), _ends(key, every))))
+            plain += _count(_ends(key, fmt.suffixes))
+            counts[fmt.name] += _count(_ends(key, all_suffixes(fmt)))
+        numbered = key.filter(pc.match_substring_regex(key, _BARE))
+        bare = bare or (numbered[0].as_py() if len(numbered) else "")
+    if not indices:
+        counts |= {fmt.name: 0 for fmt in INDEXED}
+    plain += sum(counts[fmt.name] for fmt in INDEXED)
+    ours = tuple(suffix for fmt in FORMATS for suffix in all_suffixes(fmt)) + PACKED
+    every = rf"{_pattern((*ours, *MDS.suffixes))}|{_CHUNK}" if indices else _pattern(ours)
+    for batch in objects.batches(("key",)) if packed or bare or any(counts.values()) else ():
+        key = _shown(batch["key"])
+        known = pc.or_(pc.match_substring_regex(key, _BESIDE_NAMES), pc.match_substring_regex(key, every))
+        strange = key.filter(pc.invert(known))
         others += len(strange)
         example = example or (strange[0].as_py() if len(strange) else "")
     tables = beside_tables = 0
     for batch in () if packed or any(counts.values()) else objects.batches(("key",)):
-        key = batch["key"].filter(pc.invert(pc.match_substring_regex(batch["key"], _BESIDE_TABLES)))
+        key = _shown(batch["key"])
+        key = key.filter(pc.invert(pc.match_substring_regex(key, _BESIDE_TABLES)))
         found = _count(_ends(key, PARQUET.suffixes))
         tables, beside_tables = tables + found, beside_tables + len(key) - found
         if beside_tables:
             break
     seen = {"counts": counts, "plain": plain, "packed": packed, "others": others, "example": example}
-    return {**seen, "tables": tables, "beside_tables": beside_tables}
+    return {**seen, "tables": tables, "beside_tables": beside_tables, "indices": indices, "bare": bare}
 
 
 def _count(flags: Column) -> int:
     return pc.sum(flags).as_py() or 0
 
 
+def _shown(key: Column) -> Column:
+    """Without what is hidden: no data."""
+    return key.filter(pc.invert(pc.match_substring_regex(key, _HIDDEN)))
+
+
+def _visible(key: Column, wanted: Column) -> Column:
+    return pc.and_(wanted, pc.invert(pc.match_substring_regex(key, _HIDDEN)))
+
+
 def _ends(key: Column, suffixes: tuple[str, ...]) -> Column:
-    """Whether each key ends in one of them, in capitals or not."""
-    ends = pc.ends_with(key, suffixes[0], ignore_case=True)
-    for suffix in suffixes[1:]:
-        ends = pc.or_(ends, pc.ends_with(key, suffix, ignore_case=True))
-    return ends
+    """Whether each key ends in one of them, in capitals or not, perhaps with a shard's number."""
+    return pc.match_substring_regex(key, _pattern(suffixes))
+
+
+@lru_cache
+def _pattern(suffixes: tuple[str, ...]) -> str:
+    """Of names with one of these suffixes: ``x.tfrecord.gz``, ``x.tfrecord-00000-of-00002.gz``."""
+    parts = (suffix[1:].partition(".") for suffix in suffixes)
+    spelled = (rf"{first}({_NUMBER})?" + (rf"\.{rest}" if rest else "") for first, _, rest in parts)
+    return rf"(?i)\.({'|'.join(spelled)})$"

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from headrace.base.errors import ChangedError, InputError, TryAgainError
+from headrace.dataset.source import AGAIN
 from headrace.fetch import Fetcher, Read
 from headrace.namespace.home import url_of
 from headrace.store.protocol import Blob, Store
@@ -122,7 +123,7 @@ class StoreBytes:
         try:
             self._data = self._reader.get(read, self.size if self._through else 0).data
         except InputError as error:  # it begins behind the end: the object is shorter than listed
-            raise ChangedError(f"has changed: {error.reason}", path=self.path, hint="open it again") from error
+            raise ChangedError(f"has changed: {error.reason}", path=self.path, hint=AGAIN) from error
         if len(self._data) != until - start:
             raise TryAgainError(
                 f"bytes {start:,} to {until:,} were asked for, {len(self._data):,} bytes came",

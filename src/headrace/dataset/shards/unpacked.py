@@ -13,6 +13,7 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.dataset.shards.compression import decompressed
 from headrace.dataset.shards.index import Packed, Shard
+from headrace.dataset.source import AGAIN
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob, Store
 
@@ -98,7 +99,7 @@ def unpacked(settings: Settings, store: Store, shard: Shard, packed: Packed) -> 
                 return data
     finally:
         fetcher.close()
-    raise CorruptError(f"does not decompress to {packed.size:,} bytes any more", path=path, hint="open it again")
+    raise CorruptError(f"does not decompress to {packed.size:,} bytes any more", path=path, hint=AGAIN)
 
 
 def _pieces(fetcher: Fetcher, store: Store, shard: Shard) -> Iterator[memoryview]:

@@ -19,7 +19,8 @@ from typing import Any, cast
 
 from headrace.base.errors import ChangedError, HeadraceError, InputError, TryAgainError
 from headrace.dataset.feed import Course
-from headrace.dataset.pipeline import Plan
+from headrace.dataset.pipeline import Plan, closed
+from headrace.dataset.source import AGAIN
 from headrace.dataset.stats import Meter
 from headrace.dataset.tables.assembling import put_together, taken
 from headrace.dataset.tables.group import Decoded, Group
@@ -132,6 +133,8 @@ class Bringing:
         if not self.ready:
             with self._fetcher.hurry(), self._changed:
                 while not self._failure and not self.ready:
+                    if self._closed:
+                        raise closed()
                     if self._fed_all and not self._pieces:
                         return None
                     self._changed.notify_all()  # the feeder: with nothing under way, the next may exceed the window
@@ -306,7 +309,7 @@ class Bringing:
             hint = "the store, or a proxy before it, cuts answers short"
             load.error = TryAgainError(reason, path=read.path, hint=hint)
         elif type(result) is InputError:  # it begins behind the end: the object is another than was indexed
-            hint = "open the dataset again"
+            hint = AGAIN
             load.error = ChangedError(f"has changed: {result.reason}", path=read.path, hint=hint)
         else:
             load.error = result.at(read.path)

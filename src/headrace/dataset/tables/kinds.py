@@ -7,7 +7,8 @@ from headrace.dataset.tables.kind import Kind
 from headrace.dataset.tables.parquet import Parquet
 
 PARQUET: Kind = Parquet()
-KINDS: tuple[Kind, ...] = (PARQUET, Ipc())
+ARROW: Kind = Ipc()
+KINDS: tuple[Kind, ...] = (PARQUET, ARROW)
 
 
 def kind_named(name: str | None) -> Kind | None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headrace.base.errors import ChangedError, HeadraceError
 from headrace.base.metrics import Metrics
-from headrace.dataset.source import Part
+from headrace.dataset.source import AGAIN, Part
 from headrace.dataset.tables.group import Decoded, Group
 from headrace.dataset.tables.kind import Opened
 from headrace.store.protocol import ObjectInfo, Store
@@ -165,7 +165,7 @@ def _steady(descriptor: int, group: Group) -> Generator[None]:
     finally:
         part = group.parts[0]
         if part.version not in (None, ObjectInfo.of_file(part.key, os.fstat(descriptor)).version):
-            raise ChangedError("was written while it was read", path=group.url, hint="open the dataset again")
+            raise ChangedError("was written while it was read", path=group.url, hint=AGAIN)
 
 
 def _ask(descriptor: int, parts: Sequence[Part]) -> None:

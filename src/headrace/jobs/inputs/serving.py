@@ -63,7 +63,7 @@ def _open(told: dict[str, Any]) -> Mounted:
     def opener(_url: str, _options: StoreOptions | None, _settings: Settings) -> Store:
         return store
 
-    shown = Namespace(dataclasses.replace(settings, mounts={}, stores={}), opener=opener)
+    shown = Namespace(dataclasses.replace(settings, mounts={}, stores={}), opener=opener, local=False)
     shown.attach(_AT, place.store.url, read_only=True)
     options = dataclasses.replace(
         MountOptions.of(settings), read_only=True, allow_other=os.geteuid() == 0, ttl=_TTL_S, metadata="listing"

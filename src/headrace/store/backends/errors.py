@@ -284,6 +284,11 @@ _FSSPEC_WORDS: Final = (
     ("auth|permissiondenied|hostkey", _Foreign(CredentialsError, "not signed in", "check user, key and known hosts")),
     ("nosuchfile", _Foreign(NotFoundError, "no such object")),
     ("fstimeout", _Foreign(DeadlineError, "no answer in time")),
+    # What OpenSSH answers to ENAMETOOLONG and EINVAL.
+    (
+        "sftpbadmessage",
+        _Foreign(NameRefusedError, "this server refuses the name (bad message)", "use a shorter or plainer key"),
+    ),
 )
 """Packages behind fsspec have exceptions of their own; told by words in their names or messages."""
 

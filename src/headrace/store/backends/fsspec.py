@@ -67,7 +67,8 @@ class FsspecStore(Store):
     """A folder of an fsspec file system.
 
     Any thread: calls are serialised unless the file system is asynchronous inside. Fork-safe: a child opens its own.
-    A file system that lost its connection is opened anew by the next attempt.
+    A file system that lost its connection is opened anew by the next attempt. A server reached by SSH that says nothing
+    for half of `StoreOptions.timeout_s` counts as lost; `extra` may give asyncssh's `keepalive_interval` and others.
     """
 
     def __init__(self, url: StoreUrl, options: StoreOptions) -> None:
@@ -98,7 +99,7 @@ class FsspecStore(Store):
 
         protocol = self.url.partition("://")[0]
         try:
-            fs, root = url_to_fs(self.url, **_arguments(self._options))
+            fs, root = url_to_fs(self.url, **_arguments(protocol, self._options))
         except ImportError as error:
             hint = f"pip install 'headrace[{_EXTRA[protocol]}]'" if protocol in _EXTRA else f"{error}"
             raise UnsupportedError(f"the package for {protocol}:// is missing", path=self.url, hint=hint) from error
@@ -173,6 +174,12 @@ class FsspecStore(Store):
         found = self._do(key, "info", self._file(key))
         if found.get("type") == "directory":
             raise NotFoundError("is a folder, not an object", path=self._path(key))
+        return self._info(key, found)
+
+    def _info(self, key: str, found: Mapping[str, Any]) -> ObjectInfo:
+        """An unknown size is not 0: where none is told, the object is read to its end."""
+        if found.get("size") is None:
+            found = {**found, "size": len(self._do(key, "cat_file", self._file(key)))}
         return _info(key, found)
 
     def assemble(
@@ -224,7 +231,7 @@ class FsspecStore(Store):
     def _move(self, key: str, temporary: str, target: str) -> None:
         if self._exists(key):
             self._remove(key, target)
-        self._do(key, "mv", temporary, target)
+        self._try(key, lambda fs: _rename(fs, temporary, target))
 
     def _exists(self, key: str) -> bool:
         try:
@@ -282,7 +289,7 @@ class FsspecStore(Store):
             if name.endswith("/"):
                 yield from self._walk(key, prefix)
             else:
-                yield _info(key, found)
+                yield self._info(key, found)
 
     def _entries(self, base: str) -> list[tuple[str, Mapping[str, Any]]]:
         try:
@@ -302,7 +309,19 @@ class FsspecStore(Store):
             return Folder((), ())
         entries = self._entries(prefix)
         folders = tuple(prefix + name for name, _ in entries if name.endswith("/"))
-        return Folder(folders, tuple(_info(prefix + name, one) for name, one in entries if not name.endswith("/")))
+        files = (self._info(prefix + name, one) for name, one in entries if not name.endswith("/"))
+        return Folder(folders, tuple(files))
+
+
+def _rename(fs: Any, old: str, new: str) -> None:
+    """By exact names: the `mv` that fsspec gives to a file system without one of its own takes them for patterns."""
+    from fsspec.spec import AbstractFileSystem
+
+    if type(fs).mv is AbstractFileSystem.mv:
+        fs.cp_file(old, new)
+        fs.rm_file(old)
+    else:
+        fs.mv(old, new)
 
 
 def _upload(fs: Any, name: str, file: BinaryIO) -> None:
@@ -323,21 +342,30 @@ def _part(fs: Any, file: str, start: int, stop: int) -> bytes:
         return b"".join(pieces)
 
 
-def _arguments(options: StoreOptions) -> dict[str, Any]:
+def _arguments(protocol: str, options: StoreOptions) -> dict[str, Any]:
     """Names most fsspec file systems share; `extra` goes through as it is."""
+    from fsspec import get_filesystem_class
+
     named: dict[str, Any] = dict(options.extra)
     if options.access_key_id:
         named.setdefault("username", options.access_key_id)
     if options.secret_access_key:
         named.setdefault("password", options.secret_access_key)
+    if protocol in _EXTRA and get_filesystem_class(protocol).__module__.startswith("sshfs"):
+        # Left to itself, asyncssh waits two minutes for a login, and for a server that has fallen silent for ever. Half
+        # of the time is left for another connection. Not `connect_timeout_s`: asyncssh counts the login in.
+        half = options.timeout_s / 2
+        named.setdefault("connect_timeout", half)
+        named.setdefault("keepalive_interval", half / 4)
+        named.setdefault("keepalive_count_max", 3)  # the fourth finds three of them unanswered
     return named
 
 
 def _info(key: str, found: Mapping[str, Any]) -> ObjectInfo:
     for name in ("mtime", "modified", "last_modified", "LastModified", "created", "modify"):
         if found.get(name) is not None:
-            return ObjectInfo(key, int(found.get("size") or 0), None, _time_us(found[name]))
-    return ObjectInfo(key, int(found.get("size") or 0))
+            return ObjectInfo(key, int(found["size"]), None, _time_us(found[name]))
+    return ObjectInfo(key, int(found["size"]))
 
 
 def _time_us(value: object) -> int:

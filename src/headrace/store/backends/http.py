@@ -12,8 +12,8 @@ import obstore
 
 from headrace.base.errors import ChangedError, CredentialsError, HeadraceError, InputError, UnsupportedError
 from headrace.store.backends.errors import from_http
+from headrace.store.backends.objectinfo import info_of, measured
 from headrace.store.backends.objects import ObjectStore, client_options, retry_config
-from headrace.store.backends.s3 import info_of
 from headrace.store.backends.s3api import tls_context
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.transport import Answer, Transport
@@ -137,7 +137,12 @@ class HttpStore(Store):
         return Blob(memoryview(b""), info)
 
     def head(self, key: str) -> ObjectInfo:
-        return info_of(key, self._call(key, self._wire.head("HEAD", key)))
+        def get(headers: Mapping[str, str]) -> Answer:
+            return self._call(
+                key, self._wire.head("GET", key, "".join(f"{name}: {text}\r\n" for name, text in headers.items()))
+            )
+
+        return measured(key, self._call(key, self._wire.head("HEAD", key)), get)
 
     @property
     def _webdav(self) -> ObjectStore:

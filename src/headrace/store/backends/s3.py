@@ -27,11 +27,12 @@ from headrace.base.errors import (
 )
 from headrace.store.backends import s3upload, s3xml, usermeta
 from headrace.store.backends.errors import from_http
+from headrace.store.backends.objectinfo import info_of, measured
 from headrace.store.backends.s3api import ContestedError, S3Api
 from headrace.store.backends.s3upload import S3Assembly
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.sigv4 import quote_path
-from headrace.store.backends.transport import Answer, http_time
+from headrace.store.backends.transport import Answer
 from headrace.store.probe import PREFIX, probe_condition, probe_exact_keys, probe_parts
 from headrace.store.protocol import (
     Blob,
@@ -215,11 +216,17 @@ class S3Store(Store):
         return Blob(memoryview(b""), info)
 
     def head(self, key: str) -> ObjectInfo:
-        return info_of(key, self._head(key))
+        return self._info(key, self._head(key))
 
     def describe(self, key: str) -> Described:
         answer = self._head(key)
-        return Described(info_of(key, answer), usermeta.from_s3(answer.headers.items()))
+        return Described(self._info(key, answer), usermeta.from_s3(answer.headers.items()))
+
+    def _info(self, key: str, head: Answer) -> ObjectInfo:
+        def get(headers: Mapping[str, str]) -> Answer:
+            return self._api.call("GET", self._full(key), path=self._path(key), headers=headers)
+
+        return measured(key, head, get)
 
     def _head(self, key: str) -> Answer:
         full = self._full(key)
@@ -445,6 +452,7 @@ class S3Store(Store):
     def _pages(self, prefix: str, extra: Mapping[str, str]) -> Iterator[s3xml.Page]:
         query = {"list-type": "2", "encoding-type": "url", "max-keys": "1000", "prefix": self._root + prefix, **extra}
         path = self._path(prefix)
+        tokens = s3xml.Tokens(path)
         while True:
             text = s3xml.page_text(bytes(self._api.call("GET", path=path, query=query).body), path)
             encoded = "<EncodingType>url</EncodingType>" in text
@@ -453,7 +461,7 @@ class S3Store(Store):
             yield page
             if page.token is None:
                 return
-            query["continuation-token"] = page.token
+            query["continuation-token"] = tokens.next(page.token)
             query.pop("start-after", None)
 
     def _plus_is_a_space(self, text: str, path: str) -> bool:
@@ -471,16 +479,6 @@ class S3Store(Store):
 
     def close(self) -> None:
         self._api.close()
-
-
-def info_of(key: str, answer: Answer) -> ObjectInfo:
-    """From the headers of a GET, HEAD or PUT."""
-    total = (answer.header("content-range") or "").rpartition("/")[2]
-    size = int(total) if total.isdigit() else int(answer.header("content-length") or len(answer.body))
-    modified = answer.header("last-modified") or answer.header("date")
-    return ObjectInfo(
-        key, size, s3xml.clean_etag(answer.header("etag")), http_time(modified), answer.header("x-amz-version-id")
-    )
 
 
 def list_buckets(options: StoreOptions) -> None:

@@ -205,6 +205,7 @@ def unfinished(api: S3Api, root: str, prefix: str, path: str) -> list[Unfinished
     """Uploads below a prefix that were neither completed nor aborted (ListMultipartUploads)."""
     found: list[Unfinished] = []
     query = {"uploads": "", "prefix": root + prefix}
+    tokens = s3xml.Tokens(path)
     while True:
         page = s3xml.parse_uploads(bytes(api.call("GET", path=path, query=query).body), path)
         # Some servers ignore the prefix or take it for a folder's.
@@ -212,4 +213,5 @@ def unfinished(api: S3Api, root: str, prefix: str, path: str) -> list[Unfinished
         found += [one._replace(key=one.key[len(root) :]) for one in mine]
         if page.markers is None:
             return found
+        tokens.next("\n".join(page.markers) if any(page.markers) else "")
         query |= {"key-marker": page.markers[0], "upload-id-marker": page.markers[1]}

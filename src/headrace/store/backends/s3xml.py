@@ -60,6 +60,23 @@ def page_text(body: bytes, path: str) -> str:
     return body.decode("utf-8", "replace")
 
 
+class Tokens:
+    """What pages gave to go on by, so that a server that goes round in circles is noticed. One listing of `path`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen: set[str] = set()
+
+    def next(self, token: str) -> str:
+        """The same token. Raises CorruptError: it is empty, or was given before."""
+        if not token or token in self._seen:
+            what = "an empty token to go on by" if not token else "a token to go on by that it gave before"
+            hint = "the server's listing goes round in circles: is the endpoint an S3 service?"
+            raise CorruptError(f"the listing has {what}", path=self._path, hint=hint)
+        self._seen.add(token)
+        return token
+
+
 def parse_page(text: str, root: str, path: str, *, encoded: bool, plus_is_space: bool) -> Page:
     """One answer to ListObjectsV2.
 

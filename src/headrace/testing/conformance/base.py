@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 import threading
@@ -13,7 +12,7 @@ from typing import ClassVar, Protocol
 import pytest
 
 from headrace.base.metrics import Metrics
-from headrace.base.settings import CacheSettings, Settings
+from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.fetch import Fetcher, Read
 from headrace.store.probe import probe
 from headrace.store.protocol import Blob, Capabilities, ObjectInfo, Store
@@ -49,6 +48,11 @@ class Suite:
         raise NotImplementedError("give the subclass a fixture named store")
 
     @pytest.fixture
+    def hasty(self, store: Store) -> Store:
+        """The same place, where a subclass can give that: by a store that tries again once. For what must fail."""
+        return store
+
+    @pytest.fixture
     def folder(self) -> str:
         """A prefix ending in ``/`` that no other test uses."""
         return f"conformance-{os.getpid()}-{next(_numbers)}/"
@@ -61,20 +65,30 @@ class Suite:
     @pytest.fixture(params=["get", "fetch"])
     def read(self, request: pytest.FixtureRequest) -> Iterator[Reader]:
         """Both doors, one after the other."""
-        if request.param == "get":
-            yield lambda store, key, start=0, stop=None, if_match=None: store.get(key, start, stop, if_match=if_match)
-            return
-        fetchers = _Fetchers()
-        yield lambda store, key, start=0, stop=None, if_match=None: fetchers.mine().get(
-            Read(store, key, None, if_match, start, stop)
-        )
-        fetchers.mine().close()
+        yield from _reader(request.param, FetchSettings())
+
+    @pytest.fixture(params=["get", "fetch"])
+    def hasty_read(self, request: pytest.FixtureRequest) -> Iterator[Reader]:
+        """Both doors; the fetcher tries again once, for a store whose options say the same."""
+        yield from _reader(request.param, FetchSettings(retries=1))
+
+
+def _reader(door: str, settings: FetchSettings) -> Iterator[Reader]:
+    if door == "get":
+        yield lambda store, key, start=0, stop=None, if_match=None: store.get(key, start, stop, if_match=if_match)
+        return
+    fetchers = _Fetchers(settings)
+    yield lambda store, key, start=0, stop=None, if_match=None: fetchers.mine().get(
+        Read(store, key, None, if_match, start, stop)
+    )
+    fetchers.mine().close()
 
 
 class _Fetchers:
     """A fetcher without a cache for each process: a forked child opens its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: FetchSettings) -> None:
+        self._settings = Settings(cache=CacheSettings(size=0), fetch=settings)
         self._by_process: dict[int, Fetcher] = {}
         self._lock = threading.Lock()
 
@@ -82,8 +96,7 @@ class _Fetchers:
         with self._lock:
             fetcher = self._by_process.get(os.getpid())
             if fetcher is None:
-                settings = dataclasses.replace(Settings(), cache=CacheSettings(size=0))
-                fetcher = self._by_process[os.getpid()] = Fetcher.open(settings, None, Metrics())
+                fetcher = self._by_process[os.getpid()] = Fetcher.open(self._settings, None, Metrics())
             return fetcher
 
 

@@ -193,8 +193,8 @@ class Parts(Suite):
         with pytest.raises(NotFoundError):
             store.describe(folder + "none")
 
-    def test_what_is_unfinished_shows_and_can_be_discarded(self, store: Store, folder: str) -> None:
-        assembly = store.assemble(folder + "sub/a")
+    def test_what_is_unfinished_shows_and_can_be_discarded(self, store: Store, hasty: Store, folder: str) -> None:
+        assembly = hasty.assemble(folder + "sub/a")
         assembly.part(1, 0, b"bytes")
         others = store.assemble("elsewhere-" + folder + "b")
         found = store.unfinished(folder)

@@ -28,7 +28,7 @@ class Refusals(Suite):
 
     @pytest.fixture
     def unreachable(self) -> Store:
-        """A store at an endpoint where nobody listens, with a deadline of a second or two."""
+        """A store at an endpoint where nobody listens, with one retry and a deadline of a second or two."""
         raise NotImplementedError("give the subclass a fixture named unreachable")
 
     def test_a_missing_bucket(self, absent: Store, read: Reader) -> None:
@@ -47,8 +47,8 @@ class Refusals(Suite):
         assert WRONG_SECRET not in repr(intruder) + intruder.identity + intruder.url
         assert bytes(store.get(folder + "a").data) == b"secret"
 
-    def test_nobody_there(self, unreachable: Store, read: Reader) -> None:
-        for call in self._calls(unreachable, read):
+    def test_nobody_there(self, unreachable: Store, hasty_read: Reader) -> None:
+        for call in self._calls(unreachable, hasty_read):
             with pytest.raises(TryAgainError) as caught:
                 call()
             assert caught.value.hint, "say what to do"

@@ -10,8 +10,9 @@ from email.utils import formatdate
 from pathlib import Path
 
 from headrace.base.errors import UnsupportedError
+from headrace.base.ports import reserve_port
 from headrace.store.protocol import StoreOptions
-from headrace.testing.servers.process import HOST, Server, ServerError, find_program, free_port, listens
+from headrace.testing.servers.process import HOST, Server, ServerError, find_program, listens
 
 _MAIN = Path("node_modules/azurite/dist/src/blob/main.js")
 
@@ -50,7 +51,7 @@ class Azurite(Server):
         if not self._main.is_file():
             hint = "npm install --prefix .tools azurite, or run: make test"
             raise UnsupportedError("azurite is not installed", path=str(self._main), hint=hint)
-        self.port = free_port()
+        self.port = reserve_port()
         quiet = ("--silent", "--disableTelemetry", "--skipApiVersionCheck", "--inMemoryPersistence")
         process = self.launch(
             "azurite",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 
+from headrace.base.ports import reserve_port
 from headrace.store.backends.s3 import create_bucket
 from headrace.store.protocol import StoreOptions
 from headrace.testing.servers.process import (
@@ -16,7 +17,6 @@ from headrace.testing.servers.process import (
     ServerError,
     ServerProcess,
     find_program,
-    free_port,
     listens,
     run_tool,
 )
@@ -100,8 +100,8 @@ class CephRGW(Server):
     def start(self) -> None:
         for program in ("ceph-mon", "ceph-osd", "radosgw", "monmaptool", "ceph", "radosgw-admin"):
             find_program(program, package="ceph-mon ceph-osd ceph-base ceph-common radosgw")
-        self.port = free_port()
-        mon_port, fsid = free_port(), str(uuid.uuid4())
+        self.port = reserve_port()
+        mon_port, fsid = reserve_port(), str(uuid.uuid4())
         config = self.folder / "ceph.conf"
         config.write_text(_CONFIG.format(fsid=fsid, host=HOST, mon_port=mon_port, port=self.port, folder=self.folder))
         for name in ("mon", "osd", "rgw"):

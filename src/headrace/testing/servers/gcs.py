@@ -9,11 +9,12 @@ import platform
 from pathlib import Path
 
 from headrace.base.errors import UnsupportedError
+from headrace.base.ports import reserve_port
 from headrace.store.protocol import StoreOptions
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
 from headrace.testing.servers.gcs_xml import XmlFront
-from headrace.testing.servers.process import HOST, Server, ServerError, free_port, listens
+from headrace.testing.servers.process import HOST, Server, ServerError, listens
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -41,11 +42,10 @@ class FakeGCS(Server):
     def __init__(self) -> None:
         super().__init__()
         self._front: FaultServer | None = None
+        self.endpoint = ""
 
-    @property
-    def endpoint(self) -> str:
-        assert self._front is not None, "not started"
-        return self._front.endpoint
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_front": None}
 
     def options(self) -> StoreOptions:
         """How `open_store("gs://bucket", …)` reaches it: by a service account that asks for no token."""
@@ -56,8 +56,9 @@ class FakeGCS(Server):
         )
 
     def start(self) -> None:
-        port = free_port()
+        port = reserve_port()
         self._front = FaultServer(XmlFront(Upstream(HOST, port))).__enter__()
+        self.endpoint = self._front.endpoint
         # It answers the XML API, which obstore speaks, only under its "public" host.
         public = ["-external-url", self.endpoint, "-public-host", self.endpoint.removeprefix("http://")]
         place = ["-scheme", "http", "-host", HOST, "-port", str(port), *public]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.errors import UnsupportedError
-from headrace.testing.servers.process import HOST, Server, find_program, free_port, listens
+from headrace.base.ports import reserve_port
+from headrace.testing.servers.process import HOST, Server, find_program, listens
 
 _MODULES = Path("/usr/lib/nginx/modules")
 _CONFIG = """\
@@ -95,7 +96,7 @@ class Nginx(Server):
 
     def start(self) -> None:
         program = find_program("nginx", package="nginx-light")
-        self.port = free_port()
+        self.port = reserve_port()
         config = self.folder / "nginx.conf"
         config.write_text(
             _CONFIG.format(

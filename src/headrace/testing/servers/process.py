@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -39,18 +40,38 @@ def find_program(name: str, *, package: str, folders: Sequence[Path] = ()) -> st
     return found
 
 
-def free_port() -> int:
-    """A TCP port on loopback that nobody listened on a moment ago."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.bind((HOST, 0))
-        return int(sock.getsockname()[1])
-
-
 def listens(port: int) -> bool:
     """True when something accepts connections on this loopback port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.settimeout(0.5)
         return sock.connect_ex((HOST, port)) == 0
+
+
+def freeze(pid: int, timeout_s: float = 30.0) -> None:
+    """Stop a process (SIGSTOP), and wait until every thread of it has stopped: until one has been woken by the signal,
+    which takes a while where the cores are busy, the others go on and may answer.
+
+    Raises:
+        ServerError: it has not stopped in time. ProcessLookupError.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + timeout_s
+    while not all(state in "TZ" for state in _states(pid)):
+        if time.monotonic() > deadline:
+            raise ServerError(f"process {pid} has not stopped within {timeout_s:g} s")
+        time.sleep(0.002)
+
+
+def thaw(pid: int) -> None:
+    """Let a stopped process go on. Raises ProcessLookupError."""
+    os.kill(pid, signal.SIGCONT)
+
+
+def _states(pid: int) -> Iterator[str]:
+    """Of its threads, a letter each (proc(5), ``stat``)."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            yield (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 class ServerProcess:
@@ -151,17 +172,18 @@ def run_tool(argv: Sequence[str], *, timeout_s: float = 60.0) -> str:
 class Server(ABC):
     """A context manager around one or more daemons with a scratch folder of their own.
 
-    Subclasses give `start`, which uses `launch`. Ports are chosen a moment before they are bound, so a start that
-    fails is tried once more. Enter and leave on the same, long-lived thread.
+    Subclasses give `start`, which uses `launch`. Enter and leave on the same, long-lived thread. One that is pickled
+    tells another process how it is reached; only the process that started it ends it.
     """
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
         self.folder = Path()
         self._processes: list[ServerProcess] = []
 
     @abstractmethod
     def start(self) -> None:
-        """Bring it up, ready to answer. May be called again after a failure, with a fresh `folder`."""
+        """Bring it up, ready to answer."""
 
     def launch(
         self,
@@ -176,8 +198,13 @@ class Server(ABC):
         self._processes.append(process)
         return process
 
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_processes": []}
+
     def close(self) -> None:
         """Stop the daemons, the latest first, and remove the folder. Safe to call twice."""
+        if os.getpid() != self._owner:
+            return
         for process in reversed(self._processes):
             process.stop()
         self._processes.clear()
@@ -186,13 +213,6 @@ class Server(ABC):
             self.folder = Path()
 
     def __enter__(self) -> Self:
-        try:
-            self._attempt()
-        except ServerError:
-            self._attempt()
-        return self
-
-    def _attempt(self) -> None:
         # Unix sockets may live in it, so the path is short: not below pytest's folder.
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-test-"))
         try:
@@ -200,6 +220,7 @@ class Server(ABC):
         except BaseException:
             self.close()
             raise
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

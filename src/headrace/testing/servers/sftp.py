@@ -5,10 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 import signal
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
+from headrace.base.ports import reserve_port
 from headrace.store.protocol import StoreOptions
-from headrace.testing.servers.process import HOST, Server, ServerProcess, find_program, free_port, listens, run_tool
+from headrace.testing.servers.process import HOST, Server, find_program, freeze, listens, run_tool, thaw
 
 _CONFIG = """\
 Port {port}
@@ -43,7 +46,7 @@ class Sftp(Server):
     def __init__(self) -> None:
         super().__init__()
         self.port = 0
-        self._listener: ServerProcess | None = None
+        self._pid = 0
         self.user = getpass.getuser()
 
     def options(self) -> StoreOptions:
@@ -56,7 +59,7 @@ class Sftp(Server):
         keygen = find_program("ssh-keygen", package="openssh-client")
         for name in ("host_key", "user_key"):
             run_tool([keygen, "-q", "-t", "ed25519", "-N", "", "-C", "headrace-test", "-f", str(self.folder / name)])
-        self.port = free_port()
+        self.port = reserve_port()
         kind, key, *_ = (self.folder / "host_key.pub").read_text().split()
         (self.folder / "known_hosts").write_text(f"[{HOST}]:{self.port} {kind} {key}\n")
         root = os.geteuid() == 0
@@ -66,8 +69,9 @@ class Sftp(Server):
         pam = "yes" if root else "no"
         config.write_text(_CONFIG.format(port=self.port, host=HOST, folder=self.folder, user=self.user, pam=pam))
         # sshd's children end with their connections, so it gets the milder signal.
-        process = self._listener = self.launch("sshd", [sshd, "-D", "-e", "-f", str(config)], death=signal.SIGTERM)
+        process = self.launch("sshd", [sshd, "-D", "-e", "-f", str(config)], death=signal.SIGTERM)
         process.wait_until(lambda: listens(self.port))
+        self._pid = process.pid
 
     def create_bucket(self, name: str) -> str:
         """Make a folder, and return its URL."""
@@ -77,7 +81,22 @@ class Sftp(Server):
 
     def drop_connections(self) -> None:
         """End every connection there is, as a failing network or a restarted server does."""
-        assert self._listener is not None, "not started"
-        pid = self._listener.pid
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            os.kill(int(child), signal.SIGKILL)
+        for pid in self._connections():
+            os.kill(pid, signal.SIGKILL)
+
+    @contextmanager
+    def stalled_connections(self) -> Generator[None]:
+        """Every connection there is stays open and says nothing, until the end of the block; new ones are served."""
+        stopped = self._connections()
+        for pid in stopped:
+            freeze(pid)
+        try:
+            yield
+        finally:
+            for pid in stopped:
+                thaw(pid)
+
+    def _connections(self) -> list[int]:
+        """The processes that serve one each."""
+        children = Path(f"/proc/{self._pid}/task/{self._pid}/children")
+        return [int(child) for child in children.read_text().split()]
