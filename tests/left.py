@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ MARK = "TESTS_OF_HEADRACE_RUN"
 _NAME = "headrace"
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Python's own, which end with us."""
+_LOOK_S = 5.0
 _BEFORE = pytest.StashKey[set[str]]()
 _LEFT = pytest.StashKey[set[str]]()
 
@@ -94,14 +96,23 @@ def _of_this_process(name: str) -> set[str]:
 
 
 def _marked() -> set[str]:
+    """The kernel makes who looks at a process's environment wait for its memory's lock, and a process that closes a
+    mapping of a mount holds that until the mount answers: so looks are bounded, and all begin beside each other.
+    """
     mark, found = os.environ[MARK], set[str]()
-    for process in psutil.process_iter():
-        try:
-            ours = process.pid != os.getpid() and process.environ().get(MARK) == mark
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-        found |= {told} if ours and (told := _told(process)) else set()
-    return found
+
+    def look(process: psutil.Process) -> None:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.environ().get(MARK) == mark and (told := _told(process)):
+                found.add(told)
+
+    threads = [threading.Thread(target=look, args=(one,), daemon=True) for one in psutil.process_iter()]
+    deadline = time.monotonic() + _LOOK_S
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(max(0.0, deadline - time.monotonic()))
+    return {told for told in found if not told.startswith(f"process {os.getpid()}:")}
 
 
 def _told(process: psutil.Process) -> str:

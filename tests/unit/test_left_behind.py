@@ -88,7 +88,13 @@ def test_each_kind_is_noticed(tmp_path: Path, name: str, processes: str) -> None
 def run(folder: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:
     ours = ("-p", "tests.left", f"--left-name={name}", "--left-wait=1")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true", "PYTEST_ADDOPTS": ""}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *ours, *options, str(folder)],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", "-p", "no:cacheprovider", *ours, *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen([*command, str(folder)], cwd=folder, env=environment, **pipes) as process:
+        try:
+            said, _ = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # it says where it is
+            said, _ = process.communicate(timeout=10)
+            pytest.fail(f"it does not end:\n{said}")
+    return subprocess.CompletedProcess(command, process.returncode, said)

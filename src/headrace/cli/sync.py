@@ -101,7 +101,7 @@ def command(
             return
     elif folder is None or destination is None:
         raise InputError("DIR and URL are needed", hint="headrace sync outputs s3://bucket/outputs")
-    if (doomed or force) and not (delete or recover):
+    if (doomed and not delete) or (force and not (delete or recover)):
         raise InputError("--force and --delete-checkpoint go with --delete", hint="headrace sync … --delete --force")
     deletion = Deletion(most / 100, doomed, force) if delete or force else None
     options = _options(

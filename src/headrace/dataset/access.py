@@ -50,6 +50,24 @@ def samples_at(
         return list(pool.map(_made, *zip(*work, strict=True)))
 
 
+def places_of(indices: Sequence[int], size: int | None) -> Ints:
+    """Places, negative ones counted from the end, as int64 [n], each in [0, size). `size` None: without end.
+
+    Raises:
+        IndexError: there is no such place. TypeError: no integers.
+    """
+    given = np.asarray(indices)
+    if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
+        raise TypeError(f"places are integers in one list, not {type(indices).__name__} of {given.dtype}")
+    places = given.astype(np.int64)
+    if size is not None:
+        places = np.where(places < 0, places + size, places)
+    wrong = (places < 0) | (places >= (size if size is not None else np.iinfo(np.int64).max))
+    if wrong.any():
+        raise IndexError(f"there is no place {given[wrong][0]} among {size} samples")
+    return places
+
+
 def _read(leaves: tuple[Leaf, ...], leaf: Ints, row: Ints, fetcher: Fetcher) -> list[Slot]:
     local = np.arange(len(row), dtype=np.int64)
     maker = Maker(leaves, _ROOM)

@@ -55,6 +55,10 @@ class Blocked:
     def grain(self) -> int:
         return self.mixed
 
+    @property
+    def is_part(self) -> bool:
+        return False
+
     def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
         if not len(positions):
             return positions, positions

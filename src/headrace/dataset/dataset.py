@@ -23,7 +23,7 @@ from headrace.dataset.feed import Leaf
 from headrace.dataset.ledger import Skip
 from headrace.dataset.mix import Join, Mix, block_counts
 from headrace.dataset.naming import target_of
-from headrace.dataset.order import Ints, Repeat, Rows, Shuffle, Slice, Stream, Take, is_part
+from headrace.dataset.order import Repeat, Rows, Shuffle, Slice, Stream, Take
 from headrace.dataset.pipeline import Plan
 from headrace.dataset.planning import AUTO, Choice, choose_order, least_shared
 from headrace.dataset.reopen import Reopened
@@ -306,11 +306,11 @@ class Dataset:
         Raises:
             IndexError: there is no such place. InputError: filtered, batched or sharded. As the loader otherwise.
         """
-        from headrace.dataset.access import samples_at
+        from headrace.dataset.access import places_of, samples_at
         from headrace.fetch import default_fetcher
 
         self._places_stand("at")
-        places = self._places(indices)
+        places = places_of(indices, self.stream.size)
         return samples_at(self.stream, self.leaves, self.stages, epoch, places, fetcher or default_fetcher())
 
     @overload
@@ -368,17 +368,12 @@ class Dataset:
         return samples_at(rows, (leaf,), self.stages, 0, np.asarray([row], np.int64), default_fetcher())[0]
 
     def _row_of(self, key: str) -> tuple[int, int] | None:
-        from headrace.dataset.keys import row_of
+        from headrace.dataset.keys import find
 
         self._places_stand("a key")
         self._refuse(any(leaf.window is not None for leaf in self.leaves), "a key", "windows have none of their own")
-        self._refuse(is_part(self.stream), "a key", "look it up before take() and slices")
-        settings = Settings.load()
-        for number, leaf in enumerate(self.leaves):
-            row = row_of(leaf.index, key, settings)
-            if row is not None:
-                return number, row
-        return None
+        self._refuse(self.stream.is_part, "a key", "look it up before take() and slices")
+        return find([leaf.index for leaf in self.leaves], key, Settings.load())
 
     def _places_stand(self, what: str) -> None:
         """Refuse where nothing stands at a known place."""
@@ -386,19 +381,6 @@ class Dataset:
         self._refuse(self.striping != Shard(), what, "choose before shard")
         filtered = any(stage.kind == "filter" for stage in self._all_stages())
         self._refuse(filtered, what, "a filter moves what comes behind it: choose before the filter")
-
-    def _places(self, indices: Sequence[int]) -> Ints:
-        given = np.asarray(indices)
-        if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
-            raise TypeError(f"places are integers in one list, not {type(indices).__name__} of {given.dtype}")
-        places = given.astype(np.int64)
-        size = self.stream.size
-        if size is not None:
-            places = np.where(places < 0, places + size, places)
-        wrong = (places < 0) | (places >= (size if size is not None else np.iinfo(np.int64).max))
-        if wrong.any():
-            raise IndexError(f"there is no place {given[wrong][0]} among {size} samples")
-        return places
 
     # -- samples -----------------------------------------------------------------------------------------------------
 

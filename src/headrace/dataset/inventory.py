@@ -45,6 +45,7 @@ def find_place(target: str, namespace: Namespace) -> Place:
 
     Raises InputError if stores are attached inside it: a list of objects belongs to one store.
     """
+    target = namespace.named(target)
     at = namespace.resolve(target)
     if "://" in target:
         return Place(at.store, as_prefix(at.key))

@@ -5,6 +5,7 @@ Once a node and set of samples; mapped, never loaded: a look-up touches a few pa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ from headrace.dataset.source import SampleIndex
 _FILE = "keys.npy"
 _STEP = 8192
 _PAIR = np.dtype([("hash", "<u8"), ("row", "<i8")])
+
+
+def find(indices: Iterable[SampleIndex], key: str, settings: Settings) -> tuple[int, int] | None:
+    """The number of the first index that has `key`, and the row there. Any thread. Raises as `row_of`."""
+    rows = ((number, row_of(index, key, settings)) for number, index in enumerate(indices))
+    return next(((number, row) for number, row in rows if row is not None), None)
 
 
 def row_of(index: SampleIndex, key: str, settings: Settings) -> int | None:

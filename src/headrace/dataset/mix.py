@@ -91,6 +91,10 @@ class Mix:
         )
         return blocks, tuple(count * top // bottom for count in self.counts)
 
+    @property
+    def is_part(self) -> bool:
+        return any(child.is_part for child in self.children)
+
     def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
         block = sum(self.counts)
         ending = self._ending()
@@ -156,6 +160,10 @@ class Join:
     @property
     def grain(self) -> int:
         return 1
+
+    @property
+    def is_part(self) -> bool:
+        return any(child.is_part for child in self.children)
 
     def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
         if not len(positions):

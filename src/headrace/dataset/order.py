@@ -124,6 +124,11 @@ class Stream(Protocol):
         """This many consecutive positions are best read together (overlapping windows); 1: no such ties."""
         ...
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it leaves out, on purpose, some of what its sources hold."""
+        ...
+
     def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
         """(leaf, row) of each position, two int64 arrays of the same length."""
         ...
@@ -140,6 +145,10 @@ class Rows:
     size: int
     name: str
     grain: int = 1
+
+    @property
+    def is_part(self) -> bool:
+        return False
 
     def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
         return np.zeros(len(positions), dtype=np.int64), positions
@@ -166,6 +175,10 @@ class Shuffle:
     @property
     def grain(self) -> int:
         return self.child.grain
+
+    @property
+    def is_part(self) -> bool:
+        return self.child.is_part
 
     def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
         size, grain, key = self.child.size or 0, self.child.grain, key_of(self.seed, epoch)
@@ -206,6 +219,10 @@ class Take:
     def grain(self) -> int:
         return self.child.grain
 
+    @property
+    def is_part(self) -> bool:
+        return True
+
     def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
         return self.child.locate(epoch, positions)
 
@@ -229,6 +246,10 @@ class Slice:
     @property
     def grain(self) -> int:
         return 1
+
+    @property
+    def is_part(self) -> bool:
+        return True
 
     def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
         return self.child.locate(epoch, self.first + self.step * positions)
@@ -260,6 +281,10 @@ class Repeat:
     def grain(self) -> int:
         return self.child.grain
 
+    @property
+    def is_part(self) -> bool:
+        return self.child.is_part
+
     def locate(self, epoch: int, positions: Ints) -> tuple[Ints, Ints]:
         size, grain = self.child.size or 1, self.child.grain
         passes, inner = np.divmod(positions, np.int64(size))
@@ -288,11 +313,3 @@ def straight(stream: Stream, epoch: int, first: int, stop: int) -> int | None:
         if inner + stop - first <= stream.child.size:
             return straight(stream.child, epoch * (stream.times or _FOREVER) + number, inner, inner + stop - first)
     return None
-
-
-def is_part(stream: Stream) -> bool:
-    """Whether it leaves out some of what its sources hold."""
-    if isinstance(stream, (Take, Slice)):
-        return True
-    children = getattr(stream, "children", None) or (getattr(stream, "child", None),)
-    return any(is_part(child) for child in children if child is not None)

@@ -67,17 +67,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         Raises:
             TypeError: nobody knows: the dataset is filtered, may skip samples, or has no end.
         """
-        dataset, batch = self._dataset, self._dataset.batch_size or 1
+        dataset = self._dataset
         if any(stage.kind == "filter" for leaf in dataset.leaves for stage in (*leaf.stages, *dataset.stages)):
             raise TypeError("a filtered dataset has no length")
         if dataset.skip is not None:
             raise TypeError("a dataset that may skip samples has no length")
-        stripes = dataset.striping.world_size * self._workers
-        first = range(dataset.striping.rank, stripes, dataset.striping.world_size)
-        sizes = [(len(dataset) - stripe + stripes - 1) // stripes for stripe in first]
-        if dataset.drop_last:  # as many on each, ranks included
-            return self._workers * (len(dataset) // stripes // batch)
-        return sum(-(-size // batch) for size in sizes)
+        return sum(len(self._loader_of(worker, self._workers)) for worker in range(self._workers))
 
     def began(self, slot: int, epoch: int) -> None:
         """Something of that epoch was taken: the next iteration is the next one, unless somebody has set another."""
@@ -105,11 +100,13 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         if self._loader is None or self._made_in != os.getpid():
             info = torch.utils.data.get_worker_info()
             workers, worker = (1, 0) if info is None else (info.num_workers, info.id)
-            shard = self._dataset.striping
-            stripe = Shard(shard.rank + worker * shard.world_size, shard.world_size * workers)
-            striped = dataclasses.replace(self._dataset, striping=stripe)
-            self._loader, self._made_in = striped.loader(**self._options), os.getpid()
+            self._loader, self._made_in = self._loader_of(worker, workers), os.getpid()
         return self._loader
+
+    def _loader_of(self, worker: int, workers: int) -> Loader:
+        shard = self._dataset.striping
+        stripe = Shard(shard.rank + worker * shard.world_size, shard.world_size * workers)
+        return dataclasses.replace(self._dataset, striping=stripe).loader(**self._options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loader": None}

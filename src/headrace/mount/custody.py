@@ -156,17 +156,17 @@ class Custody:
             raise
 
     def _publish(self, file: StagedFile) -> None:
-        snapshot = None if file.gone else file.begin()
-        if snapshot is None:
-            return
         try:
-            info, checksum = send(file, snapshot, self.writable(file.path), self.uploader)
+            snapshot = None if file.gone else file.begin()
+            if snapshot is None:
+                return
+            try:
+                info, checksum = send(file, snapshot, self.writable(file.path), self.uploader)
+            except BaseException:
+                file.undo(snapshot)
+                raise
         except OSError as error:
-            file.undo(snapshot)
             raise InternalError(f"the staged file cannot be read: {error.strerror}", path=file.path) from error
-        except BaseException:
-            file.undo(snapshot)
-            raise
         file.finish(snapshot, info, checksum)
         file.pending = False
         self.journaled(file)

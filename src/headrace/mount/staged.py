@@ -212,30 +212,34 @@ class StagedFile:
 
     # mappings past us
 
-    def reopen(self) -> None:
-        """It may be written to again. Raises OSError."""
-        if self.mapped and self.fd >= 0:
-            self._open_as(os.O_RDWR)
-
     def end_mappings(self) -> bool:
         """Nobody has it open. Returns whether nobody can write to it any more; then what mappings may have written is
-        still to be published, and `mapped` is False.
-
-        A read lease is granted just then (fcntl(2), F_SETLEASE): also our own descriptor is for reading only. Where the
-        file system has no leases, nobody is taken to write. Raises OSError.
+        still to be published, and `mapped` is False. False as well where nobody can tell: descriptors are used up.
         """
-        self._open_as(os.O_RDONLY)
+        try:
+            self._open_as(os.O_RDONLY)
+            try:
+                over = self._is_read_only()
+            finally:
+                self._open_as(os.O_RDWR)
+        except OSError:
+            return False
+        if over:
+            self.mapped = False
+            self.touched()
+        return over
+
+    def _is_read_only(self) -> bool:
+        """Whether nobody has it open, or mapped, for writing: a read lease is granted just then (fcntl(2), F_SETLEASE),
+        and our own descriptor is for reading only meanwhile. Where the file system has no leases, nobody is taken to.
+        """
         try:
             fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         except BlockingIOError:
             return False
         except OSError:
-            pass
-        else:
-            fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        self.reopen()
-        self.mapped = False
-        self.touched()
+            return True
+        fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         return True
 
     def _open_as(self, way: int) -> None:

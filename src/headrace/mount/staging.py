@@ -153,7 +153,6 @@ class Staging:
             node = self._tree.get(path)
             if not isinstance(node, StagedFile):
                 return None
-            node.reopen()
             node.handles += 1
             return node
 
@@ -408,7 +407,6 @@ class Staging:
         if isinstance(node, Made):
             raise _refusal(errno.EISDIR, path)
         if node is not None:
-            node.reopen()
             node.handles += 1
         return node
 

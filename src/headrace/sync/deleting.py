@@ -19,6 +19,7 @@ from headrace.sync.scan import Folder, Stamp
 
 _AGAIN_S = 60.0
 
+
 class Deleting:
     """One thread. `prefix`: what keys begin with."""
 
@@ -60,8 +61,11 @@ class Deleting:
         wanted = self._options.delete
         if wanted is None:
             return due
-        absent = [name for name in due if self._is_absent(name)]
-        self.refused = "" if wanted.force or not absent else self._reason(wanted, gone, absent, here)
+        lost = {name: sent for name, sent in gone.items() if self._is_absent(name)}
+        if not lost:
+            self.accept()
+        absent = [name for name in due if name in lost]
+        self.refused = "" if wanted.force or not absent else self._reason(wanted, lost, here)
         if self.refused or len(absent) < len(due):
             self._again_at = time.monotonic() + _AGAIN_S
         if self.refused or not absent:
@@ -83,22 +87,20 @@ class Deleting:
             return False
         return False
 
-    def _reason(
-        self, wanted: Deletion, gone: Mapping[str, Sent], absent: Collection[str], here: Collection[Stamp]
-    ) -> str:
+    def _reason(self, wanted: Deletion, lost: Mapping[str, Sent], here: Collection[Stamp]) -> str:
         identity = self._folder.identity()
         if identity is None:
             return "the folder is gone"
         if self._known is not None and identity != self._known:
             return "the folder is another than the one that was sent: replaced, or covered by a mount"
         devices = {stamp.device for stamp in here} | {0}
-        lost = (name for name in absent if gone[name].stamp.device not in devices)
-        if (name := next((name for name in lost if self._moved(name, gone[name])), None)) is not None:
+        elsewhere = (name for name, sent in lost.items() if sent.stamp.device not in devices)
+        if (name := next((name for name in elsewhere if self._moved(name, lost[name])), None)) is not None:
             return f"the file system on which {name} lay is not there"
         if not here:
-            return f"nothing is left of what was sent ({len(gone):,} files)"
-        if len(gone) > wanted.most * (total := len(gone) + len(here)):
-            return f"{len(gone):,} of {total:,} files that were sent are gone, more than {wanted.most:.0%}"
+            return f"nothing is left of what was sent ({len(lost):,} files)"
+        if len(lost) > wanted.most * (total := len(lost) + len(here)):
+            return f"{len(lost):,} of {total:,} files that were sent are gone, more than {wanted.most:.0%}"
         return ""
 
     def _moved(self, name: str, sent: Sent) -> bool:

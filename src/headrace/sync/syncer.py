@@ -122,7 +122,9 @@ class Sync:
             attached there. OSError: there is no room for the state.
         """
         settings = settings or Settings.load()
-        location = (namespace or Namespace.load(settings)).resolve(destination)
+        namespace = namespace or Namespace.load(settings)
+        destination = namespace.named(destination)  # the same in every folder: `--recover` may come from another
+        location = namespace.resolve(destination)
         if location.read_only:
             hint = "attach it again without read_only to write there"
             raise ReadOnlyError("is read-only", path=destination, hint=hint)

@@ -77,8 +77,7 @@ def choose(
     seen = _seen(shelf, objects)
     counts, packed, others = seen["counts"], seen["packed"], seen["others"]
     found = [fmt for fmt in (*FORMATS, *(INDEXED if seen["indices"] else ())) if counts[fmt.name]]
-    if not (found or packed or others) and seen["bare"] and look is not None:
-        head = look(seen["bare"])
+    if head := _numbered_head(seen, look):
         return next((fmt for fmt in FORMATS if fmt.recognise(head)), None)
     if not (found or packed) or (others and not seen["plain"]):
         return None
@@ -126,10 +125,8 @@ def choose_kind(
     seen = _seen(shelf, objects)
     if seen["tables"] and not seen["beside_tables"]:
         return PARQUET
-    if seen["bare"] and not (seen["packed"] or seen["others"] or any(seen["counts"].values())) and look is not None:
-        head = bytes(look(seen["bare"])[: max(map(len, _MAGIC))])
-        return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
-    return None
+    head = bytes(_numbered_head(seen, look)[: max(map(len, _MAGIC))])
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 
 def tables_of(kind: Kind, objects: Objects, prefix: str, path: str) -> list[Shard]:
@@ -187,6 +184,14 @@ def beside(fmt: Format, objects: Objects, prefix: str) -> dict[str, Shard] | Non
 
 def _seen(shelf: Shelf, objects: Objects) -> dict[str, Any]:
     return shelf.get(f"census{_CENSUS}-{_rules()}-{objects.digest[:40]}", lambda _: _census(objects))[1]
+
+
+def _numbered_head(seen: dict[str, Any], look: Look | None) -> memoryview:
+    """The first bytes of one, where all objects that may be data are numbered as shards are, and have no suffix; empty:
+    it is not so, or nobody may look.
+    """
+    named = seen["packed"] or seen["others"] or any(seen["counts"].values())
+    return look(seen["bare"]) if seen["bare"] and look is not None and not named else memoryview(b"")
 
 
 def _rules() -> str:
