@@ -20,9 +20,10 @@ import pytest
 import headrace as hr
 from headrace.base.errors import InputError, NotFoundError
 from headrace.base.settings import Settings
+from headrace.dataset.snapshot import take_snapshot
 from headrace.namespace import Namespace
 from headrace.pack import pack, unpack
-from headrace.sync import Sync
+from headrace.sync import Sync, statuses
 
 
 @pytest.fixture
@@ -207,3 +208,13 @@ def test_the_command_line_and_python_agree(here: Path) -> None:
         )  # fmt: skip
         listed = {each["path"].removeprefix("file://") for each in json.loads(told.stdout)}
         assert listed == {entry.path.removeprefix("file://") for entry in Namespace.load().list(given)}, given
+
+
+def test_what_is_kept_of_a_name_is_of_any_folder(here: Path, space: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot of a relative path, and a sync to one, mean the same from elsewhere."""
+    take_snapshot("images", "pictures@v1", namespace=space, settings=Settings.load())
+    Sync.open(str(here / "images"), "there", namespace=space).close()
+    monkeypatch.chdir(here.parent)
+    (known,) = [one for one in statuses(Settings.load().sync.state) if one.folder == str(here / "images")]
+    assert known.destination == f"file://{here}/there"
+    assert len(hr.Dataset.open("pictures@v1", namespace=space)) == 11

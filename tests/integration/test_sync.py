@@ -170,6 +170,28 @@ def test_what_is_here_but_left_out_is_not_deleted_there(rig: Rig):
     assert len(rig.objects()) == 5
 
 
+def test_what_is_left_out_counts_neither_as_deleted_nor_as_lost(rig: Rig):
+    """Three of four files are left out: one that is deleted is a half of what there is, and not nearly all."""
+    for name in ("a.txt", "b.txt", "c.txt", "d.dat", "e.dat"):
+        (rig.folder / name).write_text("x")
+    rig.once("--delete")
+    emptied(rig.folder, "d.dat")
+    assert rig.once("--delete", "--exclude", "*.txt")["deleted"] == 1
+    assert set(rig.objects()) == {"a.txt", "b.txt", "c.txt", "e.dat"}
+
+
+def test_another_folder_that_lacks_nothing_is_taken(rig: Rig):
+    """Though some of what was sent is left out: it is there."""
+    for name in ("a.txt", "b.dat", "c.dat", "d.dat"):
+        (rig.folder / name).write_text("x")
+    rig.once("--delete")
+    rig.folder.rename(rig.folder.with_name("old"))
+    shutil.copytree(rig.folder.with_name("old"), rig.folder)
+    assert rig.once("--delete", "--exclude", "*.txt")["refused"] == ""
+    emptied(rig.folder, "b.dat")
+    assert rig.once("--delete")["deleted"] == 1
+
+
 def test_committed_checkpoints_are_deleted_only_when_named(rig: Rig):
     for step in ("1", "2", "3"):
         (rig.folder / "checkpoints" / step).mkdir(parents=True)
@@ -630,6 +652,7 @@ def test_what_is_no_file_is_left_out_and_told(rig: Rig, tmp_path: Path):
 def test_mistakes_are_answered_in_a_line(rig: Rig):
     assert rig.run(str(rig.folder)).returncode == 2
     assert rig.run("--recover", str(rig.folder), rig.url).returncode == 2
+    assert rig.run("--recover", str(rig.folder), "--delete-checkpoint", "checkpoints/1").returncode == 2
     missing = rig.run(str(rig.folder / "nowhere"), rig.url, "--once")
     assert (missing.returncode, "is not a folder" in missing.stderr) == (2, True)
     (rig.folder / "file").write_text("1")

@@ -222,6 +222,16 @@ def test_its_length_is_what_a_data_loader_gives(
     assert len(loader) == sum(1 for _ in loader)
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_length_of_windows_is_what_comes(folder: str, workers: int, drop_last: bool) -> None:
+    """Windows are dealt in blocks, not one by one."""
+    windows = Dataset.open(folder, by="object").windows(8).shuffle(1).batch(7, drop_last=drop_last)
+    held = headrace.torch.IterableDataset(windows, workers=workers)
+    loader = torch.utils.data.DataLoader(held, batch_size=None, num_workers=workers)
+    assert len(loader) == sum(1 for _ in loader)
+
+
 def test_what_has_no_length_says_so(folder: str) -> None:
     dataset = Dataset.open(folder, by="object")
     for odd in (dataset.filter(bool), dataset.repeat(), dataset.map(len, on_error=headrace.Skip(max_count=1))):

@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +95,8 @@ def run(folder: Path, name: str, *options: str) -> subprocess.CompletedProcess[s
         try:
             said, _ = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)  # it says where it is
+            for one in (*psutil.Process(process.pid).children(recursive=True), process):
+                one.send_signal(signal.SIGABRT)  # it says where it is
             said, _ = process.communicate(timeout=10)
             pytest.fail(f"it does not end:\n{said}")
     return subprocess.CompletedProcess(command, process.returncode, said)
