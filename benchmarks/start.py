@@ -1,7 +1,7 @@
 """How long the command line takes to start: ``python benchmarks/start.py``
 
-Medians of turns, interleaved: ``headrace --help`` and ``--version``, and an interpreter that does nothing. Results go to
-``benchmarks/results/start.md``.
+Medians of turns, interleaved: ``headrace --help`` and ``--version``, and an interpreter that does nothing. Results go
+to ``benchmarks/results/start.md``.
 """
 
 from __future__ import annotations

@@ -8,7 +8,14 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from headrace.base.errors import CredentialsError, HeadraceError, NotFoundError, SlowDownError, TryAgainError
+from headrace.base.errors import (
+    CredentialsError,
+    DeniedError,
+    HeadraceError,
+    NotFoundError,
+    SlowDownError,
+    TryAgainError,
+)
 from headrace.store.protocol import Blob, Capabilities, Endpoint, Folder, ObjectInfo, Store, Wire
 
 Answer = Callable[[socket.socket, str, int], None]
@@ -82,7 +89,7 @@ class _Wire:
         return f"GET /{key} HTTP/1.1\r\nHost: t\r\n{ranged}\r\n".encode()
 
     def error(self, key: str, status: int, body: bytes) -> HeadraceError:
-        kinds = {404: NotFoundError, 403: CredentialsError, 503: SlowDownError}
+        kinds = {404: NotFoundError, 401: DeniedError, 403: CredentialsError, 503: SlowDownError}
         return kinds.get(status, TryAgainError)(f"answered {status}: {body[:80].decode(errors='replace')}")
 
     def refresh(self) -> bool:

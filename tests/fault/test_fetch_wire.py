@@ -18,6 +18,7 @@ from headrace.base.errors import (
     CorruptError,
     CredentialsError,
     DeadlineError,
+    DeniedError,
     HeadraceError,
     InternalError,
     NotFoundError,
@@ -30,7 +31,7 @@ from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.fetch import Fetcher, Read
 from headrace.fetch.budget import Budget
 from headrace.fetch.reactor import Reactor
-from headrace.store.protocol import Blob
+from headrace.store.protocol import RENEWALS, Blob
 
 from .scripted import Answer, Start, WireStore, ok, reset
 
@@ -133,6 +134,22 @@ def test_missing_is_not_retried(start: Start, fetcher: Fetcher) -> None:
         fetcher.get(Read(store, "k"))
     assert caught.value.path == f"{store.url}/k"
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("refusals", [1, 2, 3, 4])
+def test_a_refusal_asks_for_other_keys_a_few_times(
+    start: Start, fetcher: Fetcher, status: int, refusals: int
+) -> None:
+    """They may be replaced again while the request is on its way; that access is denied may mean that they are old."""
+    refused = f"HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n".encode()
+    _, store = start(lambda c, _, n: c.sendall(refused if n < refusals else ok(BODY)))
+    if refusals <= RENEWALS:
+        assert bytes(fetcher.get(Read(store, "k")).data) == BODY
+    else:
+        with pytest.raises((CredentialsError, DeniedError)):
+            fetcher.get(Read(store, "k"))
+    assert store.wired.refreshed == min(refusals, RENEWALS)
 
 
 def test_expired_credentials_are_refreshed_once(start: Start, fetcher: Fetcher) -> None:

@@ -212,9 +212,34 @@ def test_the_command_line_and_python_agree(here: Path) -> None:
 
 def test_what_is_kept_of_a_name_is_of_any_folder(here: Path, space: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot of a relative path, and a sync to one, mean the same from elsewhere."""
-    take_snapshot("images", "pictures@v1", namespace=space, settings=Settings.load())
+    take_snapshot("images", "pictures", "v1", namespace=space, settings=Settings.load())
     Sync.open(str(here / "images"), "there", namespace=space).close()
     monkeypatch.chdir(here.parent)
     (known,) = [one for one in statuses(Settings.load().sync.state) if one.folder == str(here / "images")]
     assert known.destination == f"file://{here}/there"
     assert len(hr.Dataset.open("pictures@v1", namespace=space)) == 11
+
+
+@pytest.mark.parametrize("made", [(), ("my data",), ("my%20data",), ("my data", "my%20data")])
+@pytest.mark.parametrize("below", ["", "/", "/new.txt"])
+def test_a_url_with_escapes_is_no_other_folder_in_silence(
+    here: Path, space: Namespace, made: tuple[str, ...], below: str
+) -> None:
+    for name in made:
+        (here / name).mkdir()
+    url = (here / "my data").as_uri() + below
+    if "my%20data" in made:
+        assert space.named(url) == url
+    else:
+        with pytest.raises(InputError, match="without percent escapes") as caught:
+            space.named(url)
+        assert "my data" in (caught.value.hint or "")
+        with pytest.raises(InputError):
+            space.write(url, b"x")
+    assert sorted(path.name for path in here.iterdir() if path.name.startswith("my")) == sorted(made)
+
+
+@pytest.mark.parametrize("name", ["100%", "a%zz", "50% off", "a b"])
+def test_a_percent_sign_alone_is_no_escape(here: Path, space: Namespace, name: str) -> None:
+    space.write(f"file://{here}/{name}/x", b"x")
+    assert (here / name / "x").read_bytes() == b"x"

@@ -268,3 +268,17 @@ def test_an_iterator_from_which_nothing_is_taken_uses_no_epoch_up(folder: str) -
     iter(plain)
     third = keys(plain)
     assert len(third) == len(epochs[0]) - 7, "the rest of the epoch whose state was loaded"
+
+
+@pytest.mark.parametrize("kind", ["i2", "u2", "i4", "i8", "f2", "f4", "f8", "c8", "c16", "b1", "u1"])
+@pytest.mark.parametrize("order", "<>=")
+def test_arrays_of_either_byte_order_become_tensors(kind: str, order: str) -> None:
+    array = np.arange(6).reshape(2, 3).astype(f"{order}{kind}")
+    tensor = headrace.torch.convert(array)
+    assert isinstance(tensor, torch.Tensor)
+    assert np.array_equal(tensor.numpy(), array)
+
+
+@pytest.mark.parametrize("kind", ["g", "G", "U3", "S3", "M8[s]", "O"])
+def test_arrays_of_kinds_that_torch_lacks_stay_arrays(kind: str) -> None:
+    assert isinstance(headrace.torch.convert(np.zeros(3).astype(kind)), np.ndarray)

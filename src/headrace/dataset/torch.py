@@ -49,14 +49,17 @@ def tensors(source: Loader | Dataset, device: str | None = None, *, pin_memory: 
 def convert(value: Any) -> Any:
     """Arrays → tensors sharing their memory; lists of arrays → lists of tensors; tensors of one shape → one tensor.
 
-    Bytes, strings and arrays of kinds torch does not know stay as they are. A read-only array is copied.
+    Bytes, strings and arrays of kinds torch does not know stay as they are. A read-only array is copied, and
+    one in the other byte order.
     """
     import torch
 
     if isinstance(value, np.ndarray):
         array = cast("np.ndarray[Any, Any]", value)
-        if array.dtype.kind not in "biufc":
+        if array.dtype.kind not in "biufc" or array.dtype.itemsize > (16 if array.dtype.kind == "c" else 8):
             return array
+        if not array.dtype.isnative:  # FITS, HDF5, some npy files: torch has this machine's order only
+            array = array.astype(array.dtype.newbyteorder("="))
         writable = array if array.flags.writeable else array.copy()
         return torch.from_numpy(np.ascontiguousarray(writable) if any(s < 0 for s in array.strides) else writable)
     if isinstance(value, np.generic):

@@ -32,7 +32,7 @@ class Operation:
         "into",
         "pieces",
         "read",
-        "refreshed",
+        "renewals",
         "same",
         "ticket",
     )
@@ -54,8 +54,7 @@ class Operation:
         self.into = into
         self.pieces = pieces
         self.deadline = 0.0
-        self.attempts = self.cost = self.hedges = 0
-        self.refreshed = False
+        self.attempts = self.cost = self.hedges = self.renewals = 0
         self.connections: tuple[Connection, ...] = ()
         self.followers: tuple[Operation, ...] = ()
         self.same: tuple[str, str | None, int, int | None] | None = None

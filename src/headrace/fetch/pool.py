@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import (
     CredentialsError,
     DeadlineError,
+    DeniedError,
     HeadraceError,
     InternalError,
     SlowDownError,
@@ -27,7 +28,7 @@ from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
 from headrace.fetch.response import BrokenResponse, Response
 from headrace.fetch.wire import CLOSED, WOULD_BLOCK, Connection, broken, resolve
-from headrace.store.protocol import Blob, ObjectInfo, Wire
+from headrace.store.protocol import RENEWALS, Blob, ObjectInfo, Wire
 
 if TYPE_CHECKING:
     from headrace.fetch.reactor import Reactor
@@ -267,8 +268,8 @@ class Pool:
         if isinstance(error, SlowDownError):
             self._metrics.add("fetch.slow_downs")
             self.level.slow_down(time.monotonic())
-        if isinstance(error, CredentialsError) and not operation.refreshed:
-            operation.refreshed = True
+        if isinstance(error, (CredentialsError, DeniedError)) and operation.renewals < RENEWALS:
+            operation.renewals += 1
             self._release(operation)
             self._reactor.aside(lambda: self._refresh(operation, error))
             return

@@ -18,6 +18,7 @@ from contextlib import suppress
 from headrace.base.errors import (
     CredentialsError,
     DeadlineError,
+    DeniedError,
     HeadraceError,
     InternalError,
     SlowDownError,
@@ -30,7 +31,7 @@ from headrace.fetch.level import ROUND_TRIP, Level
 from headrace.fetch.read import Read, sealed
 from headrace.fetch.response import BrokenResponse, Response
 from headrace.fetch.wire import CLOSED, WOULD_BLOCK, Connection, broken, resolve
-from headrace.store.protocol import Blob, Store, Wire
+from headrace.store.protocol import RENEWALS, Blob, Store, Wire
 
 _STALL = 10.0
 _SCRATCH = 16 * 1024
@@ -148,7 +149,7 @@ class Straight:
             connection.close()
 
     def _read(self, wire: Wire, read: Read, until: int, deadline: float) -> Blob:
-        attempts, refreshed = 0, False
+        attempts = renewals = 0
         while True:
             if read.length() < _LARGE:
                 self.leave()
@@ -157,10 +158,10 @@ class Straight:
                 self._inside = True
             try:
                 result = self._once(wire, read, until, deadline)
-            except CredentialsError:
-                if refreshed or not wire.refresh():
+            except (CredentialsError, DeniedError):
+                if renewals == RENEWALS or not wire.refresh():
                     raise
-                refreshed = True
+                renewals += 1
                 continue
             got = len(result.data) if isinstance(result, Blob) else 0
             if self._inside and not self._limiter.tell(got, slow_down=isinstance(result, SlowDownError)):

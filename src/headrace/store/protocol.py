@@ -13,7 +13,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.base.errors import HeadraceError, UnsupportedError
 
@@ -116,6 +116,10 @@ class Endpoint:
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+
+
+RENEWALS = 3
+"""So many times one request that was refused asks for other keys: they may be replaced again before it is sent."""
 
 
 class Wire(Protocol):
@@ -345,5 +349,5 @@ class StoreOptions:
     timeout_s: float = 60.0
     connect_timeout_s: float = 5.0
     retries: int = 8
-    extra: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    extra: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
     """Anything else, passed to the backend by name (Azure account, GCS service account file, fsspec options)."""

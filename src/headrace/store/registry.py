@@ -117,12 +117,17 @@ def parse_options(table: Mapping[str, Any], *, scheme: str, where: str) -> Store
     """
     known = extra_names(scheme)
     fields: dict[str, Any] = {}
-    extra: list[tuple[str, str]] = []
-    for name, value in table.items():
-        if name in _FIELDS:
+    extra: list[tuple[str, Any]] = []
+    own = table.get("extra", {})
+    if not isinstance(own, Mapping):
+        raise SettingError("store option extra must be a table", path=where, hint=f'[stores."{where}".extra]')
+    for name, value in [*((name, value) for name, value in table.items() if name != "extra"), *own.items()]:
+        if name in _FIELDS and name not in own:
             fields[name] = _value(name, value, where)
+        elif isinstance(value, (Mapping, list)):
+            raise SettingError(f"store option {name} must be a plain value", path=where, hint=f"write {name} = …")
         elif known is None or name in known:
-            extra.append((name, str(value)))
+            extra.append((name, value if known is None else str(value)))
         else:
             near = difflib.get_close_matches(name, [*_FIELDS, *known], n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted([*_FIELDS, *known]))}"

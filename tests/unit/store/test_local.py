@@ -173,3 +173,22 @@ def test_errors_below_the_root_of_all_files_name_the_path_as_one_writes_it() -> 
     with pytest.raises(NotFoundError) as caught:
         open_store("file:///").get("no-such-folder/x")
     assert caught.value.path == "file:///no-such-folder/x"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755])
+def test_what_is_replaced_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    """Nor does anybody else get to read it on the way."""
+    store = open_store(f"file://{tmp_path}")
+    (tmp_path / "key.pem").write_bytes(b"old")
+    (tmp_path / "key.pem").chmod(mode)
+    assembly = store.assemble("key.pem")
+    (hidden,) = [path for path in tmp_path.iterdir() if path.name != "key.pem"]
+    assert hidden.stat().st_mode & 0o7777 == mode
+    assembly.part(1, 0, b"new")
+    assembly.complete()
+    assert (tmp_path / "key.pem").read_bytes() == b"new"
+    assert (tmp_path / "key.pem").stat().st_mode & 0o7777 == mode
+    store.put("other", b"x")
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "other").stat().st_mode & 0o7777 == 0o666 & ~umask

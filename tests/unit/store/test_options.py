@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import socket
+import ssl
+import time
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from headrace.base.errors import CredentialsError, InputError, SettingError, UnsupportedError
 from headrace.base.settings import Settings
 from headrace.store import StoreOptions, open_store, parse_options
+from headrace.store.backends.credentials import Credentials
 from headrace.store.backends.s3api import find_address
 from headrace.store.registry import matching_table, merge
+from tests.fault.scripted import ScriptedServer, ok, reset
 
 KEYS = StoreOptions(access_key_id="AK", secret_access_key="very-secret", session_token="tok-secret")
 
@@ -145,3 +152,161 @@ def test_requester_pays_is_signed() -> None:
     assert b"range: bytes=3-8\r\n" in head
     assert b'if-match: "abc"\r\n' in head
     assert head.endswith(b"\r\n\r\n")
+
+
+BUNDLE = "BUNDLE"
+SHARED: dict[str, tuple[str, dict[str, str]]] = {
+    "a region": ("[default]\nregion = eu-west-3\n", {}),
+    "a region of the environment": ("[default]\nregion = eu-west-3\n", {"AWS_DEFAULT_REGION": "us-west-2"}),
+    "China": ("[default]\nregion = cn-north-1\n", {}),
+    "a profile": ("[profile lab]\nregion = lab-1\nendpoint_url = http://lab:9\n", {"AWS_PROFILE": "lab"}),
+    "an endpoint": ("[default]\nendpoint_url = http://every:1\n", {}),
+    "a service's endpoint": (
+        "[default]\nservices = ours\nendpoint_url = http://every:1\n[services ours]\ns3 =\n  endpoint_url = http://s3:2\n",
+        {},
+    ),
+    "another service's endpoint": (
+        "[default]\nservices = ours\nendpoint_url = http://every:1\n[services ours]\nec2 =\n  endpoint_url = http://e:2\n",
+        {},
+    ),
+    "a variable before a service": (
+        "[default]\nservices = ours\n[services ours]\ns3 =\n  endpoint_url = http://s3:2\n",
+        {"AWS_ENDPOINT_URL": "http://variable:3"},
+    ),
+    "endpoints ignored": ("[default]\nendpoint_url = http://every:1\nignore_configured_endpoint_urls = true\n", {}),
+    "endpoints ignored by a variable": (
+        "", {"AWS_ENDPOINT_URL_S3": "http://s3:2", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
+    ),
+    "the bucket in the path": ("[default]\ns3 =\n  addressing_style = path\n", {}),
+    "the bucket in the host name": (
+        "[default]\nendpoint_url = http://every:1\ns3 =\n  addressing_style = virtual\n", {}
+    ),
+    "two stacks": ("[default]\nuse_dualstack_endpoint = true\n", {}),
+    "two stacks for S3": ("[default]\ns3 =\n  use_dualstack_endpoint = true\n", {}),
+    "FIPS": ("", {"AWS_USE_FIPS_ENDPOINT": "true"}),
+    "FIPS and two stacks": ("[default]\nuse_fips_endpoint = true\nuse_dualstack_endpoint = true\n", {}),
+    "authorities": (f"[default]\nca_bundle = {BUNDLE}\n", {}),
+    "authorities of a variable": ("[default]\nca_bundle = /nowhere.pem\n", {"AWS_CA_BUNDLE": BUNDLE}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_the_shared_configuration_is_read_as_botocore_reads_it(
+    variables: pytest.MonkeyPatch, tmp_path: Path, case: str
+) -> None:
+    """Endpoint, region, where the bucket stands, and which authorities are trusted."""
+    import certifi
+    from botocore.session import Session
+
+    def found(text: str) -> str:
+        return text.replace(BUNDLE, certifi.where())
+
+    text, environment = SHARED[case]
+    variables.setenv("AWS_ACCESS_KEY_ID", "AK")
+    variables.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    (tmp_path / "config").write_text(found(text))
+    for name, value in environment.items():
+        variables.setenv(name, found(value))
+    variables.setenv("AWS_S3_US_EAST_1_REGIONAL_ENDPOINT", "regional")  # not the old name of that one region
+    session = Session()
+    client = session.create_client("s3", region_name=session.get_config_variable("region") or "us-east-1")
+    sent: list[str] = []
+
+    def instead_of_sending(request: Any, **_: object) -> None:
+        sent.append(request.url)
+        raise ConnectionAbortedError
+
+    client.meta.events.register("before-send.s3", instead_of_sending)
+    with pytest.raises(ConnectionAbortedError):
+        client.get_object(Bucket="bucket", Key="k")
+    url = urlsplit(sent[0])
+    trusted: list[str] = []
+    variables.setattr(ssl.SSLContext, "load_verify_locations", lambda _self, cafile=None, **_: trusted.append(cafile))
+    ours = find_address("bucket", StoreOptions(), "s3://bucket")
+    assert (ours.host, f"{ours.base}k", ours.endpoint.tls is not None) == (url.netloc, url.path, url.scheme == "https")
+    assert ours.region == client.meta.region_name
+    bundle = session.get_config_variable("ca_bundle")
+    assert [one for one in trusted if one == bundle] == ([bundle] if bundle else [])
+
+
+@pytest.mark.parametrize("known", ["AWS_REGION", "AWS_DEFAULT_REGION", "option", "profile", "nothing"])
+def test_a_role_is_taken_in_the_region_that_is_known(
+    variables: pytest.MonkeyPatch, tmp_path: Path, known: str
+) -> None:
+    """botocore itself does not know ``AWS_REGION``. A server stands in for STS, which needs an account."""
+    asked: list[str] = []
+
+    def answer(connection: socket.socket, path: str, number: int) -> None:
+        asked.append(path)
+        body = STS.format(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))).encode()
+        connection.sendall(ok(body))
+        reset(connection)
+
+    server = ScriptedServer(answer)
+    variables.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{server.port}")
+    variables.setenv("AWS_ACCESS_KEY_ID", "AK")
+    variables.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    if known.startswith("AWS"):
+        variables.setenv(known, "eu-north-1")
+    if known == "profile":
+        (tmp_path / "config").write_text("[default]\nregion = eu-north-1\n")
+    options = StoreOptions(role_arn="arn:aws:iam::1:role/r", region="eu-north-1" if known == "option" else None)
+    wire = open_store("s3://bucket", options).wire()
+    assert wire is not None
+    region = "us-east-1" if known == "nothing" else "eu-north-1"
+    assert f"Credential=ASSUMED/{time.strftime('%Y%m%d', time.gmtime())}/{region}/s3".encode() in wire.request(
+        "k", 0, None, None
+    )
+    assert len(asked) == 1
+    server.close()
+
+
+STS = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
+<AccessKeyId>ASSUMED</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>
+<Expiration>{}</Expiration></Credentials><AssumedRoleUser><Arn>arn:aws:sts::1:assumed-role/r/s</Arn>
+<AssumedRoleId>A:s</AssumedRoleId></AssumedRoleUser></AssumeRoleResult></AssumeRoleResponse>"""
+
+
+def test_keys_that_are_replaced_twice_within_seconds(variables: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def replaced(key: str) -> None:
+        (tmp_path / "credentials").write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = s\n")
+
+    now = 1000.0
+    replaced("FIRST")
+    credentials = Credentials(StoreOptions(), "s3://bucket", clock=lambda: now)
+    assert credentials.keys().access_key == "FIRST"  # pyright: ignore[reportOptionalMemberAccess]
+    for key in ("SECOND", "THIRD", "FOURTH"):
+        replaced(key)
+        now += 3
+        assert credentials.renew()
+        assert credentials.keys().access_key == key  # pyright: ignore[reportOptionalMemberAccess]
+    now += 5
+    assert credentials.renew(), "others may still be told that the old ones are refused"
+    now += 100
+    assert not credentials.renew(), "the source has no others"
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_what_a_backend_takes_stands_in_its_table_or_beside_the_rest(nested: bool) -> None:
+    for scheme, own in (
+        ("gs", {"service_account": "/key.json"}),
+        ("az", {"account_name": "ours"}),
+        ("sftp", {"username": "me", "port": 2222}),
+    ):
+        table = {"timeout_s": 3, **({"extra": own} if nested else own)}
+        parsed = parse_options(table, scheme=scheme, where="here")
+        assert (parsed.timeout_s, dict(parsed.extra)) == (3, own)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "extra", "says"),
+    [
+        ("gs", {"service_acount": "x"}, "did you mean 'service_account'"),
+        ("s3", {"anything": "x"}, "unknown store option 'anything'"),
+        ("gs", "service_account", "must be a table"),
+        ("sftp", {"username": {"a": 1}}, "must be a plain value"),
+    ],
+)
+def test_a_wrong_table_of_a_backend_is_refused(scheme: str, extra: object, says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        parse_options({"extra": extra}, scheme=scheme, where="here")

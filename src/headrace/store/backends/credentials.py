@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from headrace.base.errors import CredentialsError, HeadraceError
@@ -19,9 +20,12 @@ from headrace.store.backends.errors import from_botocore
 from headrace.store.backends.sigv4 import Keys
 from headrace.store.protocol import StoreOptions
 
+DEFAULT_REGION = "us-east-1"
 _FRESH_S = 60.0
 _USABLE_S = 300.0
 _BETWEEN_RENEWALS_S = 10.0
+_BETWEEN_CHANGES_S = 1.0
+_LATELY_S = 30.0
 _HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, or say anonymous = true"
 
 
@@ -70,23 +74,23 @@ class Credentials:
         """Throw the credentials away after the store refused them, and look again from the start of the chain.
 
         Returns:
-            True when different keys were found, now or within the last 30 s: a retry may succeed.
+            True when different keys were found, now or within the last 30 s: a retry may succeed. The source is asked
+            each time, but no more than once in 10 s, or in 1 s where keys are just being replaced.
         """
         if self._options.anonymous or self._static is not None:
             return False
         with self._lock:
             now = self._clock()
-            if now - self._changed < 30:
-                return True
-            if now - self._tried < _BETWEEN_RENEWALS_S:
-                return False
+            lately = now - self._changed < _LATELY_S
+            if now - self._tried < (_BETWEEN_CHANGES_S if lately else _BETWEEN_RENEWALS_S):
+                return lately
             self._tried, before, self._chain = now, self._keys, None
             try:
                 changed = self._ask() != before
             except HeadraceError:
-                return False
+                return lately
             self._changed = now if changed else self._changed
-            return changed
+            return changed or lately
 
     def _renew_behind(self) -> None:
         if self._renewing:
@@ -134,6 +138,11 @@ def _static(options: StoreOptions, path: str) -> Keys | None:
     return Keys(key, secret, environment("AWS_SESSION_TOKEN"))
 
 
+def region_of(options: StoreOptions) -> str | None:
+    """The region that the options or the environment name; the profile may name another."""
+    return options.region or environment("AWS_REGION") or environment("AWS_DEFAULT_REGION")
+
+
 def _chain(options: StoreOptions) -> Any:
     """Botocore's credentials object (it renews itself), or None."""
     session = aws_session(options)
@@ -143,10 +152,16 @@ def _chain(options: StoreOptions) -> Any:
 
 
 def aws_session(options: StoreOptions) -> Any:
-    """A botocore session for the options' profile, or the environment's."""
+    """A botocore session for the options' profile, or the environment's. What we know goes before what it finds: it
+    does not read ``AWS_REGION``, and asks STS in no region where it knows none.
+    """
     import botocore.session
 
-    return botocore.session.Session(profile=options.profile)
+    session = botocore.session.Session(profile=options.profile)
+    for name, known in (("region", region_of(options)), ("ca_bundle", options.ca_file)):
+        if known is not None:
+            session.set_config_variable(name, known)
+    return session
 
 
 def _assumed(session: Any, options: StoreOptions) -> Any:
@@ -157,7 +172,9 @@ def _assumed(session: Any, options: StoreOptions) -> Any:
     else:
         source = session.get_credentials()
     fetcher = AssumeRoleCredentialFetcher(
-        client_creator=session.create_client,
+        client_creator=partial(
+            session.create_client, region_name=session.get_config_variable("region") or DEFAULT_REGION
+        ),
         source_credentials=source,
         role_arn=options.role_arn,
         extra_args={"RoleSessionName": "headrace"},

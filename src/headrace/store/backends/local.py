@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Final
 
 from headrace.base.errors import (
     AlreadyExistsError,
@@ -44,6 +45,7 @@ from headrace.store.protocol import (
 )
 from headrace.store.url import StoreUrl
 
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _HIDDEN = ".headrace-tmp-"
 _LONGEST_PART, _LONGEST_PATH = 255, 4095
 _ELSEWHERE = "such keys live in object stores only"
@@ -144,10 +146,16 @@ class LocalStore(Store):
         """A new hidden file beside `target`, open for writing. From now on no deletion takes the folder away."""
         folder = os.path.dirname(target)
         temporary = os.path.join(folder, _HIDDEN + secrets.token_hex(8))
+        mode = _mode_of(target)
         for left in reversed(range(_FOLDER_RACES)):
             os.makedirs(folder, exist_ok=True)
             try:
-                return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), temporary
+                if mode is None:
+                    return os.open(temporary, _NEW, 0o666), temporary
+                descriptor = os.open(temporary, _NEW, 0o600)
+                with suppress(OSError):  # a file system that has no modes
+                    os.fchmod(descriptor, mode)
+                return descriptor, temporary
             except FileNotFoundError:  # a deletion took the emptied folder away between making it and writing into it
                 if not left:
                     raise
@@ -497,3 +505,12 @@ def _copy_range(origin: int, start: int, stop: int, target: int, at: int) -> int
             break
         done += count
     return done
+
+
+def _mode_of(target: str) -> int | None:
+    """What a file that is replaced lets others do; its successor lets them do the same. None: there is none."""
+    try:
+        status = os.lstat(target)
+    except OSError:
+        return None
+    return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None

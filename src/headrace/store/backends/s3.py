@@ -232,7 +232,7 @@ class S3Store(Store):
         full = self._full(key)
         try:
             return self._api.call("HEAD", full, path=self._path(key))
-        except (NotFoundError, DeniedError) as error:
+        except (NotFoundError, DeniedError, InputError) as error:
             # HEAD's answers have no body that says why; those of a GET of one byte do. Once anything has been
             # answered, bucket and credentials are known to be good, and a 404 means what it says.
             if not self._api.answered:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from headrace.base.errors import ChangedError, CredentialsError, DeniedError, HeadraceError, InputError, SettingError
 from headrace.base.settings import environment
-from headrace.store.backends.credentials import Credentials, aws_session
+from headrace.store.backends.credentials import DEFAULT_REGION, Credentials, aws_session, region_of
 from headrace.store.backends.errors import from_botocore, from_http
 from headrace.store.backends.sigv4 import EMPTY_SHA256, UNSIGNED, Signer, quote_query
 from headrace.store.backends.storetime import StoreTime
 from headrace.store.backends.transport import Answer, Transport
-from headrace.store.protocol import Buffer, Endpoint, StoreOptions
+from headrace.store.protocol import RENEWALS, Buffer, Endpoint, StoreOptions
 from headrace.store.retry import Patience, persist
 
 _UNSIGNED_FROM = 1 << 20
@@ -50,26 +52,26 @@ def find_address(bucket: str, options: StoreOptions, path: str) -> Address:
         CredentialsError: there is no such profile.
     """
     url = options.endpoint or environment("AWS_ENDPOINT_URL_S3") or environment("AWS_ENDPOINT_URL")
-    region = options.region or environment("AWS_REGION") or environment("AWS_DEFAULT_REGION")
-    if url is None or region is None:
-        profile = _profile(options, path)
-        url, region = url or profile.get("endpoint_url"), region or profile.get("region")
-    region = region or "us-east-1"
+    shared = _shared(options, path)
+    url = options.endpoint or (None if shared.ignored else url or shared.endpoint_url)
+    region = region_of(options) or shared.region or DEFAULT_REGION
     is_aws = url is None
     domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    url = (url or f"https://s3.{region}.{domain}").rstrip("/")
+    service = f"s3{'-fips' * shared.fips}{'.dualstack' * shared.dualstack}"
+    url = (url or f"https://{service}.{region}.{domain}").rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
         raise InputError("the endpoint is not a plain http(s) URL", path=path, hint="write it like https://host:port")
     if parts.scheme == "http" and options.allow_http is False:
         raise SettingError("the endpoint is plain HTTP", path=path, hint="set allow_http = true, or use https://")
-    style = options.path_style if options.path_style is not None else not is_aws or "." in bucket
+    style = options.path_style if options.path_style is not None else shared.path_style
+    style = style if style is not None else not is_aws or "." in bucket
     host = parts.hostname if style else f"{bucket}.{parts.hostname}"
     default = 443 if parts.scheme == "https" else 80
     port = _port(url, path) or default
     shown = f"[{host}]" if ":" in host else host
     return Address(
-        Endpoint(host, port, tls_context(options, path) if parts.scheme == "https" else None),
+        Endpoint(host, port, tls_context(options, path, shared.ca_bundle) if parts.scheme == "https" else None),
         shown if port == default else f"{shown}:{port}",
         f"{parts.path}/{bucket}/" if style and bucket else f"{parts.path}/",
         region,
@@ -87,22 +89,68 @@ def _port(url: str, path: str) -> int | None:
         ) from None
 
 
-def _profile(options: StoreOptions, path: str) -> Mapping[str, str | None]:
-    """What the profile says of endpoint and region. Cheap where there is no profile at all."""
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What AWS's shared configuration says of how to reach S3: its files, and those of its variables that have a twin
+    there. `ignored`: endpoints that it names, also in variables, do not count.
+
+    Source: AWS SDKs and Tools Reference Guide, "Settings reference".
+    """
+
+    region: str | None = None
+    endpoint_url: str | None = None
+    ca_bundle: str | None = None
+    path_style: bool | None = None
+    ignored: bool = False
+    fips: bool = False
+    dualstack: bool = False
+
+
+def _shared(options: StoreOptions, path: str) -> _Shared:
+    """Cheap where there are neither files nor a profile, or where keys are given and no profile is."""
     name = options.profile or environment("AWS_PROFILE") or environment("AWS_DEFAULT_PROFILE")
-    if name is None and options.access_key_id:
-        return {}
+    if name is None and (options.access_key_id or not any(map(os.path.exists, _shared_files()))):
+        return _Shared(
+            ignored=_is_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"),
+            fips=_is_true("AWS_USE_FIPS_ENDPOINT"),
+            dualstack=_is_true("AWS_USE_DUALSTACK_ENDPOINT"),
+        )
     try:
         session = aws_session(options)
-        config = session.get_scoped_config()
-        return {"region": session.get_config_variable("region"), "endpoint_url": config.get("endpoint_url")}
+        config: Mapping[str, Any] = session.get_scoped_config()
+        s3, named = config.get("s3"), config.get("services")
+        service = session.full_config.get("services", {}).get(named, {}).get("s3", {}) if named else {}
+        style = s3.get("addressing_style") if isinstance(s3, Mapping) else None
+        dualstack = isinstance(s3, Mapping) and str(s3.get("use_dualstack_endpoint", "")).lower() == "true"
+        return _Shared(
+            session.get_config_variable("region"),
+            service.get("endpoint_url") or config.get("endpoint_url"),
+            session.get_config_variable("ca_bundle"),
+            {"path": True, "virtual": False}.get(str(style)),
+            bool(session.get_config_variable("ignore_configured_endpoint_urls")),
+            bool(session.get_config_variable("use_fips_endpoint")),
+            dualstack or bool(session.get_config_variable("use_dualstack_endpoint")),
+        )
     except Exception as error:
         raise from_botocore(path, error) from error
 
 
-def tls_context(options: StoreOptions, path: str) -> ssl.SSLContext:
-    """The system's certificate authorities, and those of `ca_file` or ``AWS_CA_BUNDLE``. Raises SettingError."""
-    ca_file = options.ca_file or environment("AWS_CA_BUNDLE")
+def _shared_files() -> list[str]:
+    files = (("AWS_CONFIG_FILE", "~/.aws/config"), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
+    return [os.path.expanduser(environment(variable) or usual) for variable, usual in files]
+
+
+def _is_true(variable: str) -> bool:
+    return (environment(variable) or "").lower() == "true"
+
+
+def tls_context(options: StoreOptions, path: str, ca_bundle: str | None = None) -> ssl.SSLContext:
+    """The system's certificate authorities, and those of `ca_file`, ``AWS_CA_BUNDLE`` or a profile's `ca_bundle`.
+
+    Raises:
+        SettingError: that file cannot be read.
+    """
+    ca_file = options.ca_file or environment("AWS_CA_BUNDLE") or ca_bundle
     context = ssl.create_default_context()
     try:
         if ca_file:
@@ -111,7 +159,7 @@ def tls_context(options: StoreOptions, path: str) -> ssl.SSLContext:
         raise SettingError(
             f"the certificate file {ca_file} cannot be used: {error.strerror or error}",
             path=path,
-            hint="ca_file and AWS_CA_BUNDLE name a PEM file",
+            hint="ca_file, AWS_CA_BUNDLE and a profile's ca_bundle name a PEM file",
         ) from error
     return context
 
@@ -212,12 +260,13 @@ class S3Api:
 
     def _with_renewal(self, attempt: Callable[[float], Answer], more_s: float) -> Answer:
         patience = dataclasses.replace(self._patience, timeout_s=self._patience.timeout_s + more_s)
-        try:
-            return persist(patience, attempt)
-        except (CredentialsError, DeniedError):
-            if not self.renew():
-                raise
-            return persist(patience, attempt)
+        for _ in range(RENEWALS):
+            try:
+                return persist(patience, attempt)
+            except (CredentialsError, DeniedError):
+                if not self.renew():
+                    raise
+        return persist(patience, attempt)
 
     def renew(self) -> bool:
         """Look for newer credentials after a refusal, or what time it is there; True when a retry may succeed."""
