@@ -236,6 +236,8 @@ def test_a_url_with_escapes_is_no_other_folder_in_silence(
         assert "my data" in (caught.value.hint or "")
         with pytest.raises(InputError):
             space.write(url, b"x")
+        with pytest.raises(InputError):
+            space.attach("/escaped", url)
     assert sorted(path.name for path in here.iterdir() if path.name.startswith("my")) == sorted(made)
 
 

@@ -34,6 +34,7 @@ class Mount:
         if not paths.is_url(url):
             raise InputError(f"{url!r} is not a URL", path=where, hint="such as s3://bucket/prefix or file:///folder")
         url = paths.trim_url(url)
+        paths.refuse_escapes(url)
         parsed = parse_options(options, scheme=parse_url(url).scheme, where=where) if options else None
         return Mount(where, url, read_only, MappingProxyType(dict(options)), parsed)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-from urllib.parse import unquote
 
 from headrace.base.errors import InputError, NotFoundError
 from headrace.namespace import paths
@@ -16,7 +15,6 @@ from headrace.namespace.mounts import MountTable
 
 _log = logging.getLogger("headrace.namespace")
 _NEARLY_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+:)/(.*)", re.DOTALL)
-_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _SNAPSHOT = re.compile(r"[^/@\s]+@[^/@\s]+")
 _told: set[str] = set()
 """Paths of which it was said that the namespace hides what lies there on this machine."""
@@ -34,7 +32,7 @@ def named(table: MountTable, name: paths.PathLike) -> str:
     """
     text = paths.check_text(name)
     if paths.is_url(text):
-        _refuse_encoded(text)
+        paths.refuse_escapes(text)
         return text
     if text.startswith("/") and (text == "/" or _is_attached(table, text)):
         return text
@@ -54,22 +52,6 @@ def named(table: MountTable, name: paths.PathLike) -> str:
             hint="see what is attached: headrace mounts",
         )
     return f"file://{absolute}" + ("/" if text.endswith("/") and absolute != "/" else "")
-
-
-def _refuse_encoded(url: str) -> None:
-    """``file://`` URLs are literal. What another tool wrote with escapes (``Path.as_uri``) would silently be another
-    folder, so it is taken only where one of that very name is there. Raises InputError.
-    """
-    if not url.startswith("file://") or (decoded := unquote(url)) == url:
-        return
-    escape = list(_ESCAPE.finditer(url))[-1]
-    named_so = url[: end if (end := url.find("/", escape.end())) >= 0 else len(url)].removeprefix("file://")
-    if not os.path.lexists(named_so):
-        raise InputError(
-            "a file:// URL holds names as they are, without percent escapes",
-            path=url,
-            hint=f"did you mean {decoded!r}? A path needs no URL, and a folder that is to have that name is made first",
-        )
 
 
 def tell_hidden(path: str) -> None:

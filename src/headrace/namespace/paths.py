@@ -20,6 +20,7 @@ PathLike = str | os.PathLike[str]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _ENCODED = ("http://", "https://")
 """Schemes whose URLs spell keys percent-encoded; in every other URL the key stands as it is."""
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 
 
 def is_url(path: str) -> bool:
@@ -187,3 +188,22 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def refuse_escapes(url: str) -> None:
+    """``file://`` URLs are literal. One that another tool wrote with percent escapes (``Path.as_uri``) would silently
+    name another folder, so it is taken only where something of that very name is there.
+
+    Raises:
+        InputError: it has an escape, and nothing of that name is there.
+    """
+    if not url.startswith("file://") or (decoded := unquote(url)) == url:
+        return
+    escape = list(_ESCAPE.finditer(url))[-1]
+    named_so = url[: end if (end := url.find("/", escape.end())) >= 0 else len(url)].removeprefix("file://")
+    if not os.path.lexists(named_so):
+        raise InputError(
+            "a file:// URL holds names as they are, without percent escapes",
+            path=url,
+            hint=f"did you mean {decoded!r}? A path needs no URL, and a folder that is to have that name is made first",
+        )

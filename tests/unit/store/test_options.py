@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headrace.base.errors import CredentialsError, InputError, SettingError, UnsupportedError
+from headrace.base.errors import CredentialsError, HeadraceError, InputError, SettingError, UnsupportedError
 from headrace.base.settings import Settings
 from headrace.store import StoreOptions, open_store, parse_options
 from headrace.store.backends.credentials import Credentials
@@ -310,3 +310,27 @@ def test_what_a_backend_takes_stands_in_its_table_or_beside_the_rest(nested: boo
 def test_a_wrong_table_of_a_backend_is_refused(scheme: str, extra: object, says: str) -> None:
     with pytest.raises(SettingError, match=says):
         parse_options({"extra": extra}, scheme=scheme, where="here")
+
+
+def test_a_wrong_region_is_named_where_a_head_is_refused_with_400() -> None:
+    """An answer to a HEAD has no body that says why."""
+    why = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-far-1</Region></Error>"
+
+    def answer(connection: socket.socket, path: str, number: int) -> None:
+        body = why if server.requests[number].startswith("GET") else b""
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    server = ScriptedServer(answer)
+    endpoint = f"http://127.0.0.1:{server.port}"
+    options = StoreOptions(endpoint=endpoint, region="us-east-1", access_key_id="AK", secret_access_key="s")
+    with pytest.raises(HeadraceError) as caught:
+        open_store("s3://bucket", options).head("k")
+    assert "eu-far-1" in (caught.value.hint or "")
+    server.close()
+
+
+def test_services_that_are_described_nowhere(variables: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else a slip of the pen would send the requests to AWS."""
+    (tmp_path / "config").write_text("[default]\nservices = ours\n[services other]\ns3 =\n  endpoint_url = http://s3:2\n")
+    with pytest.raises(SettingError, match="'ours'"):
+        find_address("bucket", StoreOptions(), "s3://bucket")

@@ -152,8 +152,9 @@ def _chain(options: StoreOptions) -> Any:
 
 
 def aws_session(options: StoreOptions) -> Any:
-    """A botocore session for the options' profile, or the environment's. What we know goes before what it finds: it
-    does not read ``AWS_REGION``, and asks STS in no region where it knows none.
+    """A botocore session for the options' profile, or the environment's.
+
+    The session is told the region and the CA file that we know: botocore itself does not read ``AWS_REGION``.
     """
     import botocore.session
 

@@ -107,7 +107,11 @@ class _Shared:
 
 
 def _shared(options: StoreOptions, path: str) -> _Shared:
-    """Cheap where there are neither files nor a profile, or where keys are given and no profile is."""
+    """Cheap where there are neither files nor a profile, or where keys are given and no profile is.
+
+    Raises:
+        CredentialsError: there is no such profile, or a file cannot be read. SettingError: services that are nowhere.
+    """
     name = options.profile or environment("AWS_PROFILE") or environment("AWS_DEFAULT_PROFILE")
     if name is None and (options.access_key_id or not any(map(os.path.exists, _shared_files()))):
         return _Shared(
@@ -119,7 +123,11 @@ def _shared(options: StoreOptions, path: str) -> _Shared:
         session = aws_session(options)
         config: Mapping[str, Any] = session.get_scoped_config()
         s3, named = config.get("s3"), config.get("services")
-        service = session.full_config.get("services", {}).get(named, {}).get("s3", {}) if named else {}
+        services: Mapping[str, Any] = session.full_config.get("services", {})
+        if named and named not in services:
+            hint = f"write [services {named}] into the file, or take `services` out of the profile"
+            raise SettingError(f"the profile names services {named!r}, which are not described", path=path, hint=hint)
+        service = services[named].get("s3", {}) if named else {}
         style = s3.get("addressing_style") if isinstance(s3, Mapping) else None
         dualstack = isinstance(s3, Mapping) and str(s3.get("use_dualstack_endpoint", "")).lower() == "true"
         return _Shared(
@@ -131,6 +139,8 @@ def _shared(options: StoreOptions, path: str) -> _Shared:
             bool(session.get_config_variable("use_fips_endpoint")),
             dualstack or bool(session.get_config_variable("use_dualstack_endpoint")),
         )
+    except HeadraceError:
+        raise
     except Exception as error:
         raise from_botocore(path, error) from error
 
