@@ -191,6 +191,9 @@ with `AWS_ENDPOINT_URL_S3` over `AWS_ENDPOINT_URL`), then from the provider's ow
 | `requester_pays` | `true`: you pay for the requests |
 | `path_style` | `true`: bucket in the path, `false`: bucket in the host name |
 | `ca_file` | PEM file of the authorities to trust |
+| `sse`, `sse_kms_key_id` | how S3 encrypts what is written: `AES256`, `aws:kms` or `aws:kms:dsse`, and by which key |
+| `sse_c` | your own key of 256 bits in base64: S3 encrypts by it and forgets it (SSE-C); also to read. Never shown |
+| `storage_class`, `acl` | of what is written to S3, such as `STANDARD_IA`, `bucket-owner-full-control` |
 | `allow_http` | `true`: permit an endpoint without TLS |
 | `timeout_s`, `connect_timeout_s` | durations: longest wait for an answer, for a connection |
 | `retries` | attempts after the first |

@@ -169,7 +169,7 @@ def test_in_the_background_it_is_followed_stopped_from_elsewhere_and_deleted(rig
     """)
     rig.script("""
         trap '' TERM
-        sh -c 'trap "" TERM; while :; do echo $$ > child; sleep 0.1; done' &
+        sh -c 'trap "" TERM; echo $$ > child; while :; do sleep 0.1; done' &
         while :; do sleep 0.1; done
     """, "stubborn.sh")  # fmt: skip
     run = rig.headrace("run", "--detach", "--", "python3", "train.py").stdout.strip()

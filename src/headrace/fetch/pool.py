@@ -325,7 +325,11 @@ class Pool:
             # The server closed a kept connection before it saw the request: no failure of the read.
             self._attempt(operation)
             return
-        self._again(operation, broken(error, operation.read.path))
+        failure = broken(error, operation.read.path)
+        if isinstance(failure, TryAgainError):
+            self._again(operation, failure)
+        else:  # a proxy that does not let us through
+            self._end(operation, failure)
 
     def _again(self, operation: Operation, error: HeadraceError) -> None:
         operation.attempts += 1

@@ -184,7 +184,10 @@ class Straight:
                 raise self._late(read) from None
             return broken(TimeoutError(f"no byte for {self._patience:g} s"), read.path)
         except (OSError, BrokenResponse) as error:
-            return broken(error, read.path)
+            failure = broken(error, read.path)
+            if not isinstance(failure, TryAgainError):  # a proxy that does not let us through
+                raise failure from error
+            return failure
         if response.whole:
             self._metrics.add("fetch.bytes", response.got)
             if response.status == 200 and read.start:  # a server without ranges sends all of it each time

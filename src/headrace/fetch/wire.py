@@ -7,6 +7,7 @@ see design/001-direct-http-reads.md.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import ssl
 import struct
@@ -15,14 +16,14 @@ from contextlib import suppress
 from headrace.base.errors import HeadraceError, UnreachableError
 from headrace.base.memory import take
 from headrace.fetch.response import MOST_HEAD, PEEK, BrokenResponse, Chunks, Response
-from headrace.store.protocol import Endpoint
+from headrace.store.endpoint import Endpoint, TunnelError, tunnel_status
 
 _MOST_ERROR_BODY = 64 * 1024
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 # Where a connection is in its life. Plain numbers: these are compared ten times for each object.
-CONNECTING, HANDSHAKE, IDLE, HEAD, BODY, CLOSED = range(6)
+CONNECTING, TUNNEL, HANDSHAKE, IDLE, HEAD, BODY, CLOSED = range(7)
 
 
 class Connection:
@@ -78,7 +79,7 @@ class Connection:
         code = sock.connect_ex(target)
         if code and (code != errno.EINPROGRESS or patience is not None):
             sock.close()
-            raise OSError(code, f"connect: {errno.errorcode.get(code, code)}")
+            raise OSError(code, f"{endpoint.name}: {os.strerror(code)}")
         if patience is not None and endpoint.tls is None:
             self._block(sock, patience)
 
@@ -87,7 +88,7 @@ class Connection:
         is received straight into `into`. Of a longer body `advance` receives `most` bytes, no fewer than its scratch
         has; the rest is to be had by `more`.
         """
-        self.unsent = head
+        self.unsent = self.endpoint.sent(head) if self.endpoint.proxy else head
         self._into, self._most = into, most
         self.response = self._loose = None
         self._partial = b""
@@ -128,6 +129,8 @@ class Connection:
             return self._read_body(scratch)
         if self.state is CONNECTING:
             self._connected()
+        if self.state is TUNNEL:
+            self._dig()
         if self.state is HANDSHAKE:
             self._shake()
         if self.state is IDLE and self.unsent:
@@ -158,14 +161,35 @@ class Connection:
     def _connected(self) -> None:
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            raise OSError(code, errno.errorcode.get(code, str(code)))
+            raise OSError(code, f"{self.endpoint.name}: {os.strerror(code)}")
         try:
             self.sock.getpeername()
         except OSError as error:
             raise BlockingIOError from error
         if self.endpoint.tls is None:
             self.state = IDLE
-            return
+        elif tunnel := self.endpoint.tunnel:
+            self.sock.sendall(tunnel)  # a few hundred bytes, the first on this socket: they fit
+            self.state = TUNNEL
+        else:
+            self._begin_tls()
+
+    def _dig(self) -> None:
+        # No further than the proxy's answer: TLS's server says nothing before we do.
+        received = self.sock.recv(MOST_HEAD)
+        if not received:
+            raise ConnectionResetError(errno.ECONNRESET, f"closed by {self.endpoint.name}")
+        self._partial += received
+        if b"\r\n\r\n" not in self._partial and len(self._partial) < MOST_HEAD:
+            return self._dig()
+        status = tunnel_status(self._partial)
+        if status // 100 != 2:
+            raise TunnelError(self.endpoint, status)
+        self._partial = b""
+        return self._begin_tls()
+
+    def _begin_tls(self) -> None:
+        assert self.endpoint.tls is not None
         self.sock = self.endpoint.tls.wrap_socket(
             self.sock, server_hostname=self.endpoint.host, do_handshake_on_connect=False
         )
@@ -322,17 +346,20 @@ def resolve(endpoint: Endpoint) -> list[tuple[int, tuple[object, ...]]]:
         UnreachableError: the name does not resolve.
     """
     try:
-        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(*endpoint.address, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise UnreachableError(
-            f"host {endpoint.host!r} does not resolve: {error.strerror}", hint="check the endpoint or the URL"
-        ) from error
+        hint = "check HTTPS_PROXY or HTTP_PROXY" if endpoint.proxy else "check the endpoint or the URL"
+        reason = f"host {endpoint.address[0]!r} does not resolve: {error.strerror}"
+        raise UnreachableError(reason, hint=hint) from error
     return [(int(family), tuple(address)) for family, _, _, _, address in found]
 
 
 def broken(error: Exception, path: str) -> HeadraceError:
     """Translate a broken connection, once."""
     hint = "check the endpoint, and that the server runs"
+    if isinstance(error, TunnelError):
+        return error.ours(path)
     if isinstance(error, ssl.SSLError):
         return UnreachableError(f"TLS: {error.reason or error}", path=path, hint="check the certificate or ca_file")
-    return UnreachableError(f"connection failed: {error}", path=path, hint=hint)
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return UnreachableError(f"connection failed: {reason}", path=path, hint=hint)

@@ -14,8 +14,8 @@ from headrace.namespace.mounts import Mount
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
-_SECRET = ("secret", "token", "password", "passphrase", "credential", "_key", "sas")
-_NO_SECRET = ("access_key_id", "federated_token_file", "application_credentials", "service_account")
+_SECRET = ("secret", "token", "password", "passphrase", "credential", "_key", "sas", "sse_c")
+_NO_SECRET = ("access_key_id", "sse_kms_key_id", "federated_token_file", "application_credentials", "service_account")
 """Names that look like a secret's but hold a public id or a file's name."""
 
 

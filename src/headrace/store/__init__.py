@@ -3,6 +3,7 @@
 Backends are imported when a URL needs them, so importing this package is quick.
 """
 
+from headrace.store.endpoint import Endpoint
 from headrace.store.probe import probe
 from headrace.store.protocol import (
     Assembly,
@@ -10,7 +11,6 @@ from headrace.store.protocol import (
     Buffer,
     Capabilities,
     Described,
-    Endpoint,
     Folder,
     ObjectInfo,
     Store,

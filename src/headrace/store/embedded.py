@@ -235,7 +235,12 @@ class EmbeddedS3:
             self._server = subprocess.Popen(
                 [weed, "-logtostderr=true", "server", *arguments],
                 cwd=self.data,
-                env={**_weed_environment(), "PATH": os.defpath, "HOME": str(self.data)},
+                env={
+                    **_weed_environment(),
+                    "PATH": os.defpath,
+                    "HOME": str(self.data),
+                    "WEED_S3_SSE_KEY": self.secret_key,  # without one it answers 500 to who asks for encryption
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

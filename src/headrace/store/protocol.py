@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.base.errors import HeadraceError, UnsupportedError
+from headrace.store.endpoint import Endpoint
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -107,15 +107,6 @@ class Capabilities:
     """`Assembly.copy_part` copies inside the store; else the bytes come here and go back."""
     conditional_parts: bool | None = None
     """`Store.assemble` keeps `create` and `if_match`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a store's HTTP/1.1 GETs go. `tls` is None for plain HTTP."""
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
 
 
 RENEWALS = 3
@@ -346,6 +337,13 @@ class StoreOptions:
     access_key_id: str | None = None
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
+    sse: str | None = None
+    """How S3 encrypts what is written: ``AES256``, ``aws:kms`` or ``aws:kms:dsse``."""
+    sse_kms_key_id: str | None = None
+    sse_c: str | None = field(default=None, repr=False)
+    """The customer's own key, 32 bytes in base64, sent with each request for an object's bytes."""
+    storage_class: str | None = None
+    acl: str | None = None
     timeout_s: float = 60.0
     connect_timeout_s: float = 5.0
     retries: int = 8

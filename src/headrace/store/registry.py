@@ -16,6 +16,7 @@ from headrace.store.url import StoreUrl, parse_url
 _FIELDS: Final = {one.name: one for one in dataclasses.fields(StoreOptions) if one.name != "extra"}
 _FLAGS: Final = ("anonymous", "requester_pays", "path_style", "allow_http")
 _SECONDS: Final = ("timeout_s", "connect_timeout_s")
+_OF_S3: Final = ("sse", "sse_kms_key_id", "sse_c", "storage_class", "acl")
 _DEFAULT: Final = StoreOptions()
 
 
@@ -83,12 +84,15 @@ def open_store(url: str, options: StoreOptions | None = None, settings: Settings
         settings: its `stores` table is searched for the longest prefix of the URL. None: no table.
 
     Raises:
-        InputError: a bad URL. SettingError: an unknown or malformed option. UnsupportedError: a package is missing.
+        InputError: a bad URL. SettingError: an unknown or malformed option, or one that is for others.
+        UnsupportedError: a package is missing.
         CredentialsError: no such profile, or half of a key pair.
     """
     place = parse_url(url)
     table = matching_table(str(place), settings) if settings is not None else {}
     chosen = merge(parse_options(table, scheme=place.scheme, where=str(place)), options or _DEFAULT)
+    if place.scheme != "s3" and (vain := [name for name in _OF_S3 if getattr(chosen, name)]):
+        raise SettingError(f"store option {vain[0]} is for s3:// only", path=str(place), hint="leave it out")
     return _BACKENDS.get(place.scheme, _fsspec)(place, chosen)
 
 

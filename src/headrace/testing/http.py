@@ -166,10 +166,13 @@ class FaultServer:
 
     def _serve(self, sock: socket.socket) -> None:
         """One connection: request by request until either side has enough."""
-        plain = sock
         try:
             if self.tls is not None:
-                sock = self.tls.wrap_socket(sock, server_side=True)
+                with self._lock:  # the plain one is nobody's from now on
+                    self._sockets.discard(sock)
+                    sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                    self._sockets.add(sock)
+                sock.do_handshake()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with contextlib.closing(self.origin.session()) as session, sock.makefile("rb") as stream:
                 while not self._closed.is_set() and self._exchange(sock, Incoming(stream), session):
@@ -178,7 +181,7 @@ class FaultServer:
             pass  # the client went away, or does not speak HTTP: its own concern
         finally:
             with self._lock:
-                self._sockets.discard(plain)
+                self._sockets.discard(sock)
             sock.close()
 
     def _exchange(self, sock: socket.socket, incoming: Incoming, session: Session) -> bool:

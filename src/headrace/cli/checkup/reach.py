@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 
+from headrace.base.errors import HeadraceError
 from headrace.base.units import format_seconds
 from headrace.cli.checkup.finding import Finding
+from headrace.store.backends.transport import Transport
 from headrace.store.protocol import Store
 
+_PATIENCE_S = 5.0
 _SKEW_REFUSED_S = 900.0
 """S3 refuses requests signed further off than this: RequestTimeTooSkewed. Ours are then dated by the store's clock."""
 
@@ -31,19 +33,14 @@ def check_clock(store: Store) -> Iterator[Finding]:
     wire = store.wire()
     if wire is None:
         return
-    to = wire.endpoint
-    connection = (
-        http.client.HTTPSConnection(to.host, to.port, timeout=5, context=to.tls)
-        if to.tls
-        else http.client.HTTPConnection(to.host, to.port, timeout=5)
-    )
+    asking = Transport(wire.endpoint, _PATIENCE_S, _PATIENCE_S)
+    head = f"HEAD / HTTP/1.1\r\nhost: {wire.endpoint.host}\r\n\r\n".encode()
     try:
-        connection.request("HEAD", "/")
-        date = connection.getresponse().getheader("Date")
-    except OSError:
+        date = asking.exchange(store.url, head, deadline=time.monotonic() + _PATIENCE_S).header("date")
+    except HeadraceError:
         return  # whether the store can be reached at all is for check_reach to tell
     finally:
-        connection.close()
+        asking.close()
     if date is None:
         return
     skew = abs(time.time() - parsedate_to_datetime(date).timestamp())

@@ -29,6 +29,7 @@ from headrace.base.errors import (
     UnreachableError,
     UnsupportedError,
 )
+from headrace.store.endpoint import PASSWORD_HINT, TunnelError
 
 _CODE = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,1000})</Message>")
@@ -77,6 +78,7 @@ _STATUSES: Final[dict[int, tuple[type[HeadraceError], str, str | None]]] = {
     403: _CODES["AccessDenied"],
     404: (NotFoundError, "no such object", None),
     405: (UnsupportedError, "this store does not allow the request", None),
+    407: (CredentialsError, "the proxy wants a name and a password", PASSWORD_HINT),
     408: _CODES["RequestTimeout"],
     409: (ChangedError, "another writer was first", None),
     410: (NotFoundError, "no such object", None),
@@ -132,6 +134,8 @@ def from_network(path: str, error: OSError, endpoint: str) -> HeadraceError:
     """The error for a socket that failed: refused, reset, unknown host, TLS, time out."""
     if isinstance(error, TimeoutError):
         return DeadlineError("no answer in time", path=path, hint=f"is {endpoint} reachable from here?")
+    if isinstance(error, TunnelError):
+        return error.ours(path)
     if isinstance(error, ssl.SSLCertVerificationError):
         return UnreachableError(
             f"the certificate of {endpoint} is not trusted: {error.verify_message}",
@@ -145,7 +149,8 @@ def from_network(path: str, error: OSError, endpoint: str) -> HeadraceError:
             hint="is the endpoint http:// and not https://?",
         )
     if isinstance(error, socket.gaierror):
-        return UnreachableError(f"unknown host {endpoint}", path=path, hint="check the endpoint and the name server")
+        hint = "check HTTPS_PROXY or HTTP_PROXY" if "proxy" in endpoint else "check the endpoint and the name server"
+        return UnreachableError(f"unknown host {endpoint}", path=path, hint=hint)
     if isinstance(error, ConnectionRefusedError):
         return UnreachableError(
             f"{endpoint} refuses connections", path=path, hint="is the server up, and the port right?"

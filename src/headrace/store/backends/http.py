@@ -17,11 +17,11 @@ from headrace.store.backends.objects import ObjectStore, client_options, retry_c
 from headrace.store.backends.s3api import tls_context
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.transport import Answer, Transport
+from headrace.store.endpoint import Endpoint, proxy_of
 from headrace.store.protocol import (
     Blob,
     Buffer,
     Capabilities,
-    Endpoint,
     Folder,
     ObjectInfo,
     Store,
@@ -80,7 +80,7 @@ class HttpStore(Store):
         self.url = str(url)
         host, port = _split(url)
         tls = tls_context(options, self.url) if url.scheme == "https" else None
-        endpoint = Endpoint(host, port, tls)
+        endpoint = Endpoint(host, port, tls, proxy_of(url.scheme, host, port, self.url))
         base = "/" + "".join(f"{quote(part, safe='~%')}/" for part in url.prefix.split("/") if url.prefix)
         self._wire = HttpWire(endpoint, base, url.place, self.url)
         self._transport = Transport(endpoint, options.connect_timeout_s, max(1.0, options.timeout_s / 4))

@@ -33,13 +33,13 @@ from headrace.store.backends.s3upload import S3Assembly
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.sigv4 import quote_path
 from headrace.store.backends.transport import Answer
+from headrace.store.endpoint import Endpoint
 from headrace.store.probe import PREFIX, probe_condition, probe_exact_keys, probe_parts
 from headrace.store.protocol import (
     Blob,
     Buffer,
     Capabilities,
     Described,
-    Endpoint,
     Folder,
     ObjectInfo,
     Store,

@@ -17,10 +17,12 @@ from headrace.base.errors import ChangedError, CredentialsError, DeniedError, He
 from headrace.base.settings import environment
 from headrace.store.backends.credentials import DEFAULT_REGION, Credentials, aws_session, region_of
 from headrace.store.backends.errors import from_botocore, from_http
+from headrace.store.backends.s3demands import Demands
 from headrace.store.backends.sigv4 import EMPTY_SHA256, UNSIGNED, Signer, quote_query
 from headrace.store.backends.storetime import StoreTime
 from headrace.store.backends.transport import Answer, Transport
-from headrace.store.protocol import RENEWALS, Buffer, Endpoint, StoreOptions
+from headrace.store.endpoint import Endpoint, proxy_of
+from headrace.store.protocol import RENEWALS, Buffer, StoreOptions
 from headrace.store.retry import Patience, persist
 
 _UNSIGNED_FROM = 1 << 20
@@ -48,7 +50,7 @@ def find_address(bucket: str, options: StoreOptions, path: str) -> Address:
 
     Raises:
         InputError: the endpoint is no URL.
-        SettingError: plain HTTP is forbidden by allow_http = false, or the CA file cannot be read.
+        SettingError: plain HTTP is forbidden by allow_http = false, the CA file cannot be read, or the proxy is none.
         CredentialsError: there is no such profile.
     """
     url = options.endpoint or environment("AWS_ENDPOINT_URL_S3") or environment("AWS_ENDPOINT_URL")
@@ -70,8 +72,9 @@ def find_address(bucket: str, options: StoreOptions, path: str) -> Address:
     default = 443 if parts.scheme == "https" else 80
     port = _port(url, path) or default
     shown = f"[{host}]" if ":" in host else host
+    tls = tls_context(options, path, shared.ca_bundle) if parts.scheme == "https" else None
     return Address(
-        Endpoint(host, port, tls_context(options, path, shared.ca_bundle) if parts.scheme == "https" else None),
+        Endpoint(host, port, tls, proxy_of(parts.scheme, host, port, path)),
         shown if port == default else f"{shown}:{port}",
         f"{parts.path}/{bucket}/" if style and bucket else f"{parts.path}/",
         region,
@@ -196,7 +199,15 @@ class S3Api:
         self._time = StoreTime(self.address.host)
         self._skewed_at = float("-inf")
         """When a GET of the wire was last refused for its date; monotonic."""
-        self.signer = Signer(self.address.host, self.address.region, self.credentials.keys, fixed, self._time.now)
+        self._demands = Demands.of(options, path)
+        self.signer = Signer(
+            self.address.host,
+            self.address.region,
+            self.credentials.keys,
+            fixed,
+            self._time.now,
+            got=self._demands.customer,
+        )
         self._transport = Transport(self.address.endpoint, options.connect_timeout_s, max(1.0, options.timeout_s / 4))
         self._patience = Patience(options.timeout_s, options.retries)
         self.answered = False
@@ -231,7 +242,7 @@ class S3Api:
             HeadraceError: as `from_http` and `from_network` say; a 404 names whether bucket or object is missing.
         """
         digest = self._digest(method, body)
-        lines = dict(headers or {})
+        lines = {**(headers or {}), **self._demands.headers(method, key, query or {}, headers or {})}
         if len(body) or method in ("PUT", "POST"):
             lines["content-length"] = str(len(body))
 
@@ -253,7 +264,8 @@ class S3Api:
             if answer.status == 412 and sent > 1:
                 raise ContestedError("the object has changed", path=path)
             if answer.status >= 300:
-                raise from_http(path, answer.status, answer.body, region=answer.header("x-amz-bucket-region"))
+                error = from_http(path, answer.status, answer.body, region=answer.header("x-amz-bucket-region"))
+                raise self._demands.explained(error, method)
             if slow and b"<Error>" in bytes(answer.body[:2000]):
                 raise from_http(path, 500, answer.body)
             self.answered = True
@@ -300,7 +312,7 @@ class S3Api:
         """What an answer that is no success means."""
         if b"<Code>RequestTimeTooSkewed<" in body:
             self._skewed_at = time.monotonic()
-        return from_http(path, status, body)
+        return self._demands.explained(from_http(path, status, body), "GET")
 
     def close(self) -> None:
         """Close idle connections."""

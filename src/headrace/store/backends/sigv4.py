@@ -83,11 +83,14 @@ class Signer:
         keys: Callable[[], Keys | None],
         headers: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.time,
+        *,
+        got: Mapping[str, str] | None = None,
     ) -> None:
         self._host = host
         self._region = region
         self._keys = keys
         self._fixed = {"host": host, **(headers or {})}
+        self._got = {**self._fixed, **(got or {})}
         self._clock = clock
         self._moment = _Moment(-1, None)
         self._day: tuple[str, Keys, bytes] | None = None
@@ -162,13 +165,11 @@ class Signer:
     def _at(self, second: int) -> _Moment:
         keys = self._keys()
         if keys is None:
-            return _Moment(
-                second, None, get_lines="".join(f"{name}: {value}\r\n" for name, value in self._fixed.items())
-            )
+            return _Moment(second, None, get_lines="".join(f"{name}: {value}\r\n" for name, value in self._got.items()))
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
         day = stamp[:8]
         scope = f"{day}/{self._region}/s3/aws4_request"
-        lines = {**self._fixed, **_dated(keys, stamp, UNSIGNED)}
+        lines = {**self._got, **_dated(keys, stamp, UNSIGNED)}
         names, canonical = _canonical(lines)
         credential = f"{keys.access_key}/{scope}"
         text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
-from headrace.base.errors import TryAgainError
+from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.store.backends.errors import from_network
 from headrace.store.backends.reply import Headers, Reply
-from headrace.store.protocol import Buffer, Endpoint
+from headrace.store.endpoint import Endpoint, TunnelError
+from headrace.store.protocol import Buffer
 
 _CHUNK = 1 << 20
 _TOGETHER = 65536
@@ -63,7 +64,7 @@ class Transport:
     @property
     def name(self) -> str:
         """``host:port``, for messages."""
-        return f"{self.endpoint.host}:{self.endpoint.port}"
+        return self.endpoint.name
 
     def exchange(self, path: str, head: bytes, body: Buffer = b"", *, deadline: float, slow: bool = False) -> Answer:
         """Send one request and read its answer, whatever its status.
@@ -79,6 +80,7 @@ class Transport:
             UnreachableError, DeadlineError, TryAgainError (the answer broke off, or was no HTTP).
         """
         method = head[: head.index(b" ")].decode()
+        head = self.endpoint.sent(head)
         while True:
             link, reused = self._take(path, deadline)
             started = False
@@ -129,11 +131,9 @@ class Transport:
         while self._idle:
             self._idle.pop()[0].close()
 
-    def _broken(self, path: str, error: Exception) -> TryAgainError:
+    def _broken(self, path: str, error: Exception) -> HeadraceError:
         if isinstance(error, OSError):
-            translated = from_network(path, error, self.name)
-            assert isinstance(translated, TryAgainError)
-            return translated
+            return from_network(path, error, self.name)
         return TryAgainError(f"the answer of {self.name} broke off ({type(error).__name__})", path=path)
 
     def _take(self, path: str, deadline: float) -> tuple[socket.socket, bool]:
@@ -153,13 +153,18 @@ class Transport:
         where = self.endpoint
         link: socket.socket | None = None
         try:
-            link = socket.create_connection((where.host, where.port), min(self._connect_timeout_s, _left(deadline)))
+            link = socket.create_connection(where.address, min(self._connect_timeout_s, _left(deadline)))
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tunnel := where.tunnel:
+                link.sendall(tunnel)
+                with closing(Reply(link, "CONNECT")) as reply:  # it reads no further: TLS's server waits for us
+                    if reply.status // 100 != 2:
+                        raise TunnelError(where, reply.status)
             return where.tls.wrap_socket(link, server_hostname=where.host) if where.tls else link
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             if link is not None:
                 link.close()
-            raise from_network(path, error, self.name) from error
+            raise self._broken(path, error) from error
 
 
 @lru_cache(maxsize=128)

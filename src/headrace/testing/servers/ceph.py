@@ -59,6 +59,9 @@ rgw enable apis = s3
 rgw enable usage log = false
 rgw dynamic resharding = false
 rgw lifecycle work time = 00:00-00:01
+rgw crypt require ssl = false
+rgw crypt s3 kms backend = testing
+rgw crypt s3 kms encryption keys = test-key=aGVhZHJhY2UtaGVhZHJhY2UtaGVhZHJhY2UtaGVhZHI=
 """
 
 
