@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,14 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     longest_first(items)
+
+
+@pytest.fixture(autouse=True)
+def _no_file_systems_kept() -> Iterator[None]:
+    """fsspec keeps file systems by their arguments: the next test's settings may be others."""
+    yield
+    if module := sys.modules.get("headrace.namespace.filesystem"):
+        module.HeadraceFileSystem.clear_instance_cache()
 
 
 # Servers

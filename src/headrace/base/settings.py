@@ -13,9 +13,10 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from headrace.base.errors import SettingError
+from headrace.base.places import own_folder
 from headrace.base.units import parse_bytes, parse_seconds
 
 FILE_NAME = "headrace.toml"
@@ -55,14 +56,6 @@ def _parse_flag(value: object, *, name: str) -> bool:
     return known[text]
 
 
-def _own(kind: Literal["cache", "state", "config"], *names: str) -> str:
-    """A path of the user's."""
-    import platformdirs  # here, because a job asks for a variable in an environment that may not have it
-
-    base: str = getattr(platformdirs.PlatformDirs("headrace"), f"user_{kind}_dir")
-    return os.path.join(base, *names)
-
-
 def _parse_text(value: object, *, name: str) -> str:
     if not isinstance(value, str):
         raise SettingError(f"{name}: {value!r} is not a string", hint="put it in quotes")
@@ -74,7 +67,7 @@ class CacheSettings:
     """The node's cache of object versions."""
 
     dir: str = field(
-        default_factory=lambda: _own("cache"),
+        default_factory=lambda: own_folder("cache"),
         metadata={"parse": _parse_text, "doc": "the cache's folder, shared by the user's processes", "unit": "path"},
     )
     size: int = _bytes("100GB", "most bytes the cache may hold; 0 switches it off")
@@ -145,7 +138,7 @@ class SyncSettings:
     bandwidth: int = _bytes("0", "bytes a second to send, on average; 0: no limit")
     requests: int = _count(20_000, "requests an hour while the job runs, and as many in one burst")
     state: str = field(
-        default_factory=lambda: _own("state", "sync"),
+        default_factory=lambda: own_folder("state", "sync"),
         metadata={"parse": _parse_text, "doc": "folder for what is remembered of each sync", "unit": "path"},
     )
 
@@ -155,11 +148,11 @@ class RunSettings:
     """Runs of this machine."""
 
     state: str = field(
-        default_factory=lambda: _own("state", "runs"),
+        default_factory=lambda: own_folder("state", "runs"),
         metadata={"parse": _parse_text, "doc": "folder for what runs write, until it is in the bucket", "unit": "path"},
     )
     cache: str = field(
-        default_factory=lambda: _own("cache", "runs"),
+        default_factory=lambda: own_folder("cache", "runs"),
         metadata={
             "parse": _parse_text,
             "doc": "folder for virtual environments and copies of inputs, kept for later runs",
@@ -212,7 +205,7 @@ class Settings:
 
 def user_file() -> Path:
     """The user's own settings file (it need not exist)."""
-    return Path(_own("config", FILE_NAME))
+    return Path(own_folder("config", FILE_NAME))
 
 
 def config_files(start: str | os.PathLike[str] | None = None) -> list[Path]:

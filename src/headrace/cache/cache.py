@@ -77,7 +77,7 @@ class Cache:
         except HeadraceError as error:
             if required:
                 raise
-            cache._health.switch_off(error.reason)
+            cache._health.switch_off(f"{error.reason} ({error.hint})")
         _open_caches.add(cache)
         return cache
 

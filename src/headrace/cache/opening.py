@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headrace.base.errors import DeniedError, HeadraceError, InputError, NoRoomError
 from headrace.base.metrics import Metrics
+from headrace.base.places import refused
 from headrace.base.settings import CacheSettings
 from headrace.cache.blocks import Blocks
 from headrace.cache.claims import Claims
@@ -20,6 +21,9 @@ from headrace.cache.room import Room
 from headrace.cache.together import Together
 from headrace.cache.usage import Usage, fresh
 from headrace.cache.verify import sweep
+
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_VARIABLE = "HEADRACE_CACHE_DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ def open_folder(
         _refuse_foreign(layout)
         return _open_writing(settings, layout, seals, health, metrics, first)
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno not in _REFUSED:
             raise translated(error, layout.folder) from error
         _check_readable(layout, error)
         health.stop_filling(f"writing fails: {error.strerror}")
@@ -71,8 +75,8 @@ def open_folder(
 def translated(error: OSError, folder: str) -> HeadraceError:
     """The error as the user should see it."""
     reason = f"the cache folder cannot be used: {error.strerror or error}"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return DeniedError(reason, path=folder, hint="set HEADRACE_CACHE_DIR to a folder you may write to")
+    if error.errno in (*_REFUSED, errno.ENOENT):
+        return refused(folder, _VARIABLE, error)
     if error.errno in NO_ROOM:
         return NoRoomError(reason, path=folder, hint="free some room, or set HEADRACE_CACHE_DIR to another disk")
     return InputError(reason, path=folder, hint="set HEADRACE_CACHE_DIR to a folder that works")

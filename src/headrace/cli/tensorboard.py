@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.base.places import temporary_folder
 from headrace.cli.output import json_option, show_record
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def command(runs: tuple[str, ...], *, host: str, port: int, kept: str | None, as
     program = find_program("tensorboard", "tensorboard")
     home = open_runs()
     found = list({run.id: run for run in map(home.find, runs)}.values())
-    scratch = tempfile.mkdtemp(prefix="headrace-tensorboard-")
+    scratch = tempfile.mkdtemp(prefix="headrace-tensorboard-", dir=temporary_folder())
     folder = os.path.abspath(kept) if kept is not None else os.path.join(scratch, "runs")
     os.makedirs(folder, exist_ok=True)
     try:

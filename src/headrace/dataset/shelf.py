@@ -24,6 +24,7 @@ from typing import Any
 
 import xxhash
 
+from headrace.base.places import refused, temporary_folder
 from headrace.base.settings import Settings
 from headrace.cache.boot import boot_id
 
@@ -43,7 +44,10 @@ class Shelf:
 
     @staticmethod
     def of(settings: Settings) -> Shelf:
-        """The shelf beside the cache; a temporary one, removed with it, where that folder cannot be used."""
+        """The shelf beside the cache; a temporary one, removed with it, where that folder cannot be used.
+
+        Raises DeniedError: there is no place for that either.
+        """
         try:
             os.makedirs(settings.cache.dir, mode=0o700, exist_ok=True)
             shelf = Shelf(os.path.join(settings.cache.dir, "indexes"))
@@ -51,8 +55,9 @@ class Shelf:
             os.close(probe)
             os.unlink(path)
         except OSError as error:
-            _LOG.warning("indices are not kept: %s: %s", settings.cache.dir, error.strerror)
-            shelf = Shelf(tempfile.mkdtemp(prefix="headrace-indexes-"))
+            told = refused(settings.cache.dir, "HEADRACE_CACHE_DIR", error)
+            _LOG.warning("indices are not kept: %s", told)
+            shelf = Shelf(tempfile.mkdtemp(prefix="headrace-indexes-", dir=temporary_folder()))
             weakref.finalize(shelf, _remove_if_owner, str(shelf.root), os.getpid())
         return shelf
 

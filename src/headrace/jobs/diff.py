@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
+from headrace.base.places import temporary_folder
 from headrace.jobs.place import lay_out
 from headrace.tracking.reading import read_metrics, series
 from headrace.tracking.record import RunRecord
@@ -118,7 +119,7 @@ def _metrics(run: Run) -> dict[str, float | str]:
 
 
 def _files(a: Run, b: Run, *, patch: bool) -> Iterator[Difference]:
-    with tempfile.TemporaryDirectory(prefix="headrace-diff-") as root:
+    with tempfile.TemporaryDirectory(prefix="headrace-diff-", dir=temporary_folder()) as root:
         trees: list[str] = []
         for side, run in (("a", a), ("b", b)):
             trees.append(os.path.join(root, side))

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from headrace.base.errors import TryAgainError
 from headrace.base.locks import try_lock
+from headrace.base.places import make_folder
 
 FORMAT: Final = 1
 NOT_SENT: Final = ("outputs/checkpoints",)
@@ -52,7 +53,7 @@ class RunFolder:
         self.path = os.path.join(root, name)
         self.home = os.path.dirname(os.path.dirname(url[len(_FILE) :])) if url.startswith(_FILE) else None
         """Where the home lies, if it is a folder of this machine."""
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        make_folder(self.path, "HEADRACE_RUN_STATE")
         lock = try_lock(self.at("lock"))
         if lock is None:
             raise TryAgainError("a runner of this id is at work here", path=name, hint="headrace runs shows it")

@@ -28,6 +28,7 @@ from headrace.base.errors import (
     NotFoundError,
     UnreachableError,
 )
+from headrace.base.places import temporary_folder
 from headrace.base.settings import whole_environment
 
 LOCAL_S: Final = 120.0
@@ -114,7 +115,7 @@ class Git:
         Raises:
             NoRepositoryError, DeniedError, DeadlineError, …: an exit code not in `allow`, as it is understood.
         """
-        with tempfile.TemporaryFile() as out:
+        with tempfile.TemporaryFile(dir=temporary_folder()) as out:
             code, err = self._execute(arguments, out, timeout, None)
             if code not in allow:
                 raise translated(arguments[0], err, self.folder)
@@ -145,7 +146,7 @@ class Git:
         # not a setting of ours that is read here: git gets the user's own environment, less what would mislead it
         kept = {name: value for name, value in whole_environment().items() if name not in _UNSET}
         variables = kept | _SET | self._variables
-        with tempfile.TemporaryFile() as errors:
+        with tempfile.TemporaryFile(dir=temporary_folder()) as errors:
             process = subprocess.Popen(
                 [self._program, "--no-pager", *options, *arguments], cwd=self.folder, env=variables,
                 stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True,

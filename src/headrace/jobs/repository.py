@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.base.errors import DeniedError, InputError
+from headrace.base.places import temporary_folder
 from headrace.jobs.git import Git, NoRepositoryError, without_userinfo
 from headrace.jobs.tree import Tree, shown
 
@@ -147,7 +148,8 @@ class Repository:
     def patch(self, path: str, limit: int, *, staged: bool) -> bool:
         """Write what is staged, or what is not, into a new file; False: more than `limit` bytes. For people to read."""
         index = os.fsdecode(self._git.run("rev-parse", "--git-path", "index").out.removesuffix(b"\n"))
-        with tempfile.TemporaryDirectory(prefix="headrace-") as own:  # git diff locks, and may write, its index
+        # git diff locks, and may write, its index
+        with tempfile.TemporaryDirectory(prefix="headrace-", dir=temporary_folder()) as own:
             copy = os.path.join(own, "index")
             with suppress(FileNotFoundError):  # as of an empty one
                 shutil.copy2(os.path.join(self.root, index), copy)  # with its time: git compares it

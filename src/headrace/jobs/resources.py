@@ -16,6 +16,7 @@ from typing import Final
 
 from headrace.base.errors import InputError, TryAgainError
 from headrace.base.locks import try_lock
+from headrace.base.places import make_folder
 from headrace.base.units import format_bytes
 from headrace.jobs.spec_parts import ResourceSpec
 from headrace.tracking.samplers_job import Tree
@@ -112,7 +113,7 @@ class Allotment:
 
     def _claimed(self, names: Iterable[str], count: int) -> set[str]:
         """Up to `count` of these that nobody else has."""
-        os.makedirs(self._claims, mode=0o700, exist_ok=True)
+        make_folder(self._claims, "HEADRACE_RUN_STATE")
         mine: set[str] = set()
         for name in names:
             if len(mine) == count:

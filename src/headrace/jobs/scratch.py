@@ -14,8 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from headrace.base.errors import TryAgainError
+from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.base.locks import try_lock
+from headrace.base.places import temporary_folder
 
 _PREFIX: Final = "headrace-shell-"
 _LOCK: Final = "lock"
@@ -31,14 +32,14 @@ class Scratch:
 
     def __init__(self) -> None:
         for _ in range(_TRIES):
-            self.path = tempfile.mkdtemp(prefix=_PREFIX)
+            self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=temporary_folder())
             with suppress(FileNotFoundError):
                 lock = _held(self.path, make=True)
                 if lock is not None:
                     self.lock = lock
                     return
             shutil.rmtree(self.path, ignore_errors=True)
-        raise TryAgainError("no folder can be locked there", path=tempfile.gettempdir(), hint="set TMPDIR")
+        raise TryAgainError("no folder can be locked there", path=temporary_folder(), hint="set TMPDIR")
 
     def keep(self) -> None:
         """Nobody is to remove it, however this ends. Once there is something in it."""
@@ -57,7 +58,7 @@ def sweep(tell: Callable[[str], None]) -> None:
 
     `tell` gets a line for each. Any thread, and any number of processes at once; raises nothing.
     """
-    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+    with suppress(OSError, HeadraceError), os.scandir(temporary_folder()) as entries:
         found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
         for path in sorted(found):
             with suppress(OSError):

@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 import signal
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headrace.base.places import temporary_folder
 from headrace.base.settings import Settings, environment
 from headrace.mount import kernel, stats
 
@@ -46,7 +46,7 @@ def folder(settings: Settings) -> str:
         elif os.geteuid() == 0 and os.access("/run", os.W_OK):
             chosen = "/run/headrace"
         else:
-            chosen = os.path.join(tempfile.gettempdir(), f"headrace-run-{os.geteuid()}")
+            chosen = os.path.join(temporary_folder(), f"headrace-run-{os.geteuid()}")
     os.makedirs(chosen, mode=0o700, exist_ok=True)
     if os.stat(chosen).st_uid not in (os.geteuid(), 0):
         raise PermissionError(f"{chosen} belongs to another user")

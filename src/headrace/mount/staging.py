@@ -35,13 +35,13 @@ from typing import TYPE_CHECKING, Final
 from headrace.base.errors import (
     AlreadyExistsError,
     ChangedError,
-    DeniedError,
     HeadraceError,
     InputError,
     NameTooLongError,
     NotFoundError,
     UnsupportedError,
 )
+from headrace.base.places import refused
 from headrace.cache.entry import write_all
 from headrace.mount.absent import Absent, bring_whole
 from headrace.mount.attributes import NAMES, Attributes, from_metadata, link_path
@@ -583,7 +583,7 @@ def _hold(folder: str) -> int:
         os.chmod(folder, 0o700)
         fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise DeniedError(f"the staging folder cannot be used: {error.strerror}", path=folder) from error
+        raise refused(folder, "HEADRACE_MOUNT_STAGING", error) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -44,6 +44,9 @@ def named(table: MountTable, name: paths.PathLike) -> str:
         )
     if not text:
         raise InputError("an empty name", hint="the folder you are in is .")
+    if text.startswith("~") and os.path.expanduser(text) == text and not os.path.lexists(text):
+        hint = "set HOME, or write the whole path; a name that begins with ~ is written ./~"
+        raise InputError("no home directory is known for ~", path=text, hint=hint)
     absolute = os.path.abspath(os.path.expanduser(text))
     if text.startswith("/") and not os.path.lexists(absolute) and not os.path.isdir(os.path.dirname(absolute)):
         raise NotFoundError(

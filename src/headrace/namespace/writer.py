@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import IO, Any
 
+from headrace.base.places import temporary_folder
+
 _MEMORY = 64 * 1024 * 1024
 
 
@@ -50,7 +52,7 @@ class Spool:
     def _move(self) -> None:
         position = self.file.tell()
         self.file.seek(0)
-        disk = tempfile.TemporaryFile(prefix="headrace-")  # noqa: SIM115 - closed by `close`
+        disk = tempfile.TemporaryFile(prefix="headrace-", dir=temporary_folder())  # noqa: SIM115 - closed by `close`
         while block := self.file.read(1 << 20):
             disk.write(block)
         disk.seek(position)

@@ -21,6 +21,7 @@ from headrace.base.errors import (
     TryAgainError,
     UnsupportedError,
 )
+from headrace.base.places import temporary_folder
 from headrace.base.progress import Progress
 from headrace.base.units import format_bytes
 from headrace.dataset import Dataset
@@ -195,7 +196,7 @@ def _temporary() -> Generator[IO[bytes]]:
     Raises:
         NoRoomError, DeniedError: from the block, too.
     """
-    folder = tempfile.gettempdir()
+    folder = temporary_folder()
     try:
         file = tempfile.TemporaryFile(buffering=_BUFFER, dir=folder)  # noqa: SIM115 - closed below
     except PermissionError as error:

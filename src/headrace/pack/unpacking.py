@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.errors import AlreadyExistsError, InputError, NotFoundError, ReadOnlyError, UnsupportedError
+from headrace.base.places import temporary_folder
 from headrace.base.progress import SILENT, Progress
 from headrace.namespace import Entry, Namespace
 from headrace.pack.archive import SUFFIXES as TARS
@@ -173,7 +174,7 @@ class _Target:
 
     def _large(self, name: str, pieces: Iterator[bytes], size: int) -> None:
         key = self._prefix + name
-        with tempfile.TemporaryFile() as file:
+        with tempfile.TemporaryFile(dir=temporary_folder()) as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()

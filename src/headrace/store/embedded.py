@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.base.errors import DeadlineError, HeadraceError, InputError, TryAgainError, UnsupportedError
+from headrace.base.places import temporary_folder
 from headrace.base.ports import reserve_port
 from headrace.store.backends.s3 import create_bucket, list_buckets
 from headrace.store.protocol import StoreOptions
@@ -173,7 +174,7 @@ class EmbeddedS3:
 
     def _open_folder(self) -> None:
         if self._given is None:
-            self._scratch = tempfile.mkdtemp(prefix="headrace-s3-")
+            self._scratch = tempfile.mkdtemp(prefix="headrace-s3-", dir=temporary_folder())
         try:
             self.data = Path(self._given or self._scratch or ".").absolute()
             self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -207,7 +208,7 @@ class EmbeddedS3:
             ports["s3.port"] = self._port
         self.endpoint = f"http://127.0.0.1:{ports['s3.port']}"
         self._topology = f"http://127.0.0.1:{ports['master.port']}/dir/status"
-        scratch = tempfile.mkdtemp(prefix="headrace-s3-run-")
+        scratch = tempfile.mkdtemp(prefix="headrace-s3-run-", dir=temporary_folder())
         # SeaweedFS names these itself, whatever TMPDIR says, and leaves them when killed.
         sockets = [f"/tmp/seaweedfs-{role}-grpc-{ports[f'{role}.port.grpc']}.sock" for role in _ROLES]  # noqa: S108
         leftovers = [scratch, *sockets, *([self._scratch] if self._scratch else [])]

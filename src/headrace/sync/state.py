@@ -21,6 +21,7 @@ from typing import Any, Final, cast
 
 from headrace.base.errors import TryAgainError
 from headrace.base.locks import try_lock
+from headrace.base.places import make_folder
 
 FORMAT: Final = 1
 
@@ -62,7 +63,7 @@ class State:
         self.folder, self.url = os.path.realpath(folder), url
         self.id = hashlib.sha256(f"{self.folder}\0{url}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self.path = os.path.join(root, self.id)
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        make_folder(self.path, "HEADRACE_SYNC_STATE")
         self._lock = try_lock(os.path.join(self.path, "lock"))
         if self._lock is None:
             pid = _told(self.path, "status.json").get("pid")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.base.errors import UnsupportedError
+from headrace.base.places import make_folder
 from headrace.namespace.home import Home
 from headrace.tracking.program import Command, address, find_program
 
@@ -33,7 +34,7 @@ def mlflow_server(
 
     Raises UnsupportedError: MLflow is not installed, or cannot keep artifacts in such a home. CredentialsError.
     """
-    os.makedirs(state, mode=0o700, exist_ok=True)
+    make_folder(state, "HEADRACE_RUN_STATE")
     argv = [
         find_program("mlflow", "mlflow"), "server", "--serve-artifacts", "--host", where.host, "--port",
         str(where.port), "--workers", str(workers),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 from headrace.base import uring
+from headrace.base.places import make_folder
 from headrace.base.settings import CacheSettings, Settings
 from headrace.base.units import format_bytes
 from headrace.cli.checkup.finding import Finding
@@ -35,7 +36,7 @@ def check_cache(cache: CacheSettings) -> Iterator[Finding]:
     if cache.size == 0:
         yield Finding("cache", "warn", "the cache is off", "set cache.size, such as 100GB")
         return
-    os.makedirs(cache.dir, mode=0o700, exist_ok=True)
+    make_folder(cache.dir, "HEADRACE_CACHE_DIR")
     disk = os.statvfs(cache.dir)
     free = disk.f_bavail * disk.f_frsize
     values = {"path": cache.dir, "free": free, "limit": cache.size, "min_free": cache.min_free}

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.base.errors import NoRoomError, TryAgainError
+from headrace.base.places import make_folder
 
 _NEVER_LOOKED = object()
 
@@ -62,7 +63,7 @@ class KeptFolders:
         Raises:
             NoRoomError: disk full. TryAgainError: another process is still making it. What `make` raises.
         """
-        os.makedirs(self._root, mode=0o700, exist_ok=True)
+        make_folder(self._root, "HEADRACE_RUN_CACHE")
         folder, wait = self._at(key), _Wait(self._at(f"{key}.lock"), deadline, waiting)
         unsound: object = _NEVER_LOOKED  # the folder found so last: a look may take long
         while True:

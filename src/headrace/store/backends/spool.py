@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from headrace.base.errors import NotFoundError
+from headrace.base.places import temporary_folder
 from headrace.store.backends.errors import from_os
 from headrace.store.backends.parts import Parts, UnderWay, pwrite
 from headrace.store.protocol import Assembly, Blob, Buffer, ObjectInfo
@@ -43,7 +44,7 @@ class SpoolAssembly(Assembly):
         self._publish = publish
         self._parts = Parts(path)
         try:
-            self._file = tempfile.TemporaryFile(prefix="headrace-")  # noqa: SIM115 - closed by complete or abort
+            self._file = tempfile.TemporaryFile(prefix="headrace-", dir=temporary_folder())  # noqa: SIM115 - closed by complete or abort
         except OSError as error:
             raise from_os(path, error) from error
         self._under_way = UnderWay(self._file.close)
