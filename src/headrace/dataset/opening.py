@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.base.errors import ChangedError, InputError, NotFoundError
+from headrace.base.errors import ChangedError, InputError, NotFoundError, UnsupportedError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.dataset import table
@@ -63,8 +63,8 @@ def open_samples(
         place = find_place(target, namespace)
         try:
             objects = recent_objects(place, settings, progress)
-        except NotFoundError:
-            one = _one_shard(target, format, by, namespace, settings, indexing)
+        except (NotFoundError, InputError):  # or its server lists nothing
+            one = _one_object(single)
             if one is None:
                 raise
             return one
@@ -88,27 +88,35 @@ def open_samples(
     return opening.samples(objects, pinned=pinned, reports=not pinned)
 
 
-def _one_shard(
-    target: str, wanted: str | None, by: str, namespace: Namespace, settings: Settings, progress: Progress
-) -> ShardSamples | None:
-    """The samples of one shard that `target` itself names; None where it names no object, or nothing says of what
-    format it is. Asked for where nothing lies below it.
+def _one_object(asked: Single) -> ShardSamples | TableSamples | None:
+    """The samples of one shard or table that the target itself names: by its name, else by its first bytes. None where
+    it names no object. Asked for where nothing lies below it, or nobody can tell.
+
+    Raises:
+        InputError: nothing says of what format it is, or it cannot be read by itself.
     """
-    fmt = format_of(target, wanted, by)
-    if fmt is None or target.endswith("/"):
+    target = asked.target
+    if target.endswith("/"):
         return None
-    at = namespace.resolve(target)
+    at = asked.namespace.resolve(target)
     try:
         info = at.store.head(at.key)
-    except NotFoundError:
+    except (NotFoundError, UnsupportedError):  # or a web server sends us from a folder's name to its page
         return None
+    fmt, kind = format_of(target, asked.format, asked.by, lambda: memoryview(at.store.get(at.key, 0, _HEAD).data))
     prefix = at.key[: at.key.rfind("/") + 1]
     if isinstance(fmt, Accompanied):
-        raise InputError(
-            f"one {fmt.name} shard cannot be read by itself", path=target, hint="open its folder, where they all lie"
-        )
-    shards = [Shard(at.key, info.size, info.version)]
-    return _indexed(Shelf.of(settings), Job(at.store, fmt, shards, settings, progress, root=prefix))
+        reason = f"one {fmt.name} shard cannot be read by itself"
+        raise InputError(reason, path=target, hint="open its folder, where they all lie")
+    shard, shelf = Shard(at.key, info.size, info.version), Shelf.of(asked.settings)
+    if kind is not None:
+        job = TableJob(at.store, prefix, kind, [shard], asked.settings, asked.progress)
+        return TableSamples(job, asked.wanted, shelf)
+    if fmt is not None:
+        return _indexed(shelf, Job(at.store, fmt, [shard], asked.settings, asked.progress, root=prefix))
+    hint = 'say what it holds: format="tar", "jsonl", "parquet" …; or open the folder that it lies in'
+    reason = "is one object, and neither its name nor its first bytes say what samples it holds"
+    raise InputError(reason, path=target, hint=hint)
 
 
 def _indexed(shelf: Shelf, job: Job) -> ShardSamples:

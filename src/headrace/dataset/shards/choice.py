@@ -24,13 +24,13 @@ from headrace.base.errors import InputError, NotFoundError, UnsupportedError
 from headrace.dataset.arrow import Column, pc
 from headrace.dataset.objects import Objects
 from headrace.dataset.shards.format import Accompanied, Format
-from headrace.dataset.shards.formats import FORMATS, OBJECTS, PACKED, all_suffixes, format_named
+from headrace.dataset.shards.formats import ASKED, FORMATS, OBJECTS, PACKED, all_suffixes, format_named
 from headrace.dataset.shards.index import Shard
 from headrace.dataset.shards.litdata import LITDATA
 from headrace.dataset.shards.mds import MDS
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.tables.kind import Kind
-from headrace.dataset.tables.kinds import ARROW, PARQUET, kind_named
+from headrace.dataset.tables.kinds import ARROW, KINDS, PARQUET, kind_named
 
 Look: TypeAlias = "Callable[[str], memoryview]"
 """The first bytes of an object, by its key below the place that is opened. Raises as a store does."""
@@ -92,17 +92,26 @@ def choose(
     return found[0]
 
 
-def format_of(target: str, wanted: str | None, by: str) -> Format | None:
-    """The format of one shard that `target` names: `wanted`, else by its name; None for anything else. As `choose`.
+def format_of(
+    target: str, wanted: str | None, by: str, head: Callable[[], memoryview]
+) -> tuple[Format | None, Kind | None]:
+    """What one object that `target` names is, a shard or a table: `wanted`, else by its name, else by its first bytes
+    (`head`). Two times None for anything else.
 
     Raises:
-        InputError: `wanted` is no format.
+        InputError: `wanted` is no format. As `head`.
     """
     if by != "stem":
-        return None
+        return None, None
     if wanted is not None:
-        return format_named(wanted) if kind_named(wanted) is None else None
-    return next((fmt for fmt in FORMATS if re.search(_pattern(all_suffixes(fmt)), target)), None)
+        kind = kind_named(wanted)
+        return (format_named(wanted), None) if kind is None else (None, kind)
+    fmt = next((fmt for fmt in (*FORMATS, *ASKED) if re.search(_pattern(all_suffixes(fmt)), target)), None)
+    kind = next((kind for kind in KINDS if re.search(_pattern(kind.suffixes), target)), None)
+    if fmt is None and kind is None:
+        first = head()
+        return next((fmt for fmt in FORMATS if fmt.recognise(first)), None), _kind_of(first)
+    return fmt, kind
 
 
 def choose_kind(
@@ -125,7 +134,12 @@ def choose_kind(
     seen = _seen(shelf, objects)
     if seen["tables"] and not seen["beside_tables"]:
         return PARQUET
-    head = bytes(_numbered_head(seen, look)[: max(map(len, _MAGIC))])
+    return _kind_of(_numbered_head(seen, look))
+
+
+def _kind_of(first: memoryview) -> Kind | None:
+    """The kind of table that begins so."""
+    head = bytes(first[: max(map(len, _MAGIC))])
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 
