@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,35 @@ def test_cp_places_files_and_trees_as_its_help_says(tree: Shell) -> None:
     assert (tree.folder / "several/c/z.bin").exists()
     assert (tree.folder / "several/a/b/y ü.txt").exists()
     tree.fails("cp", "tree", "two", code=2, says="is a folder", hint="cp -r")
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_cp_of_a_tree_names_what_it_leaves_out(tree: Shell, follow: bool) -> None:
+    tree.file("outside/secret", "secret")
+    top = tree.folder / "tree"
+    (top / "within").symlink_to("c/z.bin")
+    (top / "folder within").symlink_to("a")
+    (top / "out").symlink_to("../outside/secret")
+    (top / "a/folder out").symlink_to(tree.folder / "outside")
+    (top / "dangling").symlink_to("nowhere")
+    (top / "loop").symlink_to("loop")
+    os.mkfifo(top / "pipe")
+    (top / "to a pipe").symlink_to("pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(top / "socket"))
+    done = tree.run("cp", "-r", *(["--follow"] if follow else []), "tree", "copied")
+    copied = {
+        str(path.relative_to(tree.folder / "copied")) for path in (tree.folder / "copied").rglob("*") if path.is_file()
+    }
+    always = {"a/x.txt", "a/b/y ü.txt", "c/z.bin", "within", "folder within/x.txt", "folder within/b/y ü.txt"}
+    out = {"out", "a/folder out/secret", "folder within/folder out/secret"}
+    assert copied == (always | out if follow else always)
+    named = {line.removeprefix("left out: ").split(": is ")[0] for line in done.err.splitlines() if "left out" in line}
+    lost = {"dangling", "loop", "pipe", "to a pipe", "socket"}
+    assert named == {f"{top}/{name}" for name in (lost if follow else lost | {"out", "a/folder out"})}
+    assert not (tree.folder / "copied/within").is_symlink()
+    if not follow:
+        assert "--follow" in done.err
 
 
 def test_no_clobber_keeps_what_is_there(tree: Shell) -> None:

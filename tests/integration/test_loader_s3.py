@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.base.errors import ArchivedError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, Settings
 from headrace.dataset import Changed
 from headrace.dataset.snapshot import take_snapshot
 from headrace.fetch import Fetcher
 from headrace.store import open_store
+from headrace.testing.http import FaultServer
+from headrace.testing.origins import Upstream
+from headrace.testing.plan import Fault, Kind, Plan
 
 pytestmark = pytest.mark.server
 
@@ -104,3 +108,22 @@ def test_objects_that_changed_after_the_snapshot_are_named(
     assert cached.changed == []
     held.close()
     plain.close()
+
+
+def test_archived_objects_are_left_out_where_some_may_be(
+    namespace: Any, seaweedfs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(seaweedfs.endpoint.rpartition(":")[2])
+    archived = Plan((Fault(Kind.ARCHIVED, key="*/set/1/0001.image", operations=frozenset({"get"})),))
+    with FaultServer(Upstream("127.0.0.1", port), archived) as server:
+        space = hr.Namespace.load()
+        space.attach("/data", namespace.resolve("/data/x").store.url, read_only=True, endpoint=server.endpoint)
+        fetcher = Fetcher(Settings(), None, Metrics())
+        dataset = hr.Dataset.open("/data", namespace=space)
+        loader = dataset.map(lambda sample: sample, on_error=hr.Skip(max_count=1)).batch(10).loader(fetcher=fetcher)
+        assert len(keys(loader)) == 149
+        assert [(one.key, one.stage) for one in loader.ledger] == [("1/0001", "fetch")]
+        with pytest.raises(ArchivedError) as refused:
+            keys(dataset.batch(10).loader(fetcher=fetcher))
+        assert all(word in (refused.value.hint or "") for word in ("restore", "Skip"))
+        fetcher.close()

@@ -114,6 +114,13 @@ class ReadOnlyError(DeniedError):
     code = "read-only"
 
 
+class ArchivedError(HeadraceError):
+    """The object is in an archive, such as S3 Glacier's, and cannot be read before it is restored."""
+
+    code = "archived"
+    exit_code = 4
+
+
 class ChangedError(HeadraceError):
     """What was expected is no longer so: an ETag moved, or a conditional write lost."""
 

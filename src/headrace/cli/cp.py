@@ -10,13 +10,18 @@ import click
 @click.argument("destination", metavar="TARGET")
 @click.option("-r", "--recursive", is_flag=True, help="Whole trees too.")
 @click.option("-j", "--jobs", default=16, show_default=True, type=click.IntRange(1, 256), help="Copies at a time.")
+@click.option("-L", "--follow", is_flag=True, help="With -r: also what links lead to that point out of a local tree.")
 @click.option("-n", "--no-clobber", is_flag=True, help="Leave alone what TARGET has already.")
-def command(sources: tuple[str, ...], destination: str, *, recursive: bool, jobs: int, no_clobber: bool) -> None:
+def command(
+    sources: tuple[str, ...], destination: str, *, recursive: bool, jobs: int, follow: bool, no_clobber: bool
+) -> None:
     """Copy files, and with -r trees and snapshots, between any two places: paths, URLs, files on this machine.
 
     One SOURCE lands at TARGET: a file under that name, a tree with its files directly below it. Where TARGET ends
     in / or is a folder, or there are several SOURCES, each file lands in it under its own name; several trees
     each in a folder of their own.
+
+    Of a tree on this machine, links that lead out of it or nowhere, pipes, sockets and devices are left out and named.
 
     Of a snapshot NAME@VERSION exactly the recorded versions are copied; one that is no more ends the copying.
     """
@@ -26,5 +31,9 @@ def command(sources: tuple[str, ...], destination: str, *, recursive: bool, jobs
 
     namespace = open_namespace()
     with progress("copied", "files") as report:
-        pairs = plan(namespace, sources, destination, recursive=recursive)
+        pairs = plan(namespace, sources, destination, recursive=recursive, follow=follow, tell=_tell)
         copy_all(namespace, pairs, report, jobs=jobs, overwrite=not no_clobber)
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)

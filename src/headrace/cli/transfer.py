@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.base.errors import InputError, NotFoundError
 from headrace.base.progress import Progress
+from headrace.cli.left_out import LeftOut
 from headrace.cli.target import base_name, is_snapshot, target, walk
 
 if TYPE_CHECKING:
@@ -31,8 +33,17 @@ class Pair:
     pinned: Read | None = None
 
 
-def plan(namespace: Namespace, sources: Sequence[str], destination: str, *, recursive: bool) -> Iterator[Pair]:
-    """Pairs for ``cp``, as its help states the rules; trees are walked while pairs are taken.
+def plan(
+    namespace: Namespace,
+    sources: Sequence[str],
+    destination: str,
+    *,
+    recursive: bool,
+    follow: bool,
+    tell: Callable[[str], object],
+) -> Iterator[Pair]:
+    """Pairs for ``cp``, as its help states the rules; trees are walked while pairs are taken. `follow`: also links that
+    lead out of a tree of this machine; `tell` gets a line for each thing there that is left out.
 
     Raises:
         NotFoundError: a source is not there.
@@ -56,8 +67,23 @@ def plan(namespace: Namespace, sources: Sequence[str], destination: str, *, recu
         if not recursive:
             raise InputError("is a folder", path=text, hint="cp -r copies everything below it")
         root = f"{goal}/{base_name(source)}" if several else goal
+        skipped = _left_out(namespace, source, tell, follow=follow)
         for file in walk(namespace, source):
+            local = _local(namespace, file.path) if skipped is not None else None
+            if skipped is not None and local is not None and local in skipped:
+                continue
             yield Pair(file.path, root + file.path[len(source.rstrip("/")) :], file.size)
+
+
+def _left_out(namespace: Namespace, source: str, tell: Callable[[str], object], *, follow: bool) -> LeftOut | None:
+    local = _local(namespace, source)
+    return LeftOut(local, tell, follow=follow) if local is not None else None
+
+
+def _local(namespace: Namespace, path: str) -> str | None:
+    """Where it lies on this machine, if it does."""
+    at = namespace.resolve(path)
+    return os.path.join(at.store.local_root, at.key) if at.store.local_root is not None else None
 
 
 def _of_snapshot(namespace: Namespace, name: str, root: str) -> Iterator[Pair]:

@@ -25,8 +25,8 @@ class Skip:
     """Leave out samples that cannot be read or decoded, up to a budget for each epoch and rank; then fail.
 
     `max_rate`: share of the epoch's samples on this rank, rounded up (0.001 of 1,797 allows two). `max_count`:
-    a number.
-    With both, the smaller holds. Refused access and faults of this machine are never skipped.
+    a number. With both, the smaller holds. Objects in an archive count as unreadable; refused access and faults of
+    this machine are never skipped.
     """
 
     max_rate: float | None = None

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from headrace.base.errors import (
+    ArchivedError,
     ChangedError,
     CredentialsError,
     DeadlineError,
@@ -32,9 +33,9 @@ OTHER_ETAG = "0123456789abcdef0123456789abcdef"
 class FaultStore(Store):
     """`inner`, struck by `plan`. The keys that faults match are the store's keys.
 
-    How each kind shows at this level: SLOW_DOWN, INTERNAL, EXPIRED, RESET, REFUSE and STALL (after its delay) raise
-    SlowDownError, TryAgainError, CredentialsError, UnreachableError, UnreachableError and DeadlineError. TRUNCATE
-    and SHORT return half of the bytes beside the full size, CORRUPT a flipped byte, CHANGED another ETag (with
+    How each kind shows at this level: SLOW_DOWN, INTERNAL, EXPIRED, ARCHIVED, RESET, REFUSE and STALL (after its delay)
+    raise SlowDownError, TryAgainError, CredentialsError, ArchivedError, UnreachableError twice and DeadlineError.
+    TRUNCATE and SHORT return half of the bytes beside the full size, CORRUPT a flipped byte, CHANGED another ETag (with
     `if_match`: ChangedError). The kinds that spoil a body strike only `get`; elsewhere they are RESETs after the work
     was done, which is what a writer must survive.
     """
@@ -145,6 +146,7 @@ _REFUSALS: dict[Kind, tuple[type[HeadraceError], str]] = {
     Kind.SLOW_DOWN: (SlowDownError, "the store asks for fewer requests"),
     Kind.INTERNAL: (TryAgainError, "the store failed internally"),
     Kind.EXPIRED: (CredentialsError, "the token has expired"),
+    Kind.ARCHIVED: (ArchivedError, "the object is archived"),
     Kind.REFUSE: (UnreachableError, "the connection was closed"),
     Kind.STALL: (DeadlineError, "no answer within the deadline"),
 }

@@ -29,6 +29,7 @@ _REFUSALS = {
     Kind.SLOW_DOWN: s3_error(503, "Slow Down", "SlowDown"),
     Kind.INTERNAL: s3_error(500, "Internal Server Error", "InternalError"),
     Kind.EXPIRED: s3_error(403, "Forbidden", "ExpiredToken"),
+    Kind.ARCHIVED: s3_error(403, "Forbidden", "InvalidObjectState"),
 }
 
 

@@ -28,6 +28,8 @@ class Kind(StrEnum):
     """500 InternalError, without doing the work."""
     EXPIRED = "expired"
     """403 ExpiredToken, without doing the work."""
+    ARCHIVED = "archived"
+    """403 InvalidObjectState, without doing the work."""
     RESET = "reset"
     """Half of the body, then RST."""
     REFUSE = "refuse"

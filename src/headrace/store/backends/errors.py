@@ -12,6 +12,7 @@ from typing import Final
 
 from headrace.base.errors import (
     AlreadyExistsError,
+    ArchivedError,
     ChangedError,
     CredentialsError,
     DeadlineError,
@@ -35,6 +36,7 @@ _CODE = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,1000})</Message>")
 _REGION = re.compile(rb"<Region>([^<]{1,60})</Region>")
 
+_RESTORE = "restore it first; a loader leaves it out with on_error=Skip(…)"
 _KEYS_HINT = "check the access key and secret; see `headrace doctor`"
 _CODES: Final[dict[str, tuple[type[HeadraceError], str, str | None]]] = {
     "NoSuchKey": (NotFoundError, "no such object", None),
@@ -71,7 +73,9 @@ _CODES: Final[dict[str, tuple[type[HeadraceError], str, str | None]]] = {
     "EntityTooLarge": (InputError, "the object is too large for one request", None),
     "QuotaExceeded": (NoRoomError, "the quota is spent", None),
     "InvalidBucketName": (InputError, "not a bucket's name", None),
-    "InvalidObjectState": (DeniedError, "the object is archived", "restore it first"),
+    "BlobArchived": (ArchivedError, "the object is archived", _RESTORE),
+    "BlobBeingRehydrated": (ArchivedError, "the object is being restored from an archive", _RESTORE),
+    "InvalidObjectState": (ArchivedError, "the object is archived", _RESTORE),
 }
 _STATUSES: Final[dict[int, tuple[type[HeadraceError], str, str | None]]] = {
     401: (CredentialsError, "not signed in", _KEYS_HINT),

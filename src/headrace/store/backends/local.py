@@ -344,7 +344,7 @@ class LocalStore(Store):
                 for entry in entries:
                     if entry.name.startswith(_HIDDEN):
                         continue
-                    is_folder = entry.is_dir()
+                    is_folder = _is_folder(entry)
                     found.append((entry.name + "/" if is_folder else entry.name, entry, is_folder))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -467,6 +467,16 @@ def _info(key: str, status: os.stat_result, path: str) -> ObjectInfo:
     if not stat.S_ISREG(status.st_mode):
         raise UnsupportedError("is neither a file nor a folder", path=path)
     return ObjectInfo.of_file(key, status)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Also behind links. Raises OSError."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link to itself: as one to nothing
+            return False
+        raise
 
 
 def _listed(key: str, entry: os.DirEntry[str]) -> ObjectInfo | None:
