@@ -158,6 +158,38 @@ def test_a_run_that_reads_nothing_by_headrace_has_no_verdict(seaweedfs: Embedded
     rig.close()
 
 
+def test_a_run_that_ends_before_its_first_batch_says_by_what(seaweedfs: EmbeddedS3, tmp_path: Path) -> None:
+    rig = RunsRig(seaweedfs, tmp_path)
+    put(rig, "cat", 30, 100)
+    loop = """
+        import headrace as hr
+        def decode(sample):
+            if sample["__key__"].endswith("00003"):
+                return sample["label"]
+            return sample
+        for batch in hr.Dataset.open("s3://BUCKET/cat").map(decode).batch(10).loader():
+            pass
+    """.replace("BUCKET", rig.bucket)
+    for name, script, code, says in (
+        ("decode", loop, 1, "ended by KeyError in map(decode) at 00003"),
+        ("missing", loop.replace("s3://", "s3://no-"), 1, "ended by NotFoundError: s3://no-"),
+        ("module", "import no_such_module", 1, "ended by ModuleNotFoundError: No module named 'no_such_module'"),
+        ("code", "import sys; sys.exit(3)", 3, "ended with exit code 3"),
+        ("killed", "import os; os.kill(os.getpid(), 9)", 137, "killed by SIGKILL"),
+    ):
+        rig.script(script, f"{name}.py")
+        rig.headrace("run", "--name", name, "--", sys.executable, f"{name}.py", code=code)
+        verdict = why_of(rig, name)
+        assert (verdict["class"], verdict["cause"], verdict["gain"]) == ("failed", "start", 1.0)
+        assert f"first batch: {says}" in verdict["statement"], name
+    rig.script(loop.replace("00003", "00029"), "later.py")
+    rig.headrace("run", "--name", "later", "--", sys.executable, "later.py", code=1)
+    verdict = why_of(rig, "later")
+    assert verdict["class"] == "not enough data"
+    assert verdict["evidence"][0] == "the run did not finish: ended by KeyError in map(decode) at 00029"
+    rig.close()
+
+
 @pytest.mark.parametrize("name", ["far", "model"])
 def test_code_that_reads_files_of_a_mount_is_judged_by_what_it_does_there(
     seaweedfs: EmbeddedS3, tmp_path: Path, name: str

@@ -6,7 +6,7 @@ Pure functions over `headrace.base.figures.Figures`. Docs: docs/guides/why.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headrace.base.causes import Cause, batching, decoding, fetching
@@ -19,6 +19,7 @@ REQUESTS: Final = "request-bound"
 WRITES: Final = "write-bound"
 CONSUMER: Final = "consumer-bound"
 UNKNOWN: Final = "not enough data"
+FAILED: Final = "failed"
 CLASSES: Final = (STORE, DECODE, REQUESTS, WRITES, CONSUMER)
 
 HEALTHY: Final = 0.05
@@ -34,7 +35,8 @@ _SURE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`bound`: one of `CLASSES`, or `UNKNOWN`; `cause`: which kind of it, one word; `statement`: both in a sentence.
+    """`bound`: one of `CLASSES`, `UNKNOWN` or `FAILED`; `cause`: which kind of it, one word; `statement`: both in a
+    sentence.
 
     `evidence`, `advice`: sentences. `gain`: by how much the loop would be faster at most, as a factor; 1: not at all.
     """
@@ -126,6 +128,17 @@ def judge(figures: Figures) -> Verdict:
         cause.bound, cause.name, cause.statement, (*evidence, *cause.evidence), cause.advice,
         time.gain(part, cause.remains),
     )  # fmt: skip
+
+
+def with_end(verdict: Verdict, figures: Figures, how: str) -> Verdict:
+    """What is said of a run that did not finish, as `how` says. Before its first batch there is nothing to judge: what
+    it had was its start. Any thread.
+    """
+    by_loader = any(name.startswith(("loader.", "fetch.")) for name in figures.sums)
+    if figures.sum("loader.batches") or (figures.sum("mounts/seconds") and not by_loader):
+        return replace(verdict, evidence=(f"the run did not finish: {how}", *verdict.evidence))
+    advice = ("`headrace logs RUN` shows all that it wrote.",)
+    return Verdict(FAILED, "start", f"It did not get to its first batch: {how}.", (), advice)
 
 
 def _nothing(figures: Figures) -> Verdict:

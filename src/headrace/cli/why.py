@@ -29,22 +29,35 @@ def command(run: str, *, last: str | None, rank: int | None, watch: bool, as_jso
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
     from headrace.base.units import parse_seconds
-    from headrace.base.verdict import judge
     from headrace.cli.run_access import find_run
-    from headrace.tracking.figures import read_figures
 
     seconds = parse_seconds(last) if last is not None else None
     found = find_run(run)
     if not found.exists():
         raise NotFoundError("there is no such run", path=found.id, hint="headrace runs lists them")
     while True:
-        verdict = judge(read_figures(found.store, f"{found.prefix}metrics/", last_s=seconds, rank=rank))
+        verdict = _judged(found, seconds, rank)
         if watch and not as_json:
             click.clear()
         _show(found, verdict, as_json=as_json)
         if not watch:
             break
         time.sleep(_EVERY_S)
+
+
+def _judged(run: Run, last_s: float | None, rank: int | None) -> Verdict:
+    from headrace.base.verdict import judge, with_end
+    from headrace.tracking.ending import LOOKED_AT, ending
+    from headrace.tracking.figures import read_figures
+    from headrace.tracking.logs import LogReader
+
+    view = run.look()
+    figures = read_figures(run.store, f"{run.prefix}metrics/", last_s=last_s, rank=rank)
+    verdict = judge(figures)
+    if not view.over or view.state == "finished":
+        return verdict
+    lines = LogReader(run.store, f"{run.prefix}logs/", ("stderr",)).tail(LOOKED_AT)
+    return with_end(verdict, figures, ending(view.ended, [line.text for line in lines]))
 
 
 def _show(run: Run, verdict: Verdict, *, as_json: bool) -> None:
