@@ -237,7 +237,7 @@ def test_a_function_gives_typed_columns_and_records(shell: Shell) -> None:  # no
         "n:u8, v:f64[3], name:str?",
     )
     said = {row["n"]: row for row in pq.ParquetFile(shell.folder / "said/000000.parquet").read().to_pylist()}
-    assert said[7] == {"n": 7, "v": [0.0, 7.0, 14.0], "name": "é"}
+    assert said[7] == {"__key__": "1/007", "n": 7, "v": [0.0, 7.0, 14.0], "name": "é"}
 
 
 def test_wrong_columns_and_formats_get_one_message(shell: Shell) -> None:  # noqa: F811

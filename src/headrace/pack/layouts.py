@@ -187,7 +187,7 @@ class _Tar:
 
 
 class _Examples:
-    """With a schema a record holds its columns and nothing else."""
+    """With a schema a record holds its columns, the key among them, and nothing else."""
 
     def __init__(self, file: IO[bytes], schema: Schema | None) -> None:
         self._writer = RecordWriter(file)
@@ -260,7 +260,7 @@ class _Columns:
     def prepare(self, sample: Any) -> dict[str, Any]:
         fields = fields_of(sample)
         names = {field.name for field in self._schema.fields}
-        strange = next((name for name in fields if name not in names and "__key__" in names), None)
+        strange = next((name for name in fields if name not in names and self._schema.inferred), None)
         if strange is not None:
             raise BadSampleError(
                 f"has a part {strange!r}, which the first samples have not",

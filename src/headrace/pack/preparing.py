@@ -62,7 +62,9 @@ def prepared(
     if function is None and options.layout == "webdataset" and (where is None or where.planned) and takes(plan.dataset):
         return _noted(plan, options, schema), schema, ObjectFiller(means)
     filler = Filler(means, function, where)
-    if schema is None and options.layout == "parquet":
+    if schema is not None:
+        schema = schema.keyed()  # rows of text have only numbers for keys; samples have their own
+    elif options.layout == "parquet":
         schema = _inferred(plan, filler)
     return _noted(plan, options, schema), schema, filler
 
@@ -89,4 +91,4 @@ def _inferred(plan: Plan, filler: Filler) -> Schema:
     fields = infer(samples)
     if not fields:
         raise InputError("the columns cannot be told from the first samples", hint='say what they are: --columns "…"')
-    return Schema(tuple(fields))
+    return Schema(tuple(fields), inferred=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +27,7 @@ KINDS: dict[str, Any] = {
 _DTYPES = {name: np.dtype(name[0] + str(int(name[1:]) // 8)) for name in KINDS if name[0] in "fiu"}
 _DTYPES["bool"] = np.dtype(np.bool_)
 _ONE = re.compile(r"(?:(?P<name>[^\s:,\[\]]+)\s*:\s*)?(?P<kind>[a-z]+\d*)\s*(?P<vector>\[\s*\d*\s*\])?\s*(?P<null>\??)")
+KEY = "__key__"
 _MOST_WIDTH = 1 << 24
 _MOST_FIELDS = 10_000
 _MOST_FILE = 1 << 20
@@ -73,6 +74,12 @@ class Schema:
     """Columns in their order. Immutable."""
 
     fields: tuple[Field, ...]
+    inferred: bool = False
+    """Whether they are those of the first samples: then a sample with other parts is a bad one."""
+
+    def keyed(self) -> Schema:
+        """With a column for each sample's key in front."""
+        return replace(self, fields=(Field(KEY, "str"), *self.fields))
 
     @property
     def arrow(self) -> Any:
