@@ -16,7 +16,8 @@ _SOMEBODY = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"]
 _READS_ALL = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
 """Wherever the checkout and the interpreter lie."""
 _NOBODY_WRITES = (
-    "mount --bind /tmp /mnt; for d in /tmp /var/tmp /dev/shm /run; do mount -t tmpfs -o ro,size=4k none $d; done; "
+    "mount --bind /tmp /mnt; "
+    "for d in /tmp /var/tmp /dev/shm /run; do mount --bind $d $d; mount -o remount,ro,bind $d; done; "
     'mount -o remount,ro,bind /; cd "$0"; exec "$@"'
 )
 

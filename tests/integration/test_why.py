@@ -211,7 +211,7 @@ def test_code_that_reads_files_of_a_mount_is_judged_by_what_it_does_there(
                 ["sh", "-c", 'while cat "$0"/strange/* >"$1"; do :; done', mount.folder, os.devnull],
                 start_new_session=True,
             )
-            folder, step_s = {"far": ("far", 0.001), "model": ("near", 0.4)}[name]
+            folder, step_s = {"far": ("far", 0.001), "model": ("near", 1.2)}[name]
             job = {"data": "", "mounted": f"{mount.folder}/{folder}", "step_s": step_s, "batch": 1}
             apart = ["setsid", "--wait"]  # as torchrun puts each of its processes into a session of its own
             rig.headrace("run", "--name", "mounted", "--", *apart, sys.executable, str(JOB), json.dumps(job))

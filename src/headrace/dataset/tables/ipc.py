@@ -93,6 +93,7 @@ class IpcFooter:
         self._dictionaries, self._batches = blocks(self._tail[: -len(_MAGIC) - 4])
         try:
             self.schema: Schema = self._open([], None).schema
+            str(self.schema.names)  # which may be no UTF-8
         except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptError(f"its footer cannot be read: {first_line(error)}") from error
 

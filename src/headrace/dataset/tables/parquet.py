@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -49,7 +50,7 @@ class Parquet:
         footer = bytes(tail[-size:] if size <= len(tail) else file.read(file.size - size, file.size))
         try:
             self.parse(footer, file.size).check()
-        except CorruptError as error:
+        except (CorruptError, UnsupportedError) as error:
             raise error.at(file.path) from None
         return footer
 
@@ -74,10 +75,41 @@ class ParquetFooter:
         """Readers not in use: making one takes a fifth of the time for a small row group."""
 
     def check(self) -> None:
-        """That all numbers are possible. Raises CorruptError."""
+        """That everything here can be asked for, and all numbers are possible: before anything else is asked.
+
+        Raises:
+            CorruptError. UnsupportedError: a column is encrypted.
+        """
+        try:
+            self._look()
+            self._check()
+        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+            if "decrypt" in str(error):
+                hint = "write it again without modular encryption"
+                raise UnsupportedError("has encrypted columns", hint=hint) from error
+            raise CorruptError(f"its footer makes no sense: {first_line(error)}") from error
+
+    def _look(self) -> None:
+        """Have pyarrow look at the meta data of all column chunks where it reports what is wrong with them.
+
+        Asked for one chunk, it ends the process over one that is encrypted or makes no sense (pyarrow 26). A reader
+        that fetches ahead looks at all of them, with errors, before it reads anything.
+        """
+        if not self.rows or not self._meta.num_columns:
+            return
+        reader = pq.ParquetFile(pa.PythonFile(_Unread(self._size), mode="r"), metadata=self._meta, pre_buffer=True)
+        with suppress(_Reached):
+            reader.read_row_groups(range(len(self.rows)), use_threads=False)
+
+    def _check(self) -> None:
         if any(rows < 0 for rows in self.rows) or sum(self.rows) != self._meta.num_rows:
             raise CorruptError(f"its row groups hold {sum(self.rows):,} rows, the file {self._meta.num_rows:,}")
+        kinds = [self._meta.schema.column(number).physical_type for number in range(self._meta.num_columns)]
         for group, rows in enumerate(self.rows):
+            row_group = self._meta.row_group(group)
+            for number, kind in enumerate(kinds):
+                if (found := row_group.column(number).physical_type) != kind:
+                    raise CorruptError(f"row group {group}, column {number}: {found}, where the schema has {kind}")
             if rows:
                 self.ranges(group, self.schema.names)
 
@@ -136,8 +168,24 @@ class ParquetFooter:
 
         form: Any = dataset.ParquetFileFormat()
         footer = pa.py_buffer(self._bytes)
-        fragment = form.make_fragment(footer, partition_expression=known)
-        return [group.id for group in fragment.subset(filter=where, schema=schema).row_groups]
+        try:
+            fragment = form.make_fragment(footer, partition_expression=known)
+            return [group.id for group in fragment.subset(filter=where, schema=schema).row_groups]
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptError(f"its statistics cannot be read: {first_line(error)}") from error
+
+
+class _Reached(Exception):  # noqa: N818  no error
+    """A file was about to be read."""
+
+
+class _Unread(SparseFile):
+    """A file that nobody may read."""
+
+    def read(self, size: int = -1) -> memoryview:
+        raise _Reached(size)
+
+    read_buffer = read
 
 
 class ParquetOpened:
