@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import itertools
 import posixpath
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -292,3 +296,79 @@ def test_pandas_and_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert pyarrow.dataset.dataset(path, filesystem=system).count_rows() == 1000
     fsspec.filesystem("headrace").namespace.close()
     HeadraceFileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize("kind", ["blockcache", "filecache", "simplecache"])
+def test_fsspec_s_own_caches_lie_over_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("HEADRACE_CACHE_SIZE", "0")
+    monkeypatch.chdir(tmp_path)
+    data = bytes(range(256)) * 1000
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/a.bin").write_bytes(data)
+    (tmp_path / "headrace.toml").write_text(f'[mounts."/d"]\nurl = "file://{tmp_path}/store"\n')
+    options = {kind: {"cache_storage": str(tmp_path / kind)}}
+    for _ in range(2):
+        with fsspec.open(f"{kind}::headrace:///d/a.bin", "rb", **options) as file:
+            assert file.read(10) == data[:10]
+            file.seek(200_000)
+            assert file.read() == data[200_000:]
+
+
+@pytest.mark.parametrize("cache", ["readahead", "bytes", "all", "none"])
+def test_a_cache_of_fsspec_s_that_is_named_is_used(fs: HeadraceFileSystem, cache: str) -> None:
+    data = bytes(range(256)) * 100
+    fs.pipe("/data/cached", data)
+    with fs.open("/data/cached", "rb", block_size=1000, cache_type=cache) as file:
+        assert (file.read(5), file.seek(20_000), file.read()) == (data[:5], 20_000, data[20_000:])
+
+
+def test_urls_are_taken_as_everywhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_CACHE_SIZE", "0")
+    (tmp_path / "a[1]").mkdir()
+    (tmp_path / "a[1]/x.bin").write_bytes(b"bytes")
+    system, url = fsspec.filesystem("headrace"), f"file://{tmp_path}"
+    name = f"{url}/a[1]/x.bin"
+    assert system.cat_file(name) == b"bytes"
+    assert system.info(name)["name"] == name
+    assert system.find(url) == [name]
+    assert system.glob(f"{url}/*/*.bin") == [name]
+    assert system.ls(f"{url}/a[1]", detail=False) == [name]
+    assert [found[2] for found in system.walk(url)] == [[], ["x.bin"]]
+    assert system.unstrip_protocol(name) == f"headrace://{name}"
+    with fsspec.open(f"headrace://{name}", "rb") as file:
+        assert file.read() == b"bytes"
+    system.pipe_file(f"{url}/new", b"1")
+    system.mv(f"{url}/new", f"{url}/moved")
+    system.rm(f"{url}/a[1]", recursive=True)
+    assert system.find(url) == [f"{url}/moved"]
+    assert system.find(str(tmp_path)) == [str(tmp_path / "moved")], "as it was asked for"
+
+
+def test_when_a_file_was_made_is_when_it_was_written(fs: HeadraceFileSystem) -> None:
+    fs.pipe("/data/dated", b"1")
+    assert fs.created("/data/dated") == fs.modified("/data/dated")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("server", ["seaweedfs", "rgw"])
+def test_a_signed_url_is_read_without_keys(request: pytest.FixtureRequest, server: str) -> None:
+    running = request.getfixturevalue(server)
+    url = running.create_bucket("signed-urls") or "s3://signed-urls"
+    options = {name: value for name, value in dataclasses.asdict(running.options()).items() if value is not None}
+    del options["extra"]
+    with namespace(mounts={}) as (ns, _):
+        ns.attach("/data", url, **options)
+        system = HeadraceFileSystem.over(ns)
+        for name in ("plain", "a b/é+&=.bin", "x%20y"):
+            system.pipe_file(f"/data/{name}", name.encode())
+            signed = system.sign(f"/data/{name}", expiration=60)
+            with urllib.request.urlopen(signed) as answer:
+                assert answer.read() == name.encode()
+            with pytest.raises(urllib.error.HTTPError):
+                urllib.request.urlopen(signed[:-3] + ("AAA" if not signed.endswith("AAA") else "BBB"))
+
+
+def test_where_there_are_no_signed_urls_it_says_so(fs: HeadraceFileSystem) -> None:
+    with pytest.raises(OSError, match="no URLs") as refused:
+        fs.sign("/data/x")
+    assert refused.value.errno == errno.ENOTSUP

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from urllib.parse import quote, unquote
+from unittest.mock import patch
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import botocore.auth
-from botocore.auth import S3SigV4Auth
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from hypothesis import given, settings
@@ -49,8 +50,11 @@ def signature(lines: dict[str, str]) -> str:
 @given(key=KEYS, second=SECONDS, token=TOKENS, payer=st.booleans())
 def test_a_get_is_signed_as_botocore_does(key: str, second: int, token: str | None, payer: bool) -> None:
     fixed = {"x-amz-request-payer": "requester"} if payer else {}
-    target, lines = ours(Signer("h.example:9000", "eu-central-1", lambda: Keys("AK", "secret/+", token), fixed,
-                                lambda: second).get(f"/bucket/{key}", "range: bytes=0-1\r\n"))
+    target, lines = ours(
+        Signer("h.example:9000", "eu-central-1", lambda: Keys("AK", "secret/+", token), fixed, lambda: second).get(
+            f"/bucket/{key}", "range: bytes=0-1\r\n"
+        )
+    )
     assert unquote(target) == f"/bucket/{key}"
     expected = theirs("GET", f"http://h.example:9000{target}", token, second, UNSIGNED, fixed)
     assert signature(lines) == expected
@@ -97,3 +101,20 @@ def test_slashes_and_dots_go_out_as_written() -> None:
     assert signer(None, 0).get("/b/a//../x/").startswith(b"GET /b/a//../x/ HTTP/1.1\r\n")
     assert quote("é") in signer(None, 0).get("/b/é").decode()
     assert botocore.auth.S3SigV4Auth is S3SigV4Auth
+
+
+@settings(deadline=None)
+@given(key=KEYS, second=SECONDS, token=TOKENS, seconds=st.integers(1, 7 * 86400), payer=st.booleans())
+def test_a_signed_url_is_botocore_s(key: str, second: int, token: str | None, seconds: int, payer: bool) -> None:
+    fixed = {"x-amz-request-payer": "requester"} if payer else {}
+    made = signer(token, second, **fixed).presigned(f"/bucket/{key}", seconds)
+    target, _, query = made.partition("?")
+    assert unquote(target) == f"/bucket/{key}"
+    auth = S3SigV4QueryAuth(Credentials("AK", "secret/+", token), "s3", "eu-central-1", expires=seconds)
+    asked = "?x-amz-request-payer=requester" if payer else ""
+    request = AWSRequest("GET", f"http://h.example:9000{target}{asked}")
+    with patch.object(
+        botocore.auth, "get_current_datetime", lambda: datetime.datetime.fromtimestamp(second, datetime.UTC)
+    ):
+        auth.add_auth(request)
+    assert dict(parse_qsl(query)) == dict(parse_qsl(urlsplit(request.url).query))

@@ -15,7 +15,7 @@ from typing import Any
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.compression import compr
 from fsspec.implementations.local import LocalFileSystem, make_path_posix
-from fsspec.spec import AbstractFileSystem
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from fsspec.utils import infer_compression
 
 from headrace.base.errors import (
@@ -30,6 +30,7 @@ from headrace.base.errors import (
 from headrace.namespace.entry import Entry
 from headrace.namespace.literal import check_below, expand, pairs, several
 from headrace.namespace.namespace import Namespace
+from headrace.namespace.paths import is_url
 from headrace.namespace.writer import TextWriter, Writer
 
 _OS_ERRORS: tuple[tuple[type[HeadraceError], type[OSError], int], ...] = (
@@ -92,7 +93,7 @@ class HeadraceFileSystem(AbstractFileSystem):
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
         text = os.fspath(path).removeprefix("headrace://").rstrip("/")
-        return text if text.startswith("/") else f"/{text}"
+        return text if text.startswith("/") or is_url(text) else f"/{text}"
 
     @property
     def fsid(self) -> str:
@@ -102,14 +103,16 @@ class HeadraceFileSystem(AbstractFileSystem):
 
     def ls(self, path: Any, detail: bool = True, refresh: bool = False, **kwargs: Any) -> Any:  # noqa: ARG002
         with _os_errors():
-            entries = self.namespace.list(self._strip_protocol(path), refresh=refresh)
+            path = self._strip_protocol(path)
+            entries = self.namespace.list(path, refresh=refresh)
         # A folder whose name is empty has no spelling here.
-        infos = [_info(entry) for entry in entries if not entry.path.endswith("/")]
+        infos = [_info(entry, path) for entry in entries if not entry.path.endswith("/")]
         return infos if detail else sorted({info["name"] for info in infos})
 
     def info(self, path: Any, refresh: bool = False, **kwargs: Any) -> dict[str, Any]:  # noqa: ARG002
         with _os_errors():
-            return _info(self.namespace.stat(self._strip_protocol(path), refresh=refresh))
+            path = self._strip_protocol(path)
+            return _info(self.namespace.stat(path, refresh=refresh), path)
 
     def exists(self, path: Any, **kwargs: Any) -> bool:  # noqa: ARG002
         with _os_errors():
@@ -126,12 +129,13 @@ class HeadraceFileSystem(AbstractFileSystem):
         """As fsspec's, by one streamed listing where the whole tree is wanted."""
         if maxdepth is not None or withdirs:
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
+        path = self._strip_protocol(path)
         try:
             with _os_errors():
-                entries = list(self.namespace.walk(self._strip_protocol(path)))
+                entries = list(self.namespace.walk(path))
         except FileNotFoundError:
             entries = []
-        found = {_name(entry): _info(entry) for entry in entries if not entry.path.endswith("/")}
+        found = {_name(entry, path): _info(entry, path) for entry in entries if not entry.path.endswith("/")}
         return found if detail else sorted(found)
 
     def expand_path(
@@ -148,6 +152,16 @@ class HeadraceFileSystem(AbstractFileSystem):
     def modified(self, path: Any) -> datetime:
         """Time of the last change, UTC."""
         return datetime.fromtimestamp(self.info(path)["mtime"], UTC)
+
+    def created(self, path: Any) -> datetime:
+        """As `modified`: an object is made anew each time it is written."""
+        return self.modified(path)
+
+    def sign(self, path: Any, expiration: int = 100, **kwargs: Any) -> str:  # noqa: ARG002
+        """A URL by which anybody can read the file for `expiration` seconds. Raises OSError: the store has none."""
+        with _os_errors():
+            at = self.namespace.resolve(self._strip_protocol(path))
+            return at.store.presigned(at.key, expiration)
 
     def checksum(self, path: Any) -> Any:
         """The ETag, or size and time where there is none."""
@@ -178,9 +192,14 @@ class HeadraceFileSystem(AbstractFileSystem):
         path: Any,
         mode: str = "rb",
         *,
+        block_size: int | None = None,
         autocommit: bool = True,
-        **kwargs: Any,  # noqa: ARG002
+        cache_type: str | None = None,
+        **kwargs: Any,
     ) -> Any:
+        if mode == "rb" and cache_type is not None:  # who names one of fsspec's caches reads through it
+            size: Any = block_size or "default"
+            return _Fetched(self, path, mode, size, cache_type=cache_type, **kwargs)
         with _os_errors():
             if "r" not in mode and not autocommit:
                 return _Deferred(self, path)
@@ -300,6 +319,13 @@ class HeadraceFileSystem(AbstractFileSystem):
             self.namespace.delete(named, recursive=recursive)
 
 
+class _Fetched(AbstractBufferedFile):
+    """A file that is read through one of fsspec's own caches."""
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return self.fs.cat_file(self.path, start, end)
+
+
 class _Deferred(Writer):
     """A file written inside an fsspec transaction: published when that commits."""
 
@@ -341,15 +367,15 @@ class _Compressed(Writer):
         self._file.discard()
 
 
-def _name(entry: Entry) -> str:
-    """As it was asked for: a file of this machine is ``/path`` here, not ``file:///path``."""
-    return entry.path.removeprefix("file://")
+def _name(entry: Entry, asked: str) -> str:
+    """As it was asked for: where that was no URL, a file of this machine is ``/path``, not ``file:///path``."""
+    return entry.path if is_url(asked) else entry.path.removeprefix("file://")
 
 
-def _info(entry: Entry) -> dict[str, Any]:
+def _info(entry: Entry, asked: str) -> dict[str, Any]:
     """What fsspec calls info: sizes in bytes, times in seconds."""
     return {
-        "name": _name(entry),
+        "name": _name(entry, asked),
         "size": entry.size,
         "type": "file" if entry.is_file else "directory",
         "mtime": entry.mtime_us / 1e6,

@@ -219,6 +219,14 @@ class Store(ABC):
         """
         return {}
 
+    def presigned(self, key: str, seconds: int) -> str:  # noqa: ARG002
+        """A URL by which anybody can GET the object for so long, without keys. Nothing is asked: it need not exist.
+
+        Raises:
+            UnsupportedError: this store has none. CredentialsError.
+        """
+        raise UnsupportedError("has no URLs that anybody can read by", path=f"{self.url}/{key}")
+
     def check_key(self, key: str) -> None:  # noqa: B027
         """Refuse a key that nothing can be written under, as `put` would, before anything is.
 

@@ -53,6 +53,9 @@ class ForwardingStore(Store):
     def variables(self) -> Mapping[str, str]:
         return self.inner.variables()
 
+    def presigned(self, key: str, seconds: int) -> str:
+        return self.inner.presigned(key, seconds)
+
     def check_key(self, key: str) -> None:
         self.inner.check_key(key)
 

@@ -149,6 +149,9 @@ class S3Store(Store):
             found |= {"AWS_SESSION_TOKEN": keys.token} if keys.token else {}
         return found
 
+    def presigned(self, key: str, seconds: int) -> str:
+        return self._api.presigned(self._full(key), seconds)
+
     def _path(self, key: str) -> str:
         return f"{self.url}/{key}"
 

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from headrace.base.errors import ChangedError, CredentialsError, DeniedError, HeadraceError, InputError, SettingError
+from headrace.base.errors import (
+    ChangedError,
+    CredentialsError,
+    DeniedError,
+    HeadraceError,
+    InputError,
+    SettingError,
+    UnsupportedError,
+)
 from headrace.base.settings import environment
 from headrace.store.backends.credentials import DEFAULT_REGION, Credentials, aws_session, region_of
 from headrace.store.backends.errors import from_botocore, from_http
@@ -307,6 +315,18 @@ class S3Api:
         head = self.signer.head("HEAD", self.address.base)
         answer = self._transport.exchange(self.path, head, deadline=time.monotonic() + _LATELY_S)
         self._time.learn(answer.header("date"), dated)
+
+    def presigned(self, key: str, seconds: int) -> str:
+        """See `headrace.store.protocol.Store.presigned`; S3 keeps at most seven days.
+
+        Raises:
+            UnsupportedError: the objects are read by a key that no URL may hold.
+        """
+        if self._demands.customer:
+            raise UnsupportedError("objects under sse_c are read by their key only", path=self.path)
+        where = self.address
+        scheme = "https" if where.endpoint.tls else "http"
+        return f"{scheme}://{where.host}{self.signer.presigned(where.base + key, seconds)}"
 
     def error(self, path: str, status: int, body: bytes) -> HeadraceError:
         """What an answer that is no success means."""

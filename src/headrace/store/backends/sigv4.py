@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
+_WEEK_S = 7 * 86400
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]*\Z").match
 _HMAC_BLOCK = 64
 _INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
@@ -154,6 +155,29 @@ class Signer:
             lines["authorization"] = _authorization(moment.credential, names) + signature
         text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return f"{method} {target}{'?' if query else ''}{query} HTTP/1.1\r\n{text}\r\n".encode()
+
+    def presigned(self, path: str, seconds: int) -> str:
+        """Path and query of a GET that anybody may make for so many seconds (at most seven days).
+
+        Raises CredentialsError: from the keys' source.
+        """
+        moment, target = self._now(), quote_path(path)
+        if moment.keys is None:
+            return target
+        query = {name: value for name, value in self._fixed.items() if name != "host"} | {
+            "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+            "X-Amz-Credential": moment.credential,
+            "X-Amz-Date": moment.stamp,
+            "X-Amz-Expires": str(max(1, min(seconds, _WEEK_S))),
+            "X-Amz-SignedHeaders": "host",
+        }
+        if moment.keys.token:
+            query["X-Amz-Security-Token"] = moment.keys.token
+        text = quote_query(query)
+        request = f"GET\n{target}\n{text}\nhost:{self._host}\n\nhost\n{UNSIGNED}"
+        digest = hashlib.sha256(request.encode()).hexdigest()
+        signature = hmac.digest(moment.signing_key, (moment.to_sign + digest).encode(), "sha256").hex()
+        return f"{target}?{text}&X-Amz-Signature={signature}"
 
     def _now(self) -> _Moment:
         second = int(self._clock())
