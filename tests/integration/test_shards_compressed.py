@@ -301,8 +301,7 @@ def test_one_shard_by_its_own_name(folder: Path) -> None:
         hr.Dataset.open(f"{folder.as_uri()}/x.csv", format="tar")
     with pytest.raises(NotFoundError):
         hr.Dataset.open(f"{folder.as_uri()}/none.tar")
-    with pytest.raises(NotFoundError):
-        hr.Dataset.open(f"{folder.as_uri()}/0.jsonl.gz")
+    assert numbers(hr.Dataset.open(f"{folder.as_uri()}/0.jsonl.gz"), "jsonl.gz") == ALL[:EACH]
 
 
 def test_compressed_shards_among_other_objects_are_objects(folder: Path) -> None:

@@ -118,10 +118,10 @@ class Keeper:
                 self._waiting.popleft()
         if now >= self._lease_at and not self.usurped:
             with self._lock:
-                said = len(self._waiting)
+                tells_all = not self._waiting  # something may have been said since they were put
             self._run.put_lease(self._lease(self._last))
             with self._idle:
-                if len(self._waiting) == said:
+                if tells_all and not self._waiting:
                     self._lease_at = now + LEASE_S
                 self._idle.notify_all()
         with self._idle:
