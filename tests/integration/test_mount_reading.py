@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shlex
 import stat
 import subprocess
 import threading
@@ -328,29 +329,43 @@ def test_mistakes_are_told(mount: Rig, tmp_path: Path, arguments: list[str], cod
     assert not os.path.ismount(point)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mount(8) calls helpers for root only")
 @pytest.mark.parametrize("mount", [""], indirect=True)
-def test_the_fstab_helper_mounts(mount: Rig, tmp_path: Path) -> None:
-    point = str(tmp_path / "headrace-test-fstab")
-    os.mkdir(point)
-    (tmp_path / "variables").write_text("".join(f"{key}={value}\n" for key, value in mount.environment.items()))
+@pytest.mark.parametrize("source", ["s3://{bucket}/small", "/training-data/small", "headrace"])
+def test_mount_8_mounts_what_fstab_says(mount: Rig, tmp_path: Path, source: str) -> None:
+    """In a namespace of its own, where the helper lies in /sbin. A second `mount -a` finds that all is mounted."""
+    point = tmp_path / "point"
+    point.mkdir()
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings/headrace.toml").write_text(
+        f'[mounts."/training-data"]\nurl = "s3://{mount.bucket}"\n[mount]\nrun_dir = "{tmp_path}/run"\n'
+    )
     program = tmp_path / "headrace"
     program.write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
     program.chmod(0o755)
+    variables = {**mount.environment, "HEADRACE_PROGRAM": str(program)}
+    (tmp_path / "variables").write_text("".join(f"{key}={shlex.quote(value)}\n" for key, value in variables.items()))
+    named = source.format(bucket=mount.bucket)
+    options = f"ro,_netdev,nofail,x-systemd.automount,env={tmp_path}/variables,config={tmp_path}/settings/headrace.toml"
+    (tmp_path / "fstab").write_text(f"{named} {point} headrace {options} 0 0\n")
+    below = "training-data/small/" if source == "headrace" else ""
     helper = Path(__file__).parents[2] / "scripts" / "mount.headrace"
-    options = f"rw,ro,_netdev,nofail,x-env={tmp_path}/variables"
-    made = subprocess.run(
-        [helper, f"s3://{mount.bucket}/small", point, "-v", "-o", options],
-        env={"HEADRACE_PROGRAM": str(program), "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    try:
-        assert made.returncode == 0, made.stderr
-        assert Path(point, "one.bin").read_bytes() == FILES["small/one.bin"]
-        with pytest.raises(OSError, match="Read-only") as caught:
-            Path(point, "new").write_bytes(b"")
-        assert caught.value.errno == errno.EROFS
-    finally:
-        assert _run(mount, "umount", point).returncode == 0
+    script = f"""
+        set -e
+        mount -t tmpfs none /usr/sbin
+        cp {helper} /usr/sbin/mount.headrace
+        mount -a -T {tmp_path}/fstab
+        cat {point}/{below}one.bin
+        ! touch {point}/new 2> {tmp_path}/refused
+        mount -a -T {tmp_path}/fstab || echo "the second ends with $?"
+        findmnt -n -o SOURCE,FSTYPE {point} >&2
+        umount {point}
+    """
+    done = subprocess.run(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", script],
+        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == FILES["small/one.bin"], done.stderr
+    assert done.stderr.decode().split()[-2:] == [named, "fuse.headrace"]
+    assert "Read-only" in (tmp_path / "refused").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ def command(
     settings = Settings.load()
     chosen = MountOptions.of(settings, ",".join(options))
     point = os.path.abspath(mountpoint)
+
+    if not chosen.source:  # what `mount` and `df` show, and what `mount -a` knows it by
+        chosen = dataclasses.replace(chosen, source="headrace" if path == "/" else path)
 
     def opened() -> Mounted:
         return _open(settings, path, point, chosen, quiet=not foreground)

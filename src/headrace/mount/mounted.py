@@ -158,9 +158,8 @@ class Mounted:
         cache = fetcher.cache
         if not options.read_only:
             self._staging = self._open_staging()
-        fd = kernel.mount(
-            self.point, source=options.source, read_only=options.read_only, allow_other=options.allow_other
-        )
+        source = options.source or "headrace"
+        fd = kernel.mount(self.point, source=source, read_only=options.read_only, allow_other=options.allow_other)
         wanted = options.passthrough and options.open and os.geteuid() == 0
         depth = kernel.stack_depth(self._settings.cache.dir) if wanted else 0
         self._session = session = Session(

@@ -22,6 +22,7 @@ class MountOptions:
     attributes and listings are trusted. `metadata`: ``full`` asks for mode, owner and mtime kept in object metadata
     (one HEAD for each file shown), ``listing`` takes what the listing tells. `publish`: how often a file that stays
     open is published. `open`: whether the kernel asks at every open; a read-only mount can do without (`unopened`).
+    `source`: what the kernel's table shows in front of the mount point; empty: ``headrace``.
     """
 
     read_only: bool = False
@@ -39,7 +40,7 @@ class MountOptions:
     publish: float = 30.0
     staging: str = ""
     drain: float = 60.0
-    source: str = "headrace"
+    source: str = ""
 
     @staticmethod
     def of(settings: Settings, text: str = "") -> MountOptions:
