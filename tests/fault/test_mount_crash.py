@@ -149,6 +149,8 @@ def test_killed_while_a_large_file_is_published_leaves_it_whole(seaweedfs: Embed
             for number in range(size >> 20):
                 assert file.read(1 << 20) == bytes([number % 256]) * (1 << 20), f"MiB {number}"
             assert file.read() == b""
+        Path(rig.folder, "after").write_bytes(b"the next write")
+        assert wait_for(lambda: not store.unfinished("large"), 30), "parts of the killed publication are left"
 
 
 HOLDER = """

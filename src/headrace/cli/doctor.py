@@ -61,7 +61,7 @@ def _store(settings: Settings, path: str, *, write: bool, seconds: float) -> Ite
     from headrace.base.units import format_seconds
     from headrace.cli.checkup.finding import guarded
     from headrace.cli.checkup.packing import Spot, check_packing
-    from headrace.cli.checkup.reach import check_capabilities, check_clock, check_reach
+    from headrace.cli.checkup.reach import check_capabilities, check_clock, check_reach, check_uploads
     from headrace.cli.checkup.speed import check_speed
     from headrace.cli.reading import reads_below
     from headrace.cli.target import open_namespace, target
@@ -73,6 +73,8 @@ def _store(settings: Settings, path: str, *, write: bool, seconds: float) -> Ite
     yield from guarded("clock", lambda: check_clock(location.store))
     yield from check_reach(location.store, prefix)
     yield from guarded("capabilities", lambda: check_capabilities(location.store, write=write))
+    if write:
+        yield from guarded("uploads", lambda: check_uploads(location.store, prefix, where))
     reads = list(islice((read for read in reads_below(namespace, path) if read.size), _OBJECTS))
     yield from guarded("speed", lambda: check_speed(settings, reads, seconds=seconds))
     scratch = prefix if write and not location.read_only else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import InputError
+from headrace.base.errors import InputError, ReadOnlyError
 
 if TYPE_CHECKING:
     from headrace.namespace import Entry, Namespace
@@ -20,12 +21,22 @@ _AT_ONCE = 1000
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("-r", "--recursive", is_flag=True, help="Whole trees too.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be deleted.")
-def command(paths: tuple[str, ...], *, recursive: bool, dry_run: bool) -> None:
-    """Delete the files at each PATH; with -r, everything below it."""
+@click.option("--uploads", is_flag=True, help="Instead: uploads below PATH that were begun and never ended.")
+@click.option("--older-than", default="1d", show_default=True, metavar="TIME", help="With --uploads: at least so old.")
+def command(paths: tuple[str, ...], *, recursive: bool, dry_run: bool, uploads: bool, older_than: str) -> None:
+    """Delete the files at each PATH; with -r, everything below it.
+
+    Uploads that never ended hold parts that cost money and that no listing shows. Younger ones may be under way: what
+    another program sends is thrown away, too.
+    """
     from headrace.cli.progress import progress
     from headrace.cli.target import open_namespace, target
 
     namespace = open_namespace()
+    if uploads:
+        for path in paths:
+            _clear(namespace, target(namespace, path), older_than, dry_run=dry_run)
+        return
     doomed = (entry for path in paths for entry in _files(namespace, target(namespace, path), recursive=recursive))
     if dry_run:
         for entry in doomed:
@@ -35,6 +46,21 @@ def command(paths: tuple[str, ...], *, recursive: bool, dry_run: bool) -> None:
         while group := list(islice(doomed, _AT_ONCE)):
             namespace.delete([entry.path for entry in group])
             report.advance(len(group), sum(entry.size for entry in group))
+
+
+def _clear(namespace: Namespace, path: str, older_than: str, *, dry_run: bool) -> None:
+    from headrace.base.units import format_seconds, parse_seconds
+    from headrace.upload import clear, leftovers
+
+    at = namespace.resolve(path)
+    if at.read_only and not dry_run:
+        raise ReadOnlyError("is attached read-only", path=path)
+    find = leftovers if dry_run else clear
+    found = find(at.store, at.key, older_than_s=parse_seconds(older_than, name="--older-than"))
+    for one in found:
+        age = format_seconds(max(0.0, time.time() - one.started_us / 1e6))
+        click.echo(f"{at.store.url}/{one.key}, begun {age} ago")
+    click.echo(f"{len(found):,} uploads {'would be ' if dry_run else ''}thrown away", err=True)
 
 
 def _files(namespace: Namespace, path: str, *, recursive: bool) -> Iterator[Entry]:

@@ -68,3 +68,17 @@ def check_capabilities(store: Store, *, write: bool) -> Iterator[Finding]:
     if not seen["create_only_put"]:
         advice = "two writers of one snapshot version are not told apart; give each its own --version"
         yield Finding("create-only", "warn", "the store has no create-only put", advice)
+
+
+def check_uploads(store: Store, prefix: str, path: str) -> Iterator[Finding]:
+    """Uploads begun a day ago and more, and never ended: their parts cost money, and no listing shows them."""
+    from headrace.upload import leftovers
+
+    found = leftovers(store, prefix)
+    if not found:
+        yield Finding("uploads", "ok", "no upload was left unfinished")
+        return
+    oldest = max(0.0, time.time() - min(one.started_us for one in found) / 1e6)
+    text = f"{len(found):,} uploads were begun and never ended, the oldest {format_seconds(oldest)} ago"
+    advice = f"headrace rm --uploads {path}; and give the bucket a rule: AbortIncompleteMultipartUpload"
+    yield Finding("uploads", "warn", text, advice, {"uploads": len(found), "oldest_seconds": round(oldest)})

@@ -221,6 +221,15 @@ class S3Api:
         self.answered = False
         """Whether any request has succeeded: endpoint, bucket and credentials are good."""
 
+    @property
+    def service_bucket(self) -> str:
+        """Which bucket of which service."""
+        return f"{self.address.url}/{self.bucket}"
+
+    def now(self) -> float:
+        """Seconds since the epoch, by the store's clock where it is known to differ."""
+        return self._time.now()
+
     def call(
         self,
         method: str,

@@ -22,6 +22,7 @@ from headrace.base.errors import (
 )
 from headrace.store.backends import s3xml
 from headrace.store.backends.parts import Part, Parts
+from headrace.store.backends.register import Begun, register
 from headrace.store.backends.s3api import S3Api
 from headrace.store.backends.transport import http_time
 from headrace.store.protocol import Assembly, Buffer, ObjectInfo, Unfinished
@@ -32,6 +33,7 @@ _PART: Final = 16 << 20
 _COPY_PART: Final = 128 << 20
 _MOST_PARTS: Final = 10_000
 _AT_ONCE: Final = 4
+_MINUTE_S: Final = 60.0
 
 
 class S3Assembly(Assembly):
@@ -72,8 +74,15 @@ class S3Assembly(Assembly):
         self._locate = locate
         self._parts = Parts(path)
         self._ended = False
-        answer = api.call("POST", full_key, path=path, query={"uploads": ""}, headers=headers)
-        self._id = s3xml.upload_id(bytes(answer.body), path)
+        self._noted = register().begin(api.service_bucket, full_key, api.now())
+        try:
+            answer = api.call("POST", full_key, path=path, query={"uploads": ""}, headers=headers)
+            self._id = s3xml.upload_id(bytes(answer.body), path)
+        except HeadraceError as error:
+            if not isinstance(error, TryAgainError):  # else it may have been begun, and its answer lost
+                register().end(self._noted)
+            raise
+        register().named(self._noted, self._id)
 
     def part(self, number: int, at: int, data: Buffer) -> None:
         view = memoryview(data).cast("B")
@@ -110,8 +119,12 @@ class S3Assembly(Assembly):
             if not doubtful or (found := self._landed(parts)) is None:
                 raise self._refused(error) from error
             info = found
-        self._ended = True
+        self._end()
         return info
+
+    def _end(self) -> None:
+        self._ended = True
+        register().end(self._noted)
 
     def _complete(self, parts: Sequence[Part], retried: threading.Event) -> ObjectInfo:
         body = s3xml.complete_body((part.number, part.etag) for part in parts)
@@ -154,7 +167,8 @@ class S3Assembly(Assembly):
     def abort(self) -> None:
         if not self._ended:
             self._ended = True
-            abort(self._api, self._full_key, self._id, self._path)
+            if abort(self._api, self._full_key, self._id, self._path):
+                register().end(self._noted)
 
 
 def upload(assembly: Assembly, data: memoryview) -> ObjectInfo:
@@ -193,12 +207,35 @@ def _all(assembly: Assembly, send: Callable[[int, int], None], starts: range) ->
         raise
 
 
-def abort(api: S3Api, full_key: str, upload_id: str, path: str) -> None:
-    """Throw an upload's parts away; failures are ignored."""
+def abort(api: S3Api, full_key: str, upload_id: str, path: str) -> bool:
+    """Throw an upload's parts away. False: that failed. The next writer here tries again, or a lifecycle rule does."""
     try:
         api.call("DELETE", full_key, path=path, query={"uploadId": upload_id})
+    except NotFoundError:
+        return True
     except HeadraceError:
-        pass  # the first error is the one to tell; a lifecycle rule on the bucket removes what is left
+        return False
+    return True
+
+
+def settle(api: S3Api) -> None:
+    """Throw away what processes of this node that are no more had begun in the bucket. Raises nothing."""
+
+    def discard(one: Begun) -> bool:
+        ids = [one.id] if one.id is not None else _begun_then(api, one)
+        gone = [abort(api, one.key, id_, api.path) for id_ in ids]
+        return all(gone)
+
+    register().settle(api.service_bucket, discard)
+
+
+def _begun_then(api: S3Api, one: Begun) -> list[str]:
+    """Uploads of that very key begun in the minute in which a process died before it was told their names."""
+    try:
+        found = unfinished(api, one.key, "", api.path)
+    except HeadraceError:
+        return []
+    return [each.token for each in found if not each.key and abs(each.started_us / 1e6 - one.at) < _MINUTE_S]
 
 
 def unfinished(api: S3Api, root: str, prefix: str, path: str) -> list[Unfinished]:
