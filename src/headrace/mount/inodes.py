@@ -41,8 +41,8 @@ class Folder:
     """
 
     __slots__ = (
-        "__weakref__", "asked", "attached", "gone", "id", "listing", "mtime_ns", "name", "own", "parent", "place",
-        "root",
+        "__weakref__", "asked", "attached", "changed_ns", "gone", "id", "listing", "mtime_ns", "name", "own", "parent",
+        "place", "root",
     )  # fmt: skip
 
     def __init__(self, number: int, parent: Folder | None, name: bytes, mtime_ns: int, root: str = "") -> None:
@@ -57,6 +57,8 @@ class Folder:
         self.gone: dict[bytes, float] = {}
         self.asked = 0
         self.mtime_ns = mtime_ns
+        self.changed_ns = 0
+        """When its content has changed, as far as this mount has seen, since somebody gave it a time."""
 
     @property
     def path(self) -> str:
@@ -71,18 +73,20 @@ class Folder:
 
     def touched(self) -> None:
         """Its content has changed: the kernel sees so by its time."""
-        self.mtime_ns = max(time.time_ns(), self.mtime_ns + 1)
+        self.mtime_ns = self.changed_ns = max(time.time_ns(), self.mtime_ns + 1)
 
 
 class Node:
     """A name that no page tells of, or more than a page does.
 
     `told`, `until`: when that was learned and how long it is trusted (monotonic seconds). `staged`: the local file that
-    is being written under this name. `attrs`: mode, owner and times of its own.
+    is being written under this name. `attrs`: mode, owner and times of its own. `linked`: False: the name is gone, by
+    our own doing, and what it stood for is still open.
     """
 
     __slots__ = (
-        "attrs", "count", "etag", "folder", "id", "kind", "mtime_us", "name", "size", "staged", "told", "until",
+        "attrs", "count", "etag", "folder", "id", "kind", "linked", "mtime_us", "name", "size", "staged", "told",
+        "until",
     )  # fmt: skip
 
     def __init__(self, number: int, folder: Folder, name: bytes, kind: int) -> None:
@@ -90,6 +94,7 @@ class Node:
         self.folder = folder
         self.name = name
         self.kind = kind
+        self.linked = True
         self.size = self.mtime_us = self.count = 0
         self.etag: str | None = None
         self.told = self.until = 0.0
@@ -294,7 +299,9 @@ class Table:
 
     def remove(self, folder: Folder, name: bytes) -> None:
         """A name is gone, by our own doing; handles on what it stood for go on. Under the lock."""
-        folder.own.pop(name, None)
+        node = folder.own.pop(name, None)
+        if node is not None:
+            node.linked = False
         folder.gone[name] = time.monotonic()
         folder.touched()
 

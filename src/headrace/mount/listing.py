@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from headrace.base.errors import DeadlineError, HeadraceError
 from headrace.mount.inodes import Folder, Place, Table
-from headrace.mount.pages import FILE, FOLDER, HIDDEN, MOST, Page
+from headrace.mount.pages import FILE, FOLDER, HIDDEN, LINK, MOST, Page
 from headrace.mount.requests import Request
 from headrace.store import protocol
 
@@ -38,6 +38,7 @@ class Listing:
         self._following: list[Callable[[], object]] = []
         self._firsts: list[bytes] = []
         self._ordered = True
+        self._links = False
         self._changed = threading.Condition()
 
     @property
@@ -172,12 +173,17 @@ class Listing:
             table.tidy(self.folder, self.started)
 
     def _hide_shadowed(self, page: Page) -> None:
-        """A folder hides a file of its name that came on an earlier page; in one page `Page` itself sees to it."""
-        if not self.pages or FOLDER not in page.kinds:
+        """A folder hides a file of its name, which in one page `Page` itself sees to; both hide a link of that name."""
+        if LINK in page.kinds:
+            for index, kind in enumerate(page.kinds):
+                if kind == LINK and (page.find(page.name(index)) != index or self.find(page.name(index)) is not None):
+                    page.kinds[index] = HIDDEN
+            self._links = True
+        if not self.pages or (FOLDER not in page.kinds and not self._links):
             return
         for index, kind in enumerate(page.kinds):
-            found = self.find(page.name(index)) if kind == FOLDER else None
-            if found is not None and found[0].kinds[found[1]] == FILE:
+            found = self.find(page.name(index)) if kind == FOLDER or (kind == FILE and self._links) else None
+            if found is not None and found[0].kinds[found[1]] in ((FILE, LINK) if kind == FOLDER else (LINK,)):
                 found[0].kinds[found[1]] = HIDDEN
 
     def _candidates(self, name: bytes) -> Iterator[Page]:

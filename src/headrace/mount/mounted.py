@@ -82,7 +82,7 @@ class Mounted:
         """
         kernel.clear_leftover(os.path.realpath(mountpoint))
         point = kernel.check_point(mountpoint)
-        _check_folder(namespace, path)
+        _check_folder(namespace, path, read_only=options.read_only)
         mounted = Mounted(settings, namespace, path, point, options)
         try:
             mounted._start()
@@ -269,14 +269,21 @@ class Mounted:
         return [dataclasses.asdict(each) for each in self._staging.left()] if self._staging is not None else []
 
 
-def _check_folder(namespace: Namespace, path: str) -> None:
-    """Raises NotFoundError, InputError: not a folder of the namespace; any store error."""
+def _check_folder(namespace: Namespace, path: str, *, read_only: bool) -> None:
+    """Where something can be written, a folder need not be there yet: its store is asked whether it is.
+
+    Raises NotFoundError, InputError: not a folder of the namespace; any store error.
+    """
     try:
         entry = namespace.stat(path.rstrip("/") or "/")
     except NotFoundError:
         if path.rstrip("/") == "":
             raise NotFoundError("nothing is attached", path="/", hint="headrace attach PATH URL") from None
-        raise
+        at = namespace.resolve(path)
+        if read_only or at.read_only:
+            raise
+        at.store.list_folder(at.key if not at.key or at.key.endswith("/") else f"{at.key}/")
+        return
     if entry.is_file:
         raise InputError("is a file", path=path, hint="mount a folder")
 

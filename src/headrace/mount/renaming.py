@@ -31,6 +31,7 @@ def move(table: Table, folders: Folders, found: Known, folder: Folder, name: byt
         node = table.promote(found, ttl)
         table.remove(found.folder, found.name)
         folder.own[name] = node
+        node.linked = True
         folder.gone.pop(name, None)
         folder.touched()
         node.folder, node.name = folder, name

@@ -35,12 +35,15 @@ class Shown:
             folder = self._table.folders.get(found.id)
             mtime = folder.mtime_ns if folder is not None else self._table.born_ns
             own = node.attrs if node is not None else None
-            return self._with(Attr(found.id, 4096, mtime, self.folder_mode, 2, self.uid, self.gid), own)
+            attr = self._with(Attr(found.id, 4096, mtime, self.folder_mode, 2, self.uid, self.gid), own)
+            changed = folder.changed_ns if folder is not None else 0
+            return attr if changed <= attr.mtime_ns else attr._replace(mtime_ns=changed)
         mode = self.link_mode if found.kind == LINK else self.file_mode
         if node is None:
             return Attr(found.id, found.size, found.mtime_us * 1000, mode, 1, self.uid, self.gid)
         staged = node.staged  # another thread may take it away
-        plain = Attr(found.id, node.size, node.mtime_us * 1000, mode, 1, self.uid, self.gid)
+        links = 1 if node.linked else 0
+        plain = Attr(found.id, node.size, node.mtime_us * 1000, mode, links, self.uid, self.gid)
         if staged is None:
             return self._with(plain, node.attrs)
         size, attrs = staged.shown()

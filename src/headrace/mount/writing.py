@@ -249,6 +249,8 @@ class Writing:
         if found.kind == FOLDER:
             raise OSError(errno.EISDIR, "a folder")
         self._staging.unlink(self._path(found))
+        with self._table.lock:
+            self._table.promote(found, self._ttl)  # who has it open is told that it has no name
         self._removed(folder, name)
         return wire.reply(request.unique)
 
@@ -299,6 +301,11 @@ class Writing:
     def setattr(self, request: Request) -> Answer:
         """SETATTR: truncation, mode, owner, times."""
         change = wire.setattr_of(request.body)
+        asked = _attributes(change)
+        if request.node == wire.ROOT and asked == Attributes(mtime_ns=asked.mtime_ns):
+            root = self._table.folder(wire.ROOT)
+            self._date(root, asked)  # nothing keeps it beyond this mount
+            return wire.attributes(request.unique, self._files.attributes.folder(root), self._ttl)
         if request.node == wire.ROOT or request.node in stats.NODES or request.node == stats.FOLDER_NODE:
             raise OSError(errno.EPERM, "cannot be changed")
         request.must_wait()
@@ -306,7 +313,6 @@ class Writing:
         if change.valid & Fattr.SIZE:
             self._truncate(found, change)
             found = self._table.get(request.node)
-        asked = _attributes(change)
         if asked != Attributes():
             self._set_attributes(found, asked)
             found = self._table.get(request.node)
@@ -542,8 +548,16 @@ class Writing:
             self.settle(node)  # before its release does, which knows of no attributes but the file's
             node.attrs = asked.over(node.attrs or Attributes())
             node.trust(self._ttl)
+            if (folder := self._table.folders.get(found.id)) is not None:
+                self._date(folder, asked)
         if node.kind != FOLDER and node.staged is None:
             self._learn(node)
+
+
+    def _date(self, folder: Folder, asked: Attributes) -> None:
+        """Somebody gives a folder a time; the next change of its content gives it another."""
+        if asked.mtime_ns is not None:
+            folder.mtime_ns, folder.changed_ns = asked.mtime_ns, 0
 
 
 def _may_map(flags: int) -> bool:
