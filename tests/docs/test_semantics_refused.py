@@ -178,6 +178,7 @@ def test_x5_no_links(rig: Rig, at: Path, mode: str, name: str) -> None:
     if name == "old one":
         rig.store().put(name, b"old")
         rig.refresh()
+        assert wait_for((at / name).exists, 20)
     else:
         (at / name).write_bytes(b"new")
     with (at / name).open(mode) as file:
@@ -196,3 +197,21 @@ def test_x6_a_file_and_a_link_of_one_name(rig: Rig, at: Path) -> None:
     assert (at / "link").is_symlink()
     shown = subprocess.run(["ls", "-1", at], capture_output=True, text=True, check=True).stdout.splitlines()
     assert shown.count("both") == shown.count("all") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="allow_other is root's to give")
+def test_x7_bits_that_give_rights(seaweedfs: EmbeddedS3) -> None:
+    somebody = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"]
+    with rigged(seaweedfs, options="allow_other") as made:
+        made.scratch.chmod(0o755)
+        program = Path(made.folder, "program")
+        program.write_bytes(b"1")
+        for change in (
+            lambda: subprocess.run([*somebody, "sh", "-c", f"echo x >> {program}"], check=True),
+            lambda: subprocess.run([*somebody, "truncate", "-s", "3", program], check=True),
+            lambda: os.chown(program, 1, 1),
+        ):
+            program.chmod(0o6777)
+            assert program.stat().st_mode & 0o7777 == 0o6777
+            change()
+            assert program.stat().st_mode & 0o7777 == 0o777

@@ -311,7 +311,8 @@ def test_who_looks_at_the_statistics_is_waited_for(mount: Rig, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["s3://{bucket}/nowhere", "{point}"], 3, "no such file or folder"),
+        (["s3://{bucket}/nowhere", "{point}", "-o", "ro"], 3, "no such file or folder"),
+        (["s3://no-bucket-of-that-name/nowhere", "{point}"], 3, "no such bucket"),
         (["s3://{bucket}/middle.bin", "{point}"], 2, "is a file"),
         (["s3://{bucket}/", "{point}/absent"], 3, "no such folder"),
         (["s3://{bucket}/", "{full}"], 2, "not empty"),
@@ -327,6 +328,20 @@ def test_mistakes_are_told(mount: Rig, tmp_path: Path, arguments: list[str], cod
     ended = _run(mount, "mount", *filled)
     assert (ended.returncode, says in ended.stderr) == (code, True), ended.stderr
     assert not os.path.ismount(point)
+
+
+@pytest.mark.parametrize("mount", [""], indirect=True)
+def test_a_folder_that_is_not_there_yet_can_be_mounted_to_be_written(mount: Rig, tmp_path: Path) -> None:
+    point = tmp_path / "headrace-test-new"
+    point.mkdir()
+    made = _run(mount, "mount", f"s3://{mount.bucket}/not yet/there", str(point))
+    assert made.returncode == 0, made.stderr
+    try:
+        assert os.listdir(point) == []
+        (point / "first").write_bytes(b"1")
+    finally:
+        assert _run(mount, "umount", str(point)).returncode == 0
+    assert bytes(mount.store().get("not yet/there/first").data) == b"1"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mount(8) calls helpers for root only")

@@ -45,7 +45,6 @@ _WANTED = (
     | Init.READDIRPLUS_AUTO
     | Init.ASYNC_DIO
     | Init.PARALLEL_DIROPS
-    | Init.HANDLE_KILLPRIV
     | Init.MAX_PAGES
     | Init.CACHE_SYMLINKS
     | Init.INIT_EXT

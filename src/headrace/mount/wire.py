@@ -97,7 +97,6 @@ class Init:
     ASYNC_DIO = 1 << 15
     NO_OPEN_SUPPORT = 1 << 17
     PARALLEL_DIROPS = 1 << 18
-    HANDLE_KILLPRIV = 1 << 19
     MAX_PAGES = 1 << 22
     CACHE_SYMLINKS = 1 << 23
     INIT_EXT = 1 << 30
