@@ -59,6 +59,11 @@ def _punch(path: Path) -> None:
             raise OSError(ctypes.get_errno(), "fallocate")
 
 
+def _write_at(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        os.pwrite(file.fileno(), b"1", offset)
+
+
 def _bind(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         os.chdir(path.parent)  # a socket's path is short
@@ -82,6 +87,8 @@ REFUSED: dict[str, tuple[int, Callable[[Path], object]]] = {
     "a hole": (errno.EOPNOTSUPP, lambda at: _punch(at / "old")),
     "a long name": (errno.ENAMETOOLONG, lambda at: (at / ("x" * 256)).touch()),
     "a long key": (errno.ENAMETOOLONG, lambda at: os.makedirs(at / "/".join(["x" * 200] * 6))),
+    "a large file": (errno.EFBIG, lambda at: os.truncate(at / "old", 6 << 40)),
+    "a byte far behind": (errno.EFBIG, lambda at: _write_at(at / "old", 6 << 40)),
     "the mount point's mode": (errno.EPERM, lambda at: at.chmod(0o700)),
     "the mount point's owner": (errno.EPERM, lambda at: os.chown(at, 1, 1)),
 }

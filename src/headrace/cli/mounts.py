@@ -22,7 +22,7 @@ WAITING = [
     Column("path", "NOT PUBLISHED"),
     Column("bytes", "BYTES", "bytes"),
     Column("age", "AGE", "seconds"),
-    Column("error", "LAST ERROR"),
+    Column("error", "HOW IT STANDS"),
 ]
 LEFT = [
     Column("path", "LEFT BY A CRASH"),

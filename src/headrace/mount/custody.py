@@ -64,7 +64,9 @@ class StagingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Something that is not in the bucket yet. `age_s`: since it first failed; `error`: of the last try, for people."""
+    """Something that is not in the bucket yet. `age_s`: since it first failed, or since its first try began; `tries`:
+    that failed; `error`: of the last, or that it is under way, for people.
+    """
 
     path: str
     bytes: int
@@ -136,6 +138,10 @@ class Custody:
             place.store.check_key(place.key)
         return place
 
+    def largest(self, path: str) -> int:
+        """Bytes that an object there may have. Raises NotFoundError: no store is attached there."""
+        return self.ns.resolve(path).store.largest
+
     # publishing
 
     def publish(self, file: StagedFile, *, sync: bool) -> None:
@@ -160,11 +166,14 @@ class Custody:
             snapshot = None if file.gone else file.begin()
             if snapshot is None:
                 return
+            file.sending_since = time.monotonic()
             try:
                 info, checksum = send(file, snapshot, self.writable(file.path), self.uploader)
             except BaseException:
                 file.undo(snapshot)
                 raise
+            finally:
+                file.sending_since = None
         except OSError as error:
             raise InternalError(f"the staged file cannot be read: {error.strerror}", path=file.path) from error
         file.finish(snapshot, info, checksum)
@@ -394,8 +403,11 @@ class Custody:
         found: list[Pending] = []
         for file in self.tree.files():
             trouble = file.trouble
+            since = file.sending_since  # another thread may end it
             if trouble is not None:
                 found.append(Pending(file.path, file.size, now - trouble.since, trouble.tries, str(trouble.error)))
+            elif since is not None:
+                found.append(Pending(file.path, file.size, now - since, 0, "being published"))
         for move in self.moves.waiting():
             error = f"renaming to {move.new}: {move.error or 'not finished'}"
             found.append(Pending(move.old, 0, now - move.since, move.tries, error))

@@ -102,6 +102,7 @@ class Mounted:
         while not self._ending.wait(_TICK_S):
             if self._session.ended.is_set():
                 return
+            self._session.tend()
             if time.monotonic() - swept > _SWEEP_S:
                 swept = time.monotonic()
                 self.reading.sweep()
@@ -213,7 +214,8 @@ class Mounted:
     def _handlers(self) -> tuple[Mapping[int, Handler], Mapping[int, Quick]]:
         if self._staging is None:
             return self.filesystem.handlers(), self.filesystem.quick()
-        self._writing = Writing(self.filesystem, self._staging, self.options.ttl, self._notices.pages)
+        deadline = self._settings.fetch.deadline
+        self._writing = Writing(self.filesystem, self._staging, self.options.ttl, self._notices.pages, deadline)
         self.folders.overlay = self._writing
         self._staging.renamed_late(self.folders.distrust)
         return self._writing.handlers(), self._writing.quick()

@@ -32,18 +32,20 @@ class Request:
     """One request. `body` is good until the operation returns. `may_wait`: on a thread of its own.
 
     `interrupted`: whoever asked has been told to stop waiting; an operation that waits looks at it now and then.
-    `group`: the process group of who asked, known while it waits.
+    `group`: the process group of who asked, known while it waits. `limit`: when, on the monotonic clock, who asked is
+    told that it takes too long; what was begun goes on.
     """
 
     __slots__ = (
-        "_cancel", "_session", "began", "body", "gid", "group", "interrupted", "may_wait", "node", "op", "pid", "uid",
-        "unique",
+        "_cancel", "_session", "began", "body", "gid", "group", "interrupted", "limit", "may_wait", "node", "op", "pid",
+        "uid", "unique",
     )  # fmt: skip
 
     def __init__(self, session: Answers) -> None:
         self._session = session
         self._cancel: Callable[[], None] | None = None
         self.began = 0.0
+        self.limit = float("inf")
         self.op = self.unique = self.node = self.uid = self.gid = self.pid = self.group = 0
         self.body = memoryview(b"")
         self.may_wait = False
@@ -77,6 +79,11 @@ class Request:
         """It has taken too long; one that waits on a thread of its own sees to that itself."""
         if self._cancel is not None and self.fail(error):
             self._cancel()
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether it is answered later, by `finish` or `fail`."""
+        return self._cancel is not None
 
     def waiting(self) -> Request:
         """A copy that outlives the buffer it was read into, and may wait."""

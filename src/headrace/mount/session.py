@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -49,6 +50,10 @@ _WANTED = (
     | Init.CACHE_SYMLINKS
     | Init.INIT_EXT
 )
+_GOES_ON = frozenset(
+    (Op.FLUSH, Op.FSYNC, Op.SETATTR, Op.WRITE, Op.UNLINK, Op.RMDIR, Op.RENAME, Op.RENAME2, Op.FALLOCATE)
+)
+"""What may be finished after who asked has been answered: it gives the kernel nothing that it would have to count."""
 _GONE = (errno.ENODEV, errno.EBADF, errno.ECONNABORTED)
 _AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
 
@@ -172,6 +177,20 @@ class Session:
             if request.began < before:
                 request.expire(DeadlineError(f"no answer within {after_s:g} s"))
 
+    def tend(self) -> None:
+        """Let go of who waits for what only has to be finished, where he is being killed, or has waited to his limit.
+        What was asked for goes on: a file is published all the same, or tried again.
+        """
+        now = time.monotonic()
+        for request in list(self._pending.values()):
+            if request.is_deferred or request.op not in _GOES_ON:
+                continue
+            if request.interrupted and _is_dying(request.pid):
+                self.answer(request, InterruptedError())
+            elif now > request.limit:
+                told = f"not done within {now - request.began:.0f} s; it goes on, and headrace mounts --live shows it"
+                self.answer(request, DeadlineError(told))
+
     def close(self) -> None:
         """Hang up: whatever is still open on the mount fails from now on."""
         fd, self.fd = self.fd, -1
@@ -229,8 +248,8 @@ class Session:
             except Exception as error:
                 answer = self._failed(request, error)
             finally:
-                self._let_go(request)
-            if answer is not None:
+                waits_still = self._let_go(request) is request
+            if answer is not None and waits_still:
                 self._send(answer)
 
         self.waiters.add(run)
@@ -266,6 +285,24 @@ class Session:
         waiting = self._pending.get(unique)
         if waiting is not None:
             waiting.interrupt()
+            self.tend()
+
+
+def _is_dying(thread: int) -> bool:
+    """Whether a signal is on its way that ends it: then SIGKILL is pending, whatever signal it was (signal(7),
+    proc_pid_status(5)). A request waits through all others, as on a disk.
+    """
+    if thread == 0:  # of another PID namespace
+        return False
+    try:
+        with open(f"/proc/{thread}/status", "rb") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    pending = [int(line.split()[1], 16) for line in lines if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+    return any(bits >> (signal.SIGKILL - 1) & 1 for bits in pending)
 
 
 def _unsent(error: OSError) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headrace.base.errors import HeadraceError, NoRoomError
 from headrace.mount.absent import Absent
 from headrace.mount.attributes import NAMES, Attributes, from_metadata
-from headrace.store.protocol import ObjectInfo
+from headrace.store.protocol import LARGEST_OBJECT, ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -35,6 +35,7 @@ class Keeper(Protocol):
     def publish(self, file: StagedFile, *, sync: bool) -> None: ...
     def released(self, file: StagedFile) -> None: ...
     def journaled(self, file: StagedFile) -> None: ...
+    def largest(self, path: str) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class StagedFile:
         self.fd = fd
         self.local = local
         self.passthrough = self.mapped = False
+        self.sending_since: float | None = None
+        """When the publication under way began, on the monotonic clock."""
         self.lock = threading.RLock()
         """Held by whoever publishes, renames, unlinks or retires it."""
         self.handles = 1
@@ -152,6 +155,7 @@ class StagedFile:
             NoRoomError: the staging disk is full. As `ensure`. OSError: it fails.
         """
         view = memoryview(data)
+        self._refuse_larger(offset + len(view))
         self.ensure(offset, offset + len(view))
         done = 0
         try:
@@ -164,12 +168,18 @@ class StagedFile:
 
     def truncate(self, size: int) -> None:
         """Cut, or extend with zeros. Raises NoRoomError, OSError."""
+        self._refuse_larger(size)
         with room(self.path):
             if self.absent is not None:
                 self.absent.cut(size)
                 self._finish_absent(self.absent, tell=True)  # what is no hole from now on, but zeros
             os.ftruncate(self.fd, size)
         self.touched(size)
+
+    def _refuse_larger(self, size: int) -> None:
+        """Raises OSError (EFBIG): no object of its store is so large. Said now, not once all has been written."""
+        if size > LARGEST_OBJECT and size > self._keeper.largest(self.path):
+            raise OSError(errno.EFBIG, "larger than the store's largest object", self.path)
 
     def touched(self, offset: int = 0) -> None:
         """The local file was just written to, at `offset` or above."""

@@ -377,7 +377,10 @@ class Staging:
         self._moves.late = tell
 
     def backlog(self) -> list[Pending]:
-        """What failed and is tried again: files by their paths, renames by the old one. No request."""
+        """What is being published, or failed and is tried again: files by their paths, renames by the old one.
+
+        No request.
+        """
         return self._custody.backlog()
 
     def left(self) -> list[Leftover]:

@@ -48,11 +48,25 @@ class _Handle:
         self.writes = writes
         self.by_kernel = by_kernel
 
+_SLOWEST = 128 << 10
+"""Bytes a second that a publication may go down to before who waits for it is told."""
+
 
 class Writing:
-    """Adds what writes to a `FileSystem`. Any thread. `invalidate`: drops the kernel's pages of a node."""
+    """Adds what writes to a `FileSystem`. Any thread.
 
-    def __init__(self, files: FileSystem, staging: Staging, ttl: float, invalidate: Callable[[int], object]) -> None:
+    `invalidate`: drops the kernel's pages of a node. `deadline`: seconds that a publication may keep who closes a file
+    waiting, and another for each 128 KiB.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        staging: Staging,
+        ttl: float,
+        invalidate: Callable[[int], object],
+        deadline: float,
+    ) -> None:
         self._files = files
         self._table = files.table
         self._folders = files.folders
@@ -60,6 +74,7 @@ class Writing:
         self._staging = staging
         self._ttl = ttl
         self._invalidate = invalidate
+        self._deadline = deadline
         self._handles: dict[int, _Handle] = {}
         self._ends = Waiters(_ENDERS)
         self._numbers = itertools.count(_FIRST_HANDLE)
@@ -173,6 +188,7 @@ class Writing:
         handle = self._handles.get(wire.HANDLE_IN.unpack_from(request.body)[0])
         if handle is not None and handle.writes and (request.may_wait or handle.file.dirty):
             request.must_wait()
+            request.limit = request.began + self._deadline + handle.file.shown()[0] / _SLOWEST
             handle.file.publish(sync=True)
         return wire.reply(request.unique)
 

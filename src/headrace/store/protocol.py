@@ -109,6 +109,8 @@ class Capabilities:
     """`Store.assemble` keeps `create` and `if_match`."""
 
 
+LARGEST_OBJECT = 5 << 40
+"""Bytes that an object may have in any store but files: Google's and most S3 servers' limit."""
 RENEWALS = 3
 """So many times one request that was refused asks for other keys: they may be replaced again before it is sent."""
 
@@ -207,6 +209,11 @@ class Store(ABC):
     def local_root(self) -> str | None:
         """Absolute folder whose files are the objects (``file://``), else None. Such a store is never cached."""
         return None
+
+    @property
+    def largest(self) -> int:
+        """Bytes that one object may have."""
+        return LARGEST_OBJECT
 
     def wire(self) -> Wire | None:
         """The fast way to read, where there is one."""

@@ -47,6 +47,10 @@ class ForwardingStore(Store):
     def local_root(self) -> str | None:
         return self.inner.local_root
 
+    @property
+    def largest(self) -> int:
+        return self.inner.largest
+
     def wire(self) -> Wire | None:
         return None
 

@@ -63,6 +63,7 @@ _SEEN = Capabilities(
     copied_parts=True,
     conditional_parts=True,
 )
+_LARGEST_FILE = (1 << 63) - 1
 
 
 class LocalStore(Store):
@@ -386,6 +387,10 @@ class LocalStore(Store):
             reason = f"a part longer than {_LONGEST_PART} bytes"
             raise NameTooLongError(f"a file cannot be named {key!r}: {reason}", path=self.url, hint=_ELSEWHERE)
         return f"{self._folder}/{key}" if self._folder != "/" else f"/{key}"
+
+    @property
+    def largest(self) -> int:
+        return _LARGEST_FILE  # the file system says so itself
 
     def check_key(self, key: str) -> None:
         if len(os.fsencode(self._file(key))) > _LONGEST_PATH:

@@ -36,6 +36,7 @@ from headrace.store.backends.transport import Answer
 from headrace.store.endpoint import Endpoint
 from headrace.store.probe import PREFIX, probe_condition, probe_exact_keys, probe_parts
 from headrace.store.protocol import (
+    LARGEST_OBJECT,
     Blob,
     Buffer,
     Capabilities,
@@ -128,6 +129,11 @@ class S3Store(Store):
     @property
     def identity(self) -> str:
         return self._identity
+
+    @property
+    def largest(self) -> int:
+        """On AWS as many parts as there may be, of the largest size: 48.8 TiB. Others have kept what S3 began with."""
+        return s3upload.LARGEST if self._api.address.is_aws else LARGEST_OBJECT
 
     def wire(self) -> S3Wire:
         return self._wire

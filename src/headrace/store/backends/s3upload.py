@@ -32,6 +32,7 @@ SMALLEST: Final = 5 << 20
 _PART: Final = 16 << 20
 _COPY_PART: Final = 128 << 20
 _MOST_PARTS: Final = 10_000
+LARGEST: Final = _MOST_PARTS * (5 << 30)
 _AT_ONCE: Final = 4
 _MINUTE_S: Final = 60.0
 

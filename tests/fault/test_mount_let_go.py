@@ -1,0 +1,110 @@
+"""A client that waits for a publication can be killed, and is told when the store hangs; the publication goes on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.servers import EmbeddedS3
+from headrace.testing.servers.process import freeze, thaw
+from tests.mount_rig import COMMAND, Rig, only_a_mount, own_server, rigged, wait_for
+
+pytestmark = pytest.mark.server
+
+WRITER = """
+import os, signal, sys
+heard = []
+signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+os.write(file, b"x" * 1000)
+print("closing", flush=True)
+try:
+    os.fsync(file) if sys.argv[2] == "fsync" else os.close(file)
+    print("done", len(heard), flush=True)
+except OSError as error:
+    print("failed", error.errno, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedS3]:
+    only_a_mount()
+    with own_server() as made:
+        yield made
+
+
+@contextmanager
+def hung(server: EmbeddedS3) -> Iterator[None]:
+    """It takes connections and answers none."""
+    assert server.pid is not None
+    freeze(server.pid)
+    try:
+        yield
+    finally:
+        thaw(server.pid)
+
+
+@contextmanager
+def writer(rig: Rig, how: str) -> Iterator[subprocess.Popen[str]]:
+    """A process in the middle of the publication of a small file."""
+    command = [sys.executable, "-c", WRITER, os.path.join(rig.folder, "written"), how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "closing\n"
+            assert wait_for(lambda: waits(process.pid), 20)
+            yield process
+        finally:
+            process.kill()
+
+
+def waits(pid: int) -> bool:
+    """Whether it is in the kernel, for an answer of the mount's."""
+    return "fuse" in Path(f"/proc/{pid}/wchan").read_text() or "request_wait" in Path(f"/proc/{pid}/stack").read_text()
+
+
+def pending(rig: Rig) -> list[str]:
+    told = subprocess.run(
+        [*COMMAND, "mounts", "--live", "--json"], env=rig.environment, capture_output=True, check=True
+    )
+    return [each["path"].rpartition("/")[2] for row in json.loads(told.stdout) for each in row["pending"]]
+
+
+@pytest.mark.parametrize("how", ["close", "fsync"])
+@pytest.mark.parametrize("first", [None, signal.SIGTERM], ids=["at once", "after a signal that it handles"])
+def test_it_can_be_killed(server: EmbeddedS3, how: str, first: signal.Signals | None) -> None:
+    with rigged(server) as rig:
+        with hung(server), writer(rig, how) as process:
+            if first is not None:
+                process.send_signal(first)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(1)  # as on a disk, it waits on
+            assert pending(rig) == ["written"]
+            process.kill()
+            assert process.wait(15) == -signal.SIGKILL
+        assert wait_for(lambda: published(rig), 90)
+
+
+@pytest.mark.parametrize("how", ["close", "fsync"])
+def test_a_store_that_hangs_is_told_by_the_deadline(server: EmbeddedS3, how: str) -> None:
+    with rigged(server, HEADRACE_FETCH_DEADLINE="2s") as rig:
+        with hung(server), writer(rig, how) as process:
+            told = process.communicate(timeout=30)[0].split()
+            assert told[0] == "failed", told
+            assert int(told[1]) == errno.EIO
+            assert pending(rig) == ["written"]
+        assert wait_for(lambda: published(rig), 90)
+        assert Path(rig.folder, "written").read_bytes() == b"x" * 1000
+
+
+def published(rig: Rig) -> bool:
+    return any(one.key == "written" and one.size == 1000 for page in rig.store().list() for one in page)
