@@ -11,7 +11,7 @@ import pytest
 
 from headrace.base.figures import LATENCIES, Figures, Latency, latency_class
 from headrace.base.metrics import Metrics
-from headrace.base.verdict import CLASSES, judge
+from headrace.base.verdict import CLASSES, judge, with_end
 from headrace.dataset.clock import Clock, Steps
 from headrace.tracking.figures import figures_of
 from headrace.tracking.points import Point, table
@@ -322,3 +322,31 @@ def test_who_offers_is_not_kept() -> None:
     assert [told for _, told in registry.told()] == [{"x": 1.0}]
     del metrics
     assert registry.told() == []
+
+
+OF_OTHERS = {"mounts/seconds": 60.0, "mounts/fetch.requests": 0.0}
+OF_ITS_OWN = {"mounts/seconds": 60.0, "mounts/mount.opened": 400.0, "mounts/mount.waited_s": 30.0}
+
+
+@pytest.mark.parametrize(
+    ("sums", "failed"),
+    [
+        ({}, True),
+        (OF_OTHERS, True),
+        ({"fetch.requests": 3.0, "loader.epochs": 1.0}, True),
+        ({**OF_OTHERS, "fetch.requests": 3.0}, True),
+        (OF_ITS_OWN, False),
+        (MANY, False),
+        ({"loader.batches": 1.0}, False),
+    ],
+)
+def test_a_run_that_did_not_finish_is_judged_only_by_what_it_had_after_its_start(
+    sums: dict[str, float], failed: bool
+) -> None:
+    figures = Figures(sums, seconds=60.0)
+    verdict = with_end(judge(figures), figures, "ended by KeyError")
+    assert (verdict.bound == "failed") == failed
+    if failed:
+        assert "first batch: ended by KeyError" in verdict.statement
+    else:
+        assert verdict.evidence[0] == "the run did not finish: ended by KeyError"

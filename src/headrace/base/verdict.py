@@ -135,7 +135,8 @@ def with_end(verdict: Verdict, figures: Figures, how: str) -> Verdict:
     it had was its start. Any thread.
     """
     by_loader = any(name.startswith(("loader.", "fetch.")) for name in figures.sums)
-    if figures.sum("loader.batches") or (figures.sum("mounts/seconds") and not by_loader):
+    by_mounts = verdict.bound != UNKNOWN and not by_loader  # of its own: mounts of others may be here
+    if figures.sum("loader.batches") or by_mounts:
         return replace(verdict, evidence=(f"the run did not finish: {how}", *verdict.evidence))
     advice = ("`headrace logs RUN` shows all that it wrote.",)
     return Verdict(FAILED, "start", f"It did not get to its first batch: {how}.", (), advice)
