@@ -108,3 +108,39 @@ def test_a_store_that_hangs_is_told_by_the_deadline(server: EmbeddedS3, how: str
 
 def published(rig: Rig) -> bool:
     return any(one.key == "written" and one.size == 1000 for page in rig.store().list() for one in page)
+
+
+@pytest.mark.parametrize(
+    ("work", "gone", "there"),
+    [
+        ("os.unlink('victim')", {"victim"}, {"folder", "other"}),
+        ("os.rename('other', 'another')", {"other"}, {"victim", "folder", "another"}),
+        ("os.rename('folder', 'elsewhere')", {"folder"}, {"victim", "other", "elsewhere"}),
+    ],
+    ids=["unlink", "rename", "rename of a folder"],
+)
+def test_what_a_killed_one_had_asked_for_is_finished_and_shown(
+    server: EmbeddedS3, work: str, gone: set[str], there: set[str]
+) -> None:
+    def fill(rig: Rig) -> None:
+        for key in ("victim", "other", "folder/inside"):
+            rig.store().put(key, b"1")
+
+    with rigged(server, before=fill, HEADRACE_CACHE_TTL="1h") as rig:
+        assert set(os.listdir(rig.folder)) == {"victim", "other", "folder"}
+        assert os.stat(f"{rig.folder}/folder/inside").st_size == 1
+        with hung(server):
+            code = f"import os, sys; os.chdir(sys.argv[1]); print(flush=True); {work}"
+            with subprocess.Popen(
+                [sys.executable, "-c", code, rig.folder], stdout=subprocess.PIPE, text=True
+            ) as process:
+                assert process.stdout is not None
+                process.stdout.readline()
+                assert wait_for(lambda: waits(process.pid), 20)
+                process.kill()
+                assert process.wait(15) == -signal.SIGKILL
+        assert wait_for(lambda: set(os.listdir(rig.folder)) == there, 90), os.listdir(rig.folder)
+        for name in gone:
+            assert wait_for(lambda name=name: not os.path.lexists(f"{rig.folder}/{name}"), 20)  # type: ignore[misc]
+        for name in there:
+            assert os.path.lexists(f"{rig.folder}/{name}")

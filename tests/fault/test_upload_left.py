@@ -156,7 +156,13 @@ def test_rm_uploads_and_doctor_find_them_by_age(
 
 
 def test_the_register_forgets_what_ended_and_what_is_cut_short(tmp_path: Path) -> None:
-    dead = tmp_path / "1-dead"
+    living = Register(str(tmp_path))
+    living.begin("b", "its own", 1.0)
+    [own] = tmp_path.iterdir()
+    machine = own.name.partition("-")[0]
+    elsewhere = tmp_path / f"{machine[::-1]}0-1-elsewhere"
+    elsewhere.write_text('{"n": 1, "bucket": "b", "key": "of another machine", "at": 1.0}\n')
+    dead = tmp_path / f"{machine}-1-dead"
     lines = [
         '{"n": 1, "bucket": "b", "key": "ended", "at": 1.0}', '{"n": 1, "id": "x"}', '{"n": 1, "over": true}',
         '{"n": 2, "bucket": "b", "key": "told", "at": 2.0}', '{"n": 2, "id": "y"}',
@@ -172,7 +178,7 @@ def test_the_register_forgets_what_ended_and_what_is_cut_short(tmp_path: Path) -
     register.settle("b", lambda one: again.append(one) or True)  # type: ignore[func-returns-value]
     assert again == [Begun("b", "untold", 4.0, None)]
     register.settle("c", lambda _: True)
-    assert os.listdir(tmp_path) == []
+    assert sorted(os.listdir(tmp_path)) == sorted([own.name, elsewhere.name])
 
 
 def test_a_long_life_does_not_make_a_long_file(tmp_path: Path) -> None:

@@ -251,6 +251,9 @@ class Session:
                 waits_still = self._let_go(request) is request
             if answer is not None and waits_still:
                 self._send(answer)
+            if not waits_still:  # the kernel was not told how it ended
+                for folder, name in wire.changed_names(request.op, request.node, request.body):
+                    self.notify(wire.inval_entry(folder, name))
 
         self.waiters.add(run)
 

@@ -359,6 +359,16 @@ def forgotten(body: memoryview) -> Iterator[tuple[int, int]]:
     return _FORGETS.iter_unpack(body[8 : 8 + 16 * count])
 
 
+def changed_names(op: int, node: int, body: memoryview) -> list[tuple[int, bytes]]:
+    """The names, with their folders' nodes, that a request takes away or gives; others change none."""
+    if op in (Op.UNLINK, Op.RMDIR):
+        return [(node, name_of(body))]
+    if op in (Op.RENAME, Op.RENAME2):
+        old, new = names_of(body, RENAME_IN.size if op == Op.RENAME else RENAME2_IN.size)
+        return [(node, old), (RENAME_IN.unpack_from(body)[0], new)]
+    return []
+
+
 def inval_inode(node: int, start: int = 0, length: int = -1) -> bytes:
     """Tell the kernel to drop a node's attributes, and its pages from `start` on (negative: only attributes)."""
     body = _INVAL_INODE.pack(node, start, length)

@@ -1,17 +1,19 @@
 """Uploads under way on this node: whoever is killed in the middle of one leaves parts that cost money and that no
 listing shows, so the next writer to the same bucket throws them away.
 
-``<state>/headrace/uploads/<pid>-<random>`` is one process's, locked (flock(2)) for as long as it lives: JSON lines
-``{"n": 1, "bucket": …, "key": …, "at": seconds}`` before an upload is begun, ``{"n": 1, "id": …}`` once the store has
-named it, ``{"n": 1, "over": true}`` at its end. Nothing is flushed to disk: this guards against killed processes;
+``<state>/headrace/uploads/<machine>-<pid>-<random>`` is one process's, locked (flock(2)) for as long as it lives: JSON
+lines ``{"n": 1, "bucket": …, "key": …, "at": seconds}`` before an upload is begun, ``{"n": 1, "id": …}`` once the store
+has named it, ``{"n": 1, "over": true}`` at its end. Nothing is flushed to disk: this guards against killed processes;
 after a crash of the machine a lifecycle rule of the bucket does. Where the folder cannot be written, nothing is kept.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
+import platform
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -43,6 +45,7 @@ class Register:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self._machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._mine: tuple[int, int, str] | None = None
@@ -104,11 +107,13 @@ class Register:
                 self._mine = None
 
     def _others(self) -> list[str]:
+        """Of this machine: another's may live, where a home is shared by machines whose locks are their own."""
         mine = self._mine[2] if self._mine is not None else None
         try:
-            paths = [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
+            names = os.listdir(self._folder)
         except OSError:
             return []
+        paths = [os.path.join(self._folder, name) for name in names if name.startswith(f"{self._machine}-")]
         return [path for path in paths if path != mine]
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -121,7 +126,7 @@ class Register:
     def _made(self) -> tuple[int, int, str]:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         while True:
-            path = os.path.join(self._folder, f"{os.getpid()}-{secrets.token_hex(4)}")
+            path = os.path.join(self._folder, f"{self._machine}-{os.getpid()}-{secrets.token_hex(4)}")
             lock = try_lock(path)
             if lock is not None and os.path.exists(path):  # else who looks for dead ones was quicker
                 os.set_inheritable(lock, False)
