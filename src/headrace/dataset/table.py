@@ -42,6 +42,7 @@ from headrace.store.protocol import Store
 COLUMN = "path"
 _EMPTY = scalar("")
 _HINT = "a table needs a column named path, with one object's path a row"
+_ROWS = f'{_HINT}; format="csv" takes its rows for samples'
 
 
 def is_table(target: str) -> bool:
@@ -97,7 +98,8 @@ def _parse(target: str, data: memoryview) -> Table:
 def _paths(target: str, table: Table) -> Column:
     if COLUMN not in table.column_names:
         known = ", ".join(table.column_names)
-        raise InputError(f"has no column {COLUMN!r} (it has: {known})", path=target, hint=_HINT)
+        hint = _ROWS if target.lower().endswith(".csv") else _HINT
+        raise InputError(f"has no column {COLUMN!r} (it has: {known})", path=target, hint=hint)
     try:
         column = table[COLUMN].cast(pa.large_string()).combine_chunks()
     except pa.ArrowException as error:
