@@ -58,7 +58,9 @@ def test_runs_are_shown_while_they_grow_and_nothing_is_left(rig: RunsRig, tmp_pa
     rig.script("import headrace as hr; hr.log({'loss': 0.5}, step=3)", "quiet.py")
     rig.headrace("run", "--name", "quiet", "--", "python3", "quiet.py")
     live = rig.start("run", "--name", "live", "--", "python3", "train.py")
-    assert wait_for(lambda: len(rig.ids()) == 2 and any("tfevents" in one for one in rig.names(rig.ids()[0])), 60)
+    # of one second, they may be in either order
+    written = lambda: [one for run in rig.ids() for one in rig.names(run) if "tfevents" in one]  # noqa: E731
+    assert wait_for(lambda: len(rig.ids()) == 2 and bool(written()), 60)
     name, quiet = (next(one for one in rig.ids() if f"-{word}-" in one) for word in ("live", "quiet"))
 
     shown = rig.start("tensorboard", "live", "quiet", "--port", "0")
