@@ -28,7 +28,7 @@ from headrace.store import open_store
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
 from headrace.testing.servers import EmbeddedS3
-from headrace.testing.servers.process import ServerProcess
+from headrace.testing.servers.process import ServerProcess, freeze, thaw
 
 PLAIN = os.environ.get("MOUNT_TEST_FOLDER") == "plain"
 READY_S = 30.0
@@ -277,6 +277,17 @@ def own_server() -> Iterator[EmbeddedS3]:
         pytest.skip(str(error))
     finally:
         shutil.rmtree(data, ignore_errors=True)
+
+
+@contextmanager
+def silent(server: EmbeddedS3) -> Iterator[None]:
+    """The server takes connections and answers none."""
+    assert server.pid is not None
+    freeze(server.pid)
+    try:
+        yield
+    finally:
+        thaw(server.pid)
 
 
 @contextmanager

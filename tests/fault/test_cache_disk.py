@@ -260,7 +260,7 @@ with bound_by_modes():
         assert process.stdout is not None
         said = process.stdout.read()
         assert process.wait(60) == 0
-    assert "cannot be used: Permission denied" in said
+    assert "the cache folder cannot be used: Permission denied" in said
     assert str(folder) in said
     assert "HEADRACE_CACHE_DIR" in said
     folder.chmod(0o700)

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing.servers import EmbeddedS3
-from headrace.testing.servers.process import freeze, thaw
-from tests.mount_rig import COMMAND, Rig, only_a_mount, own_server, rigged, wait_for
+from tests.mount_rig import COMMAND, Rig, only_a_mount, own_server, rigged, silent, wait_for
 
 pytestmark = [pytest.mark.server, pytest.mark.skipif(os.geteuid() != 0, reason="only root sees where others wait")]
 
@@ -40,17 +39,6 @@ def server() -> Iterator[EmbeddedS3]:
     only_a_mount()
     with own_server() as made:
         yield made
-
-
-@contextmanager
-def hung(server: EmbeddedS3) -> Iterator[None]:
-    """It takes connections and answers none."""
-    assert server.pid is not None
-    freeze(server.pid)
-    try:
-        yield
-    finally:
-        thaw(server.pid)
 
 
 @contextmanager
@@ -84,7 +72,7 @@ def pending(rig: Rig) -> list[str]:
 @pytest.mark.parametrize("first", [None, signal.SIGTERM], ids=["at once", "after a signal that it handles"])
 def test_it_can_be_killed(server: EmbeddedS3, how: str, first: signal.Signals | None) -> None:
     with rigged(server) as rig:
-        with hung(server), writer(rig, how) as process:
+        with silent(server), writer(rig, how) as process:
             if first is not None:
                 process.send_signal(first)
                 with pytest.raises(subprocess.TimeoutExpired):
@@ -98,7 +86,7 @@ def test_it_can_be_killed(server: EmbeddedS3, how: str, first: signal.Signals | 
 @pytest.mark.parametrize("how", ["close", "fsync"])
 def test_a_store_that_hangs_is_told_by_the_deadline(server: EmbeddedS3, how: str) -> None:
     with rigged(server, HEADRACE_FETCH_DEADLINE="2s") as rig:
-        with hung(server), writer(rig, how) as process:
+        with silent(server), writer(rig, how) as process:
             told = process.communicate(timeout=30)[0].split()
             assert told[0] == "failed", told
             assert int(told[1]) == errno.EIO
@@ -130,7 +118,7 @@ def test_what_a_killed_one_had_asked_for_is_finished_and_shown(
     with rigged(server, before=fill, HEADRACE_CACHE_TTL="1h") as rig:
         assert set(os.listdir(rig.folder)) == {"victim", "other", "folder"}
         assert os.stat(f"{rig.folder}/folder/inside").st_size == 1
-        with hung(server):
+        with silent(server):
             code = f"import os, sys; os.chdir(sys.argv[1]); print(flush=True); {work}"
             with subprocess.Popen(
                 [sys.executable, "-c", code, rig.folder], stdout=subprocess.PIPE, text=True

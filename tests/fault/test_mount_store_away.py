@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from headrace.testing.servers import EmbeddedS3
-from headrace.testing.servers.process import freeze, thaw
-from tests.mount_rig import Rig, only_a_mount, own_server, rigged, wait_for
+from tests.mount_rig import Rig, only_a_mount, own_server, rigged, silent, wait_for
 
 pytestmark = pytest.mark.server
 
@@ -26,17 +25,6 @@ SLACK_S = 12.0
 BIG, AT = 10_240_000, 9_000_000
 WRITTEN = bytes(range(255)) * 1200
 Timed: TypeAlias = tuple[Any, float]
-
-
-@contextmanager
-def _stopped(server: EmbeddedS3) -> Iterator[None]:
-    """The server takes connections and answers none."""
-    assert server.pid is not None
-    freeze(server.pid)
-    try:
-        yield
-    finally:
-        thaw(server.pid)
 
 
 @contextmanager
@@ -181,7 +169,7 @@ def silence(server: EmbeddedS3) -> Iterator[_Silence]:
         readers = stack.enter_context(_readers([lives, unopened]))
         writers = [_Writer(mount) for mount in (lives, dies)]
         pool = stack.enter_context(ThreadPoolExecutor(8))
-        with _stopped(server):
+        with silent(server):
             waits = pool.submit(_timed, Path(patient.folder, "cold").read_bytes)
             writes = [pool.submit(writer.write) for writer in writers]
             reads = list(pool.map(_timed, [call for reader in readers for call in reader.calls()]))

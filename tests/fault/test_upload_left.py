@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.store import Store, open_store
+from headrace.store.backends import register as register_module
 from headrace.store.backends.register import Begun, Register
 from headrace.store.embedded import EmbeddedS3
 from tests.integration.cli_kit import Shell, s3_shell, shell  # noqa: F401
@@ -148,6 +149,9 @@ def test_rm_uploads_and_doctor_find_them_by_age(
     listed = s3_shell.run("rm", "--uploads", "-n", "--older-than", "0s", store.url)
     assert {line.split(", begun")[0] for line in listed.out.splitlines()} == {f"{store.url}/a", f"{store.url}/b c/é"}
     assert len(store.unfinished()) == 2
+    for neighbour in ("b", "b ", "b c/", "b c/é/below"):
+        told = s3_shell.run("rm", "--uploads", "-n", "--older-than", "0s", f"{store.url}/{neighbour}")
+        assert told.out.count("begun") == (neighbour == "b c/"), neighbour
     s3_shell.run("rm", "--uploads", "--older-than", "0s", f"{store.url}/b c")
     assert [one.key for one in store.unfinished()] == ["a"]
     findings = json.loads(s3_shell.run("doctor", "--write", "--seconds", "1", "--json", store.url).out)
@@ -171,13 +175,13 @@ def test_the_register_forgets_what_ended_and_what_is_cut_short(tmp_path: Path) -
     ]  # fmt: skip
     dead.write_text("\n".join(lines))
     register, seen = Register(str(tmp_path)), []
-    register.settle("b", lambda one: bool(seen.append(one)))  # none can be thrown away yet
+    register.hand_over("b", lambda one: bool(seen.append(one)))  # none can be thrown away yet
     assert seen == [Begun("b", "told", 2.0, "y"), Begun("b", "untold", 4.0, None)]
-    register.settle("b", lambda one: one.key == "told")
+    register.hand_over("b", lambda one: one.key == "told")
     again: list[Begun] = []
-    register.settle("b", lambda one: again.append(one) or True)  # type: ignore[func-returns-value]
+    register.hand_over("b", lambda one: again.append(one) or True)  # type: ignore[func-returns-value]
     assert again == [Begun("b", "untold", 4.0, None)]
-    register.settle("c", lambda _: True)
+    register.hand_over("c", lambda _: True)
     assert sorted(os.listdir(tmp_path)) == sorted([own.name, elsewhere.name])
 
 
@@ -190,3 +194,18 @@ def test_a_long_life_does_not_make_a_long_file(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 100_000
     register.close()
     assert os.listdir(tmp_path) == []
+
+
+def test_a_fork_while_somebody_begins_one_can_begin_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(register_module._shared, "register", Register(str(tmp_path)))
+    mine = register_module.register()
+    mine.begin("b", "the parent's", 1.0)
+    with mine._lock, register_module._shared.lock:  # as another thread may hold them
+        pid = os.fork()
+        if pid == 0:
+            register_module._shared.register = Register(str(tmp_path))
+            os._exit(0 if register_module.register().begin("b", "the child's", 1.0) == 1 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    left: list[Begun] = []
+    mine.hand_over("b", lambda one: left.append(one) or True)  # type: ignore[func-returns-value]
+    assert [one.key for one in left] == ["the child's"]

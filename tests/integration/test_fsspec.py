@@ -18,8 +18,9 @@ import pandas
 import pyarrow.dataset
 import pytest
 
-from headrace.base.errors import HeadraceError
-from headrace.namespace.filesystem import HeadraceFileSystem
+from headrace.base.errors import ArchivedError, HeadraceError
+from headrace.mount.errno import errno_of
+from headrace.namespace.filesystem import HeadraceFileSystem, _os_errors
 from headrace.store.embedded import EmbeddedS3
 from tests.unit.namespace.reference import namespace
 
@@ -372,3 +373,9 @@ def test_where_there_are_no_signed_urls_it_says_so(fs: HeadraceFileSystem) -> No
     with pytest.raises(OSError, match="no URLs") as refused:
         fs.sign("/data/x")
     assert refused.value.errno == errno.ENOTSUP
+
+
+def test_an_archived_object_is_one_that_may_not_be_read() -> None:
+    with pytest.raises(PermissionError) as refused, _os_errors():
+        raise ArchivedError("the object is archived", path="/data/x")
+    assert refused.value.errno == errno_of(ArchivedError("the object is archived")) == errno.EACCES

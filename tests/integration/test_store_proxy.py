@@ -6,9 +6,11 @@ The store's host is written ``0.0.0.0``: it is reached on this machine, and no r
 from __future__ import annotations
 
 import dataclasses
+import socket
 import ssl
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -204,3 +206,49 @@ def test_web_servers_too(proxy: Tinyproxy, monkeypatch: pytest.MonkeyPatch, tmp_
         assert bytes(store.get("a b").data) == b"hello"
         assert read_all(store, "a b") == b"hello"
         assert proxy.requests[before:]
+
+
+@pytest.mark.parametrize("options", ["https"], indirect=True)
+def test_a_certificate_is_said_to_be_the_store_s(
+    options: StoreOptions, proxy: Tinyproxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy.endpoint)
+    store = open_store("s3://proxied/untrusted", dataclasses.replace(options, ca_file=None))
+    with pytest.raises(UnreachableError, match=r"the certificate of 0\.0\.0\.0:\d+ is not trusted"):
+        store.get("k")
+
+
+def test_a_host_whose_name_speaks_of_proxies_is_none() -> None:
+    options = StoreOptions(endpoint="http://s3-proxy.invalid", retries=0, timeout_s=5.0)
+    with pytest.raises(UnreachableError) as unknown:
+        open_store("s3://bucket", options).get("k")
+    assert "HTTP" not in (unknown.value.hint or "")
+
+
+def test_a_proxy_that_answers_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than calls may be nested."""
+    answer = b"HTTP/1.1 403 Forbidden\r\nx: " + b"y" * 3000 + b"\r\n\r\n"
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(2):
+            link, _ = listener.accept()
+            with link, suppress(OSError):
+                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                link.recv(4096)
+                for at in range(len(answer)):
+                    link.sendall(answer[at : at + 1])
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,))
+        server.start()
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        store = open_store("s3://bucket", StoreOptions(endpoint="https://store.example", anonymous=True, retries=0))
+        with closing(fetcher()) as reader:
+            [straight] = reader.straights(1)
+            with pytest.raises(DeniedError, match="does not connect to"):
+                straight.get(Read(store, "k", start=0, stop=1 << 20))
+            with pytest.raises(DeniedError, match="does not connect to"):
+                reader.get(Read(store, "k"))
+            straight.close()
+        server.join(20)
+        assert not server.is_alive()

@@ -37,6 +37,7 @@ def status(exit_code: int | None = 1, signal: int | None = None, state: str = "f
         (status(), ["KeyboardInterrupt"], "ended by KeyboardInterrupt"),
         (status(), ["Note: all is well", "Epoch: 3", "loss: 0.1"], "ended with exit code 1"),
         (status(), [], "ended with exit code 1"),
+        (status(3), ["KeyError: 'caught, and written down'"], "ended with exit code 3"),
         (status(None, 9), ["KeyError: 'a'"], "killed by SIGKILL"),
         (status(None, 9, reason="out of memory"), [], "killed by SIGKILL (out of memory)"),
         (status(None, 15, "stopped", "ordered by ann"), [], "stopped by SIGTERM (ordered by ann)"),

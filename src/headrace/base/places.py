@@ -39,12 +39,12 @@ def make_folder(path: str, variable: str) -> str:
     return path
 
 
-def refused(path: str, variable: str, error: OSError) -> DeniedError:
-    """The error for a folder that cannot be used, naming the variable to set."""
+def refused(path: str, variable: str, error: OSError, what: str = "the folder") -> DeniedError:
+    """The error for a folder that cannot be used, saying `what` it is, and naming the variable to set."""
     if path.startswith(_NOWHERE):
         hint = f"set {variable} to a folder you may write to, or HOME"
         return DeniedError("this user has no home directory", hint=hint)
-    reason = f"cannot be used: {error.strerror or error}"
+    reason = f"{what} cannot be used: {error.strerror or error}"
     return DeniedError(reason, path=path, hint=f"set {variable} to a folder you may write to")
 
 

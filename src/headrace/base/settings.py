@@ -222,6 +222,13 @@ def environment(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
+def proxies_of_environment() -> dict[str, str]:
+    """What ``HTTPS_PROXY`` and its kin name, by scheme, `all` and `no` too, as `urllib.request` takes them."""
+    from urllib.request import getproxies_environment  # here: few need it, and it brings much
+
+    return getproxies_environment()
+
+
 def whole_environment() -> dict[str, str]:
     """All variables, for a command that is started; values of any of them may be secret."""
     return dict(os.environ)

@@ -76,7 +76,7 @@ def translated(error: OSError, folder: str) -> HeadraceError:
     """The error as the user should see it."""
     reason = f"the cache folder cannot be used: {error.strerror or error}"
     if error.errno in (*_REFUSED, errno.ENOENT):
-        return refused(folder, _VARIABLE, error)
+        return refused(folder, _VARIABLE, error, "the cache folder")
     if error.errno in NO_ROOM:
         return NoRoomError(reason, path=folder, hint="free some room, or set HEADRACE_CACHE_DIR to another disk")
     return InputError(reason, path=folder, hint="set HEADRACE_CACHE_DIR to a folder that works")

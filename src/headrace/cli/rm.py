@@ -50,14 +50,17 @@ def command(paths: tuple[str, ...], *, recursive: bool, dry_run: bool, uploads: 
 
 def _clear(namespace: Namespace, path: str, older_than: str, *, dry_run: bool) -> None:
     from headrace.base.units import format_seconds, parse_seconds
-    from headrace.upload import clear, leftovers
+    from headrace.namespace.paths import as_prefix
+    from headrace.upload import leftovers
 
     at = namespace.resolve(path)
     if at.read_only and not dry_run:
         raise ReadOnlyError("is attached read-only", path=path)
-    find = leftovers if dry_run else clear
-    found = find(at.store, at.key, older_than_s=parse_seconds(older_than, name="--older-than"))
+    age_s, whole = parse_seconds(older_than, name="--older-than"), as_prefix(at.key)
+    found = [one for one in leftovers(at.store, at.key, older_than_s=age_s) if f"{one.key}/".startswith(whole)]
     for one in found:
+        if not dry_run:
+            at.store.discard(one)
         age = format_seconds(max(0.0, time.time() - one.started_us / 1e6))
         click.echo(f"{at.store.url}/{one.key}, begun {age} ago")
     click.echo(f"{len(found):,} uploads {'would be ' if dry_run else ''}thrown away", err=True)

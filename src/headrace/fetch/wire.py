@@ -16,7 +16,7 @@ from contextlib import suppress
 from headrace.base.errors import HeadraceError, UnreachableError
 from headrace.base.memory import take
 from headrace.fetch.response import MOST_HEAD, PEEK, BrokenResponse, Chunks, Response
-from headrace.store.endpoint import Endpoint, TunnelError, tunnel_status
+from headrace.store.endpoint import PROXY_HINT, Endpoint, TunnelError, tunnel_status
 
 _MOST_ERROR_BODY = 64 * 1024
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -176,17 +176,16 @@ class Connection:
 
     def _dig(self) -> None:
         # No further than the proxy's answer: TLS's server says nothing before we do.
-        received = self.sock.recv(MOST_HEAD)
-        if not received:
-            raise ConnectionResetError(errno.ECONNRESET, f"closed by {self.endpoint.name}")
-        self._partial += received
-        if b"\r\n\r\n" not in self._partial and len(self._partial) < MOST_HEAD:
-            return self._dig()
+        while b"\r\n\r\n" not in self._partial and len(self._partial) < MOST_HEAD:
+            received = self.sock.recv(PEEK)
+            if not received:
+                raise ConnectionResetError(errno.ECONNRESET, f"closed by {self.endpoint.name}")
+            self._partial += received
         status = tunnel_status(self._partial)
         if status // 100 != 2:
             raise TunnelError(self.endpoint, status)
         self._partial = b""
-        return self._begin_tls()
+        self._begin_tls()
 
     def _begin_tls(self) -> None:
         assert self.endpoint.tls is not None
@@ -348,7 +347,7 @@ def resolve(endpoint: Endpoint) -> list[tuple[int, tuple[object, ...]]]:
     try:
         found = socket.getaddrinfo(*endpoint.address, type=socket.SOCK_STREAM)
     except OSError as error:
-        hint = "check HTTPS_PROXY or HTTP_PROXY" if endpoint.proxy else "check the endpoint or the URL"
+        hint = PROXY_HINT if endpoint.proxy else "check the endpoint or the URL"
         reason = f"host {endpoint.address[0]!r} does not resolve: {error.strerror}"
         raise UnreachableError(reason, hint=hint) from error
     return [(int(family), tuple(address)) for family, _, _, _, address in found]

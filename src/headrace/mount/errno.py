@@ -7,6 +7,7 @@ from typing import Final
 
 from headrace.base.errors import (
     AlreadyExistsError,
+    ArchivedError,
     ChangedError,
     CorruptError,
     DeniedError,
@@ -24,6 +25,7 @@ _TABLE: Final[tuple[tuple[type[HeadraceError], int], ...]] = (
     (NotFoundError, errno.ENOENT),
     (ReadOnlyError, errno.EROFS),
     (DeniedError, errno.EACCES),
+    (ArchivedError, errno.EACCES),
     (AlreadyExistsError, errno.EEXIST),
     (ChangedError, errno.ESTALE),
     (NoRoomError, errno.ENOSPC),

@@ -586,7 +586,7 @@ def _hold(folder: str) -> int:
         os.chmod(folder, 0o700)
         fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise refused(folder, "HEADRACE_MOUNT_STAGING", error) from error
+        raise refused(folder, "HEADRACE_MOUNT_STAGING", error, "the staging folder") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -320,7 +320,8 @@ class Writing:
         asked = _attributes(change)
         if request.node == wire.ROOT and asked == Attributes(mtime_ns=asked.mtime_ns):
             root = self._table.folder(wire.ROOT)
-            self._date(root, asked)  # nothing keeps it beyond this mount
+            with self._table.lock:
+                self._date(root, asked)  # nothing keeps it beyond this mount
             return wire.attributes(request.unique, self._files.attributes.folder(root), self._ttl)
         if request.node == wire.ROOT or request.node in stats.NODES or request.node == stats.FOLDER_NODE:
             raise OSError(errno.EPERM, "cannot be changed")
@@ -571,7 +572,7 @@ class Writing:
 
 
     def _date(self, folder: Folder, asked: Attributes) -> None:
-        """Somebody gives a folder a time; the next change of its content gives it another."""
+        """Somebody gives a folder a time; the next change of its content gives it another. Under the lock."""
         if asked.mtime_ns is not None:
             folder.mtime_ns, folder.changed_ns = asked.mtime_ns, 0
 

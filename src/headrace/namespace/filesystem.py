@@ -20,6 +20,7 @@ from fsspec.utils import infer_compression
 
 from headrace.base.errors import (
     AlreadyExistsError,
+    ArchivedError,
     DeadlineError,
     DeniedError,
     HeadraceError,
@@ -37,6 +38,7 @@ _OS_ERRORS: tuple[tuple[type[HeadraceError], type[OSError], int], ...] = (
     (AlreadyExistsError, FileExistsError, errno.EEXIST),
     (NotFoundError, FileNotFoundError, errno.ENOENT),
     (DeniedError, PermissionError, errno.EACCES),
+    (ArchivedError, PermissionError, errno.EACCES),
     (DeadlineError, TimeoutError, errno.ETIMEDOUT),
     (UnreachableError, ConnectionError, errno.ECONNREFUSED),
     (UnsupportedError, OSError, errno.ENOTSUP),

@@ -12,11 +12,13 @@ import ssl
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
+from urllib.request import proxy_bypass
 
 from headrace.base.errors import CredentialsError, DeniedError, HeadraceError, SettingError, UnreachableError
+from headrace.base.settings import proxies_of_environment
 
 _HINT = "write it like http://host:port, or http://name:password@host:port"
+PROXY_HINT = "check HTTPS_PROXY or HTTP_PROXY"
 PASSWORD_HINT = "write both into HTTPS_PROXY or HTTP_PROXY: http://name:password@host:port"
 
 
@@ -60,6 +62,11 @@ class Endpoint:
         return f"{'the proxy ' if self.proxy else ''}{_shown(*self.address)}"
 
     @property
+    def server(self) -> str:
+        """The store's own ``host:port``, for messages: what a certificate speaks of."""
+        return _shown(self.host, self.port)
+
+    @property
     def tunnel(self) -> bytes:
         """What is sent, and answered by a 200, before TLS begins; empty where nothing is."""
         return self.proxy.connect(self.host, self.port) if self.proxy and self.tls else b""
@@ -73,7 +80,7 @@ class TunnelError(ConnectionError):
     """The proxy opened no tunnel: it answered with `status`."""
 
     def __init__(self, endpoint: Endpoint, status: int) -> None:
-        super().__init__(f"{endpoint.name} does not connect to {_shown(endpoint.host, endpoint.port)} (HTTP {status})")
+        super().__init__(f"{endpoint.name} does not connect to {endpoint.server} (HTTP {status})")
         self.status = status
 
     def ours(self, path: str) -> HeadraceError:
@@ -97,7 +104,7 @@ def proxy_of(scheme: str, host: str, port: int, path: str) -> Proxy | None:
     Raises:
         SettingError: a variable names something else than an HTTP proxy.
     """
-    proxies = getproxies_environment()
+    proxies = proxies_of_environment()
     text = proxies.get(scheme) or proxies.get("all")
     if not text or _is_here(host) or proxy_bypass(_shown(host, port), proxies):
         return None

@@ -26,7 +26,8 @@ def ending(status: Status, lines: Sequence[str]) -> str:
         status: the run's last.
         lines: the last ones of its standard error.
     """
-    if (by := _by_exception(lines)) is not None and status.signal is None:
+    # Python's exit code, and torchrun's, where nobody caught it: others may have caught what they wrote down.
+    if status.exit_code == 1 and (by := _by_exception(lines)) is not None:
         return f"ended by {by}"
     told = f" ({status.reason})" if status.reason else ""
     if status.signal is not None:

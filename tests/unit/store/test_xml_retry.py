@@ -18,6 +18,7 @@ from headrace.base.errors import (
 )
 from headrace.store.backends.errors import from_http, from_network
 from headrace.store.backends.s3xml import Page, clean_etag, page_text, parse_page, parse_time
+from headrace.store.endpoint import Endpoint
 from headrace.store.retry import Patience, persist
 
 TIME = "2024-01-31T12:00:00.500Z"
@@ -143,7 +144,7 @@ def test_what_cannot_get_better_is_not_tried_again() -> None:
     def untrusted(_: float) -> None:
         cause = ssl.SSLCertVerificationError("no")
         cause.verify_message = "self-signed"
-        raise from_network("s3://b", cause, "h:1") from cause
+        raise from_network("s3://b", cause, Endpoint("h", 1)) from cause
 
     with pytest.raises(UnreachableError, match="ca_file"):
         persist(Patience(60, 8), untrusted, sleep=clock.sleep, clock=clock)

@@ -30,7 +30,7 @@ from headrace.base.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from headrace.store.endpoint import PASSWORD_HINT, TunnelError
+from headrace.store.endpoint import PASSWORD_HINT, PROXY_HINT, Endpoint, TunnelError
 
 _CODE = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,1000})</Message>")
@@ -134,32 +134,32 @@ def _text(pattern: re.Pattern[bytes], body: bytes) -> str:
     return unescape(match[1].decode(errors="replace")) if match else ""
 
 
-def from_network(path: str, error: OSError, endpoint: str) -> HeadraceError:
+def from_network(path: str, error: OSError, endpoint: Endpoint) -> HeadraceError:
     """The error for a socket that failed: refused, reset, unknown host, TLS, time out."""
     if isinstance(error, TimeoutError):
-        return DeadlineError("no answer in time", path=path, hint=f"is {endpoint} reachable from here?")
+        return DeadlineError("no answer in time", path=path, hint=f"is {endpoint.name} reachable from here?")
     if isinstance(error, TunnelError):
         return error.ours(path)
     if isinstance(error, ssl.SSLCertVerificationError):
         return UnreachableError(
-            f"the certificate of {endpoint} is not trusted: {error.verify_message}",
+            f"the certificate of {endpoint.server} is not trusted: {error.verify_message}",
             path=path,
             hint="set ca_file, or AWS_CA_BUNDLE, to the authority's certificate",
         )
     if isinstance(error, ssl.SSLError):
         return UnreachableError(
-            f"no TLS with {endpoint}: {error.reason or error}",
+            f"no TLS with {endpoint.server}: {error.reason or error}",
             path=path,
             hint="is the endpoint http:// and not https://?",
         )
     if isinstance(error, socket.gaierror):
-        hint = "check HTTPS_PROXY or HTTP_PROXY" if "proxy" in endpoint else "check the endpoint and the name server"
-        return UnreachableError(f"unknown host {endpoint}", path=path, hint=hint)
+        hint = PROXY_HINT if endpoint.proxy else "check the endpoint and the name server"
+        return UnreachableError(f"unknown host {endpoint.name}", path=path, hint=hint)
     if isinstance(error, ConnectionRefusedError):
         return UnreachableError(
-            f"{endpoint} refuses connections", path=path, hint="is the server up, and the port right?"
+            f"{endpoint.name} refuses connections", path=path, hint="is the server up, and the port right?"
         )
-    return UnreachableError(f"the connection to {endpoint} failed: {error.strerror or error}", path=path)
+    return UnreachableError(f"the connection to {endpoint.name} failed: {error.strerror or error}", path=path)
 
 
 def lasting(error: HeadraceError) -> bool:

@@ -9,6 +9,7 @@ after a crash of the machine a lifecycle rule of the bucket does. Where the fold
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import itertools
 import json
@@ -41,22 +42,21 @@ class Begun:
 
 
 class Register:
-    """Of this process. Any thread, fork-safe; raises nothing."""
+    """Of this process, which a child that it forks is not. Any thread; raises nothing."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._mine: tuple[int, int, str] | None = None
+        self._mine: tuple[int, str] | None = None
+        """The descriptor that holds the lock, and its file."""
         self._open: set[int] = set()
         self._size = 0
 
     def begin(self, bucket: str, key: str, at: float) -> int:
         """Before the store is asked to begin one: its number here."""
         with self._lock:
-            if self._mine is not None and self._mine[0] != os.getpid():  # a fork: the parent's are the parent's
-                self._mine, self._open = None, set()
             number = next(self._numbers)
             self._open.add(number)
             self._write({"n": number, "bucket": bucket, "key": key, "at": at})
@@ -77,11 +77,11 @@ class Register:
             self._write({"n": number, "over": True})
             if not self._open and self._size > _ROOM and self._mine is not None:
                 with suppress(OSError):
-                    os.ftruncate(self._mine[1], 0)
-                    os.lseek(self._mine[1], 0, os.SEEK_SET)
+                    os.ftruncate(self._mine[0], 0)
+                    os.lseek(self._mine[0], 0, os.SEEK_SET)
                     self._size = 0
 
-    def settle(self, bucket: str, discard: Callable[[Begun], bool]) -> None:
+    def hand_over(self, bucket: str, discard: Callable[[Begun], bool]) -> None:
         """Hand over what dead processes had under way in `bucket`; what `discard` says is gone is forgotten."""
         for path in self._others():
             with suppress(OSError):
@@ -100,15 +100,21 @@ class Register:
     def close(self) -> None:
         """Forget this process, if nothing is under way. Idempotent."""
         with self._lock:
-            if self._mine is not None and self._mine[0] == os.getpid() and not self._open:
+            if self._mine is not None and not self._open:
                 with suppress(OSError):
-                    os.unlink(self._mine[2])
-                os.close(self._mine[1])
+                    os.unlink(self._mine[1])
+                os.close(self._mine[0])
                 self._mine = None
+
+    def leave(self) -> None:
+        """In a forked child: what is the parent's stays so."""
+        if self._mine is not None:
+            os.close(self._mine[0])
+            self._mine = None
 
     def _others(self) -> list[str]:
         """Of this machine: another's may live, where a home is shared by machines whose locks are their own."""
-        mine = self._mine[2] if self._mine is not None else None
+        mine = self._mine[1] if self._mine is not None else None
         try:
             names = os.listdir(self._folder)
         except OSError:
@@ -121,16 +127,16 @@ class Register:
             if self._mine is None:
                 self._mine = self._made()
                 self._size = 0
-            self._size += os.write(self._mine[1], f"{json.dumps(line)}\n".encode())
+            self._size += os.write(self._mine[0], f"{json.dumps(line)}\n".encode())
 
-    def _made(self) -> tuple[int, int, str]:
+    def _made(self) -> tuple[int, str]:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         while True:
             path = os.path.join(self._folder, f"{self._machine}-{os.getpid()}-{secrets.token_hex(4)}")
             lock = try_lock(path)
             if lock is not None and os.path.exists(path):  # else who looks for dead ones was quicker
                 os.set_inheritable(lock, False)
-                return os.getpid(), lock, path
+                return lock, path
             if lock is not None:
                 os.close(lock)
 
@@ -162,22 +168,30 @@ def _rewrite(file: int, left: list[Begun]) -> None:
     os.pwrite(file, "".join(f"{line}\n" for line in lines).encode(), 0)
 
 
-def _own() -> Register:
-    import atexit
+class _Shared:
+    """The process's, made when it is first asked for."""
 
-    register = Register(own_folder("state", "uploads"))
-    atexit.register(register.close)
-    return register
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.register: Register | None = None
+
+    def in_child(self) -> None:
+        """The lock may have been held by a thread that is not here."""
+        register = self.register
+        self.__init__()
+        if register is not None:
+            atexit.unregister(register.close)
+            register.leave()
 
 
-_register: Register | None = None
-_making: Final = threading.Lock()
+_shared: Final = _Shared()
+os.register_at_fork(after_in_child=_shared.in_child)
 
 
 def register() -> Register:
-    """This process's."""
-    global _register  # noqa: PLW0603  one a process
-    with _making:
-        if _register is None:
-            _register = _own()
-        return _register
+    """This process's. Any thread."""
+    with _shared.lock:
+        if _shared.register is None:
+            _shared.register = Register(own_folder("state", "uploads"))
+            atexit.register(_shared.register.close)
+        return _shared.register

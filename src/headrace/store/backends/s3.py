@@ -113,7 +113,7 @@ class S3Store(Store):
         self._identity = f"{self.url}@{self._api.address.url}"
         self._wire = S3Wire(self._api, self._root, self.url)
         self._capabilities = _AWS if self._api.address.is_aws else Capabilities(parts=True)
-        self._settled = False
+        self._cleared = False
         self._plus: bool | None = True if self._api.address.is_aws else None
 
     def __repr__(self) -> str:
@@ -159,11 +159,11 @@ class S3Store(Store):
     def presigned(self, key: str, seconds: int) -> str:
         return self._api.presigned(self._full(key), seconds)
 
-    def _settle(self) -> None:
+    def _clear_abandoned(self) -> None:
         """Before the first write: what writers that died have left."""
-        if not self._settled:
-            self._settled = True
-            s3upload.settle(self._api)
+        if not self._cleared:
+            self._cleared = True
+            s3upload.clear_abandoned(self._api)
 
     def _path(self, key: str) -> str:
         return f"{self.url}/{key}"
@@ -264,7 +264,7 @@ class S3Store(Store):
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        self._settle()
+        self._clear_abandoned()
         view = memoryview(data).cast("B")
         full = self._full_to_write(key, marker=not len(view))
         headers = usermeta.s3_headers(metadata, self._path(key))
@@ -343,7 +343,7 @@ class S3Store(Store):
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> S3Assembly:
-        self._settle()
+        self._clear_abandoned()
         full, headers = self._full_to_write(key), usermeta.s3_headers(metadata, self._path(key))
         if create or if_match is not None:
             if self._capabilities.conditional_parts is None:

@@ -219,7 +219,7 @@ def abort(api: S3Api, full_key: str, upload_id: str, path: str) -> bool:
     return True
 
 
-def settle(api: S3Api) -> None:
+def clear_abandoned(api: S3Api) -> None:
     """Throw away what processes of this node that are no more had begun in the bucket. Raises nothing."""
 
     def discard(one: Begun) -> bool:
@@ -227,7 +227,7 @@ def settle(api: S3Api) -> None:
         gone = [abort(api, one.key, id_, api.path) for id_ in ids]
         return all(gone)
 
-    register().settle(api.service_bucket, discard)
+    register().hand_over(api.service_bucket, discard)
 
 
 def _begun_then(api: S3Api, one: Begun) -> list[str]:

@@ -133,7 +133,7 @@ class Transport:
 
     def _broken(self, path: str, error: Exception) -> HeadraceError:
         if isinstance(error, OSError):
-            return from_network(path, error, self.name)
+            return from_network(path, error, self.endpoint)
         return TryAgainError(f"the answer of {self.name} broke off ({type(error).__name__})", path=path)
 
     def _take(self, path: str, deadline: float) -> tuple[socket.socket, bool]:
