@@ -219,7 +219,7 @@ def test_a_certificate_is_said_to_be_the_store_s(
 
 
 def test_a_host_whose_name_speaks_of_proxies_is_none() -> None:
-    options = StoreOptions(endpoint="http://s3-proxy.invalid", retries=0, timeout_s=5.0)
+    options = StoreOptions(endpoint="http://s3-proxy.invalid", anonymous=True, retries=0, timeout_s=5.0)
     with pytest.raises(UnreachableError) as unknown:
         open_store("s3://bucket", options).get("k")
     assert "HTTP" not in (unknown.value.hint or "")
