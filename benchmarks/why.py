@@ -1,8 +1,10 @@
 """Whether ``headrace why`` is right: ``python benchmarks/why.py``
 
 Runs whose limit is constructed (`why_cases.py`), one after the other, as real runs against SeaweedFS on the same
-machine, each judged from what it left in the bucket. The confusion table, and the share that is named right; held-out
-cases, whose parameters set no threshold, are counted apart. ``--repetitions``: how often; ``--only``: some of them.
+machine, each judged from what it left in the bucket, every second one beside a neighbour (`why_neighbours.py`). Then
+what was advised is done to the case (`why_advice.py`), and it is run again: the gain that came against the gain that
+was said. The confusion table, and the share that is named right; held-out cases, whose parameters set no threshold, are
+counted apart. ``--repetitions``: how often; ``--only``: some of them.
 
 Results go to ``benchmarks/results/why.{md,json}``.
 """
@@ -20,6 +22,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -31,10 +34,15 @@ from headrace.store import Store, open_store
 from headrace.store.embedded import EmbeddedS3
 from loader import RESULTS
 from report import machine
+from why_advice import PACKED, advised
 from why_cases import DATA, Case, cases
 from why_mount import missing, mounted
+from why_neighbours import beside
 
 BUCKET = "why"
+WITHIN, SURE = 1.3, 10.0
+SLOWER = 0.95
+"""Of the steps a second before: fewer than that is slower, not noise."""
 JOB = Path(__file__).with_name("why_job.py")
 HEADRACE = [sys.executable, "-m", "headrace.cli"]
 
@@ -50,10 +58,26 @@ class Row:
     cause: str
     gain: float
     evidence: list[str]
+    neighbour: str = ""
+    action: dict[str, Any] | None = None
+    rate: float = 0.0
+    """Steps a second."""
+    followed: float = 0.0
+    """Steps a second when the advice was followed; 0: it was not."""
 
     @property
     def right(self) -> bool:
         return self.said == self.bound
+
+    @property
+    def came(self) -> float:
+        return self.followed / self.rate if self.rate else 0.0
+
+    @property
+    def foretold(self) -> bool:
+        """Within a factor of 1.3; beyond ten times no more is said than that."""
+        said, came = min(self.gain, SURE), min(self.came, SURE)
+        return bool(self.followed) and 1 / WITHIN <= came / said <= WITHIN
 
 
 def fill(store: Store, names: set[str]) -> None:
@@ -65,25 +89,64 @@ def fill(store: Store, names: set[str]) -> None:
             list(pool.map(lambda put: store.put(*put), puts))
 
 
-def run(case: Case, server: EmbeddedS3, variables: dict[str, str], folder: Path, number: int) -> Row:
-    data = {"data": f"s3://{BUCKET}/{case.data}"}
-    if case.mount is None:
-        return judged(case, data, variables, folder, number)
-    with mounted(server, BUCKET, case.mount, folder) as point:
-        return judged(case, {**data, "mounted": f"{point}/{case.data}"}, variables, folder, number)
+@dataclass(frozen=True)
+class Bench:
+    """What all runs have in common."""
+
+    server: EmbeddedS3
+    variables: dict[str, str]
+    folder: Path
+
+    def row(self, case: Case, number: int) -> Row:
+        """Run it, ask why, do what is advised, and run it again."""
+        said, rate = self.run(case, f"why-{number}")
+        action = said["action"]
+        after = advised(case, action)
+        if after is not None and after.data.endswith(PACKED):
+            self.pack(case.data)
+        followed = 0.0 if after is None else self.run(after, f"why-{number}-followed")[1]
+        return Row(
+            case.name, case.held_out, case.bound, said["class"], said["cause"], said["gain"], said["evidence"],
+            case.neighbour, action, rate, followed,
+        )  # fmt: skip
+
+    def run(self, case: Case, name: str) -> tuple[dict[str, Any], float]:
+        """What was said of it, and its steps a second."""
+        given = {"data": f"s3://{BUCKET}/{case.data}", "told": str(self.folder / f"{name}.json")}
+        variables = dict(self.variables)
+        with ExitStack() as stack:
+            if case.mount is not None:
+                warm = case.data if case.warm else ""
+                point = stack.enter_context(mounted(self.server, BUCKET, case.mount, self.folder, warm))
+                given["mounted"] = f"{point}/{case.data}"
+            elif case.warm:
+                variables |= {"HEADRACE_CACHE_SIZE": "2GB", "HEADRACE_CACHE_DIR": str(self.folder / "cache")}
+                load = [*HEADRACE, "load", given["data"]]
+                subprocess.run(load, env=variables, check=True, capture_output=True, timeout=120)
+            stack.enter_context(beside(case.neighbour, self.server, BUCKET, self.variables, self.folder))
+            said = judged(case, given, variables, self.folder, name)
+        told = json.loads(Path(given["told"]).read_text())
+        return said, told["steps"] / told["seconds"]
+
+    def pack(self, data: str) -> None:
+        """Shards of `data` beside it, once."""
+        done = self.folder / f"{data}{PACKED}.done"
+        if not done.exists():
+            command = [*HEADRACE, "pack", f"s3://{BUCKET}/{data}", f"s3://{BUCKET}/{data}{PACKED}"]
+            subprocess.run(command, env=self.variables, check=True, capture_output=True, timeout=120)
+            done.touch()
 
 
-def judged(case: Case, data: dict[str, str], variables: dict[str, str], folder: Path, number: int) -> Row:
+def judged(case: Case, given: dict[str, str], variables: dict[str, str], folder: Path, name: str) -> dict[str, Any]:
     """Run it, and ask why."""
-    job = json.dumps({**case.job, **data})
-    name = f"why-{number}"
+    job = json.dumps({**case.job, **given})
     command = [*HEADRACE, "run", "--name", name, *case.options, "--", sys.executable, str(JOB), job]
     work = folder / "work"  # by itself, because its tree is recorded
     work.mkdir(exist_ok=True)
     subprocess.run(command, env=variables, cwd=work, check=True, capture_output=True, timeout=120)
     told = subprocess.run([*HEADRACE, "why", name, "--json"], env=variables, check=True, capture_output=True, text=True)
     said: dict[str, Any] = json.loads(told.stdout)
-    return Row(case.name, case.held_out, case.bound, said["class"], said["cause"], said["gain"], said["evidence"])
+    return said
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -96,6 +159,19 @@ def table(rows: Sequence[Row]) -> list[str]:
     return [*lines, "", f"{right} of {len(rows)} right, {right / len(rows):.1%}."]
 
 
+def gains(rows: Sequence[Row]) -> list[str]:
+    """How often the gain was foretold, and whether advice made anything slower."""
+    followed = [row for row in rows if row.followed]
+    if not followed:
+        return ["No advice was followed."]
+    near, slower = sum(row.foretold for row in followed), [row for row in followed if row.came < SLOWER]
+    return [
+        f"Of {len(followed)} runs whose advice was followed, {near} came within a factor of {WITHIN} of what was said "
+        f"({near / len(followed):.0%}; more than {SURE:.0f} times counts as {SURE:.0f}). Slower than before: "
+        + (", ".join(f"{row.case} ({row.came:.2f})" for row in slower) or "none") + ".",
+    ]  # fmt: skip
+
+
 def report(rows: Sequence[Row]) -> str:
     here = machine()
     lines = [f"{here['cores']} cores ({here['cpu']}), Linux {here['kernel']}, Python {here['python']}.", ""]
@@ -103,10 +179,18 @@ def report(rows: Sequence[Row]) -> str:
         chosen = [row for row in rows if row.held_out == held_out]
         if chosen:
             lines += [f"## {title}", "", *table(chosen), ""]
-    lines += ["## Every run", "", "| case | is | was called | cause | gain at most |", "|---|---|---|---|---|"]
+    lines += ["## The gain that was said, and the gain that came", "", *gains(rows), ""]
+    lines += [
+        "## Every run", "",
+        "| case | beside it | is | was called | cause | gain said | advice followed | gain that came |",
+        "|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
     for row in rows:
-        wrong = "" if row.right else " **wrong**"
-        lines.append(f"| {row.case} | {row.bound} | {row.said}{wrong} | {row.cause} | {row.gain:.1f} |")
+        wrong, off = "" if row.right else " **wrong**", "" if row.foretold or not row.followed else " **off**"
+        action = row.action["name"] if row.action and row.followed else ""
+        came = f"{row.came:.1f}{off}" if row.followed else ""
+        said = f"{row.bound} | {row.said}{wrong} | {row.cause}"
+        lines.append(f"| {row.case} | {row.neighbour} | {said} | {row.gain:.1f} | {action} | {came} |")
     return "\n".join(lines) + "\n"
 
 
@@ -123,16 +207,20 @@ def main() -> None:
     rows: list[Row] = []
     with EmbeddedS3() as server, tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         server.create_bucket(BUCKET)
-        fill(open_store(f"s3://{BUCKET}", server.options()), {case.data for case in chosen})
+        fill(open_store(f"s3://{BUCKET}", server.options()), {"small", *(case.data for case in chosen)})
         variables = {
             **os.environ, "AWS_ENDPOINT_URL_S3": server.endpoint, "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key,
             "HEADRACE_CACHE_SIZE": "0", "HEADRACE_HOME": f"s3://{BUCKET}/home",
             "HEADRACE_RUN_STATE": f"{folder}/runs", "HEADRACE_RUN_CACHE": f"{folder}/kept",
         }  # fmt: skip
+        bench = Bench(server, variables, Path(folder))
         for number, case in enumerate(case for _ in range(options.repetitions) for case in chosen):
-            row = run(case, server, variables, Path(folder), number)
-            print(f"{'  ' if row.right else '! '}{case.name}: {row.bound}, called {row.said} ({row.cause})", flush=True)
+            row = bench.row(case, number)
+            told = f"; {row.action['name']}: {row.gain:.2f} said, {row.came:.2f} came" if row.action else ""
+            mark = "! " if not row.right else "* " if row.followed and not row.foretold else "  "
+            beside = f", beside {row.neighbour}" if row.neighbour else ""
+            print(f"{mark}{case.name}{beside}: {row.bound}, called {row.said} ({row.cause}){told}", flush=True)
             rows.append(row)
     text = report(rows)
     print(text)

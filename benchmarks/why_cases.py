@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 STORE, DECODE, REQUESTS, WRITES, CONSUMER = (
@@ -28,7 +28,8 @@ class Way:
 @dataclass(frozen=True)
 class Case:
     """`data`: one of `DATA`. `job`: what `why_job.Job` takes. `mount`: the job reads files of a mount, this far from
-    the store; None: it reads by the loader. `options`: of ``headrace run``.
+    the store; None: it reads by the loader. `options`: of ``headrace run``. `neighbour`: what others do meanwhile, see
+    `why_neighbours`. `warm`: the node's cache has the data before the run.
     """
 
     name: str
@@ -38,6 +39,8 @@ class Case:
     held_out: bool = False
     mount: Way | None = None
     options: tuple[str, ...] = ()
+    neighbour: str = ""
+    warm: bool = False
 
 
 DATA = {"crumbs": (2000, 1000), "tiny": (1500, 6000), "small": (300, 20_000), "middling": (120, 150_000),
@@ -45,8 +48,15 @@ DATA = {"crumbs": (2000, 1000), "tiny": (1500, 6000), "small": (300, 20_000), "m
 """Objects, and bytes of each."""
 
 
+NEIGHBOURS = ("cpu", "disk", "run", "mount")
+
+
 def cases() -> list[Case]:
-    return [*_tuned(), *_held_out()]
+    """Every second one beside a neighbour, of each kind in turn."""
+    return [
+        replace(case, neighbour=NEIGHBOURS[number // 2 % len(NEIGHBOURS)] if number % 2 else "")
+        for number, case in enumerate([*_tuned(), *_held_out()])
+    ]
 
 
 def _tuned() -> list[Case]:
@@ -68,6 +78,9 @@ def _of_decoding() -> Iterator[Case]:
         job = {"decode_s": cpu, "threads": threads, "gil": gil, "step_s": 0.001}
         text = f"{cpu * 1e3:.0f} ms of CPU, {threads} threads{', with the GIL' if gil else ''}"
         yield Case(f"decoding: {text}", DECODE, "small", job)
+    for rest, threads in ((0.05, 2), (0.05, 2), (0.02, 4), (0.2, 1)):
+        job = {"rest_s": rest, "decode_s": 0.0005, "threads": threads, "step_s": 0.001}
+        yield Case(f"decoding: {rest * 1e3:.0f} ms asleep, {threads} threads", DECODE, "small", job)
 
 
 def _of_requests() -> Iterator[Case]:
@@ -121,6 +134,14 @@ def _held_out() -> list[Case]:
         Case("decoding: 12 ms of CPU, 3 threads", DECODE, "small", {"decode_s": 0.012, "threads": 3}, held_out=True),
         Case("decoding: 50 ms, GIL", DECODE, "middling", {"decode_s": 0.05, "threads": 2, "gil": True}, held_out=True),
         Case("decoding: 15 ms, steps of 10 ms", DECODE, "small", {"decode_s": 0.015, "step_s": 0.01}, held_out=True),
+        Case(
+            "decoding: 30 ms asleep, 5 ms of CPU, 3 threads", DECODE, "small",
+            {"rest_s": 0.03, "decode_s": 0.005, "threads": 3}, held_out=True,
+        ),
+        Case(
+            "decoding: 80 ms asleep, 2 threads, steps of 20 ms", DECODE, "small",
+            {"rest_s": 0.08, "threads": 2, "step_s": 0.02}, held_out=True,
+        ),
         Case("crumbs, batches of 16", REQUESTS, "crumbs", {"batch": 16}, held_out=True),
         Case("tiny, batches of 64, steps of 1 ms", REQUESTS, "tiny", {"batch": 64, "step_s": 0.001}, held_out=True),
         Case(

@@ -31,12 +31,13 @@ LEAST = 12
 @dataclass(frozen=True)
 class Job:
     """Seconds and bytes. `stragglers`: their rate, and how much longer they take; `bandwidth`: bytes a second, of all
-    requests together; `decode_s`: CPU for a sample, with
-    `threads`, holding the interpreter's lock or not; `step_s`: of the loop, asleep or `busy`; `checkpoint`: steps
-    between two, bytes of one, and how long writing it takes at least; `evaluate`: steps between two pauses, and how
-    long one is, nothing being written; `where`, `prefetch`: of the loader. `mounted`: a folder whose files are read
-    instead, each once. `gate`: a folder where the job says that it is ready, by its process id, and begins when there
-    is a file ``go``: jobs side by side do not disturb one another while they start.
+    requests together; `decode_s`: CPU for a sample, with `threads`, holding the interpreter's lock or not; `rest_s`:
+    asleep for a sample, beside; `step_s`: of the loop, asleep or `busy`; `checkpoint`: steps between two, bytes of one,
+    and how long writing it takes at least; `evaluate`: steps between two pauses, and how long one is, nothing being
+    written; `where`, `prefetch`: of the loader. `mounted`: a folder whose files are read instead, each once.
+    `gate`: a folder where the job says that it is ready, by its process id, and begins when there is a file ``go``:
+    jobs side by side do not disturb one another while they start. `packed`: the data are shards; `aside`: checkpoints
+    are written by another thread; `told`: a file for what it reached.
 
     It runs for `seconds` from its first step on, and for `LEAST` steps; with `mounted` no longer than there are files.
     """
@@ -49,6 +50,7 @@ class Job:
     decode_s: float = 0.0
     threads: int = 2
     gil: bool = False
+    rest_s: float = 0.0
     step_s: float = 0.0
     busy: bool = False
     batch: int = 8
@@ -58,6 +60,9 @@ class Job:
     where: str = "thread"
     mounted: str = ""
     gate: str = ""
+    packed: bool = False
+    aside: bool = False
+    told: str = ""
 
 
 class Link(FaultStore):
@@ -106,8 +111,11 @@ def burn(seconds: float, *, gil: bool) -> None:
 class Decode:
     seconds: float
     gil: bool
+    rest_s: float = 0.0
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        if self.rest_s:
+            time.sleep(self.rest_s)
         burn(self.seconds, gil=self.gil)
         return sample
 
@@ -116,13 +124,15 @@ class Loop:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.step = 0
-        self.until = float("inf")
+        self.until = self.began = float("inf")
+        self.saving: list[threading.Thread] = []
         self.outputs = Path(os.environ["HEADRACE_OUTPUTS"])
 
     def take(self) -> bool:
         """One step. Whether there is another."""
         if not self.step:
-            self.until = time.monotonic() + self.job.seconds
+            self.began = time.monotonic()
+            self.until = self.began + self.job.seconds
         self._step()
         return self.step < LEAST or time.monotonic() < self.until
 
@@ -137,9 +147,26 @@ class Loop:
         if job.evaluate and self.step % job.evaluate[0] == 0:
             time.sleep(job.evaluate[1])
 
+    def end(self) -> None:
+        """Tell what was reached: steps after the first, and the seconds they took."""
+        seconds = time.monotonic() - self.began
+        for one in self.saving:
+            one.join()
+        if self.job.told:
+            Path(self.job.told).write_text(json.dumps({"steps": self.step - 1, "seconds": seconds}))
+
     def save(self, size: int, seconds: float) -> None:
-        """As a slow disk would take it."""
         folder = self.outputs / "checkpoints" / str(self.step)
+        if not self.job.aside:
+            self._save(folder, size, seconds)
+            return
+        for one in self.saving:  # one at a time
+            one.join()
+        self.saving = [threading.Thread(target=self._save, args=(folder, size, seconds))]
+        self.saving[0].start()
+
+    def _save(self, folder: Path, size: int, seconds: float) -> None:
+        """As a slow disk would take it."""
         folder.mkdir(parents=True)
         pieces = 16
         with (folder / "model.pt").open("wb", buffering=0) as file:
@@ -165,7 +192,8 @@ def read_files(job: Job, loop: Loop) -> None:
             path.read_bytes()
             burn(job.decode_s, gil=job.gil)
         if not loop.take():
-            return
+            break
+    loop.end()
 
 
 def main() -> None:
@@ -175,14 +203,18 @@ def main() -> None:
     if job.mounted:
         read_files(job, loop)
         return
-    ds = hr.Dataset.open(job.data, by="object", namespace=namespace(job)).shuffle(seed=1).repeat()
-    if job.decode_s:
-        ds = ds.map(Decode(job.decode_s, job.gil), threads=job.threads)
+    if job.packed:
+        ds = hr.Dataset.open(job.data, namespace=namespace(job)).shuffle(seed=1, block="auto").repeat()
+    else:
+        ds = hr.Dataset.open(job.data, by="object", namespace=namespace(job)).shuffle(seed=1).repeat()
+    if job.decode_s or job.rest_s:
+        ds = ds.map(Decode(job.decode_s, job.gil, job.rest_s), threads=job.threads)
     loader = ds.batch(job.batch).loader(prefetch=job.prefetch, where=job.where)
     wait_at(job.gate)
     for _ in loader:
         if not loop.take():
             break
+    loop.end()
 
 
 if __name__ == "__main__":

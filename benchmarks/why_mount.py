@@ -39,8 +39,10 @@ def missing() -> str:
 
 
 @contextmanager
-def mounted(server: EmbeddedS3, bucket: str, way: Way, below: Path) -> Iterator[str]:
-    """The folder at which the bucket is mounted. It is slow once it is mounted; unmounted however this ends."""
+def mounted(server: EmbeddedS3, bucket: str, way: Way, below: Path, warm: str = "") -> Iterator[str]:
+    """The folder at which the bucket is mounted. It is slow once it is mounted, and has the files of the folder `warm`
+    in its cache; unmounted however this ends.
+    """
     scratch = scratch_folder(below)
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
@@ -48,10 +50,16 @@ def mounted(server: EmbeddedS3, bucket: str, way: Way, below: Path) -> Iterator[
         late = stack.enter_context(FaultServer(Upstream(_HOST, port)))
         port = late.port
         if way.bandwidth:
-            port = stack.enter_context(Narrow(port, way.bandwidth)).port
+            narrow = stack.enter_context(Narrow(port))
+            port = narrow.port
         endpoint = f"http://{_HOST}:{port}"
         origin = Server(server, bucket, "")
         mount = stack.enter_context(_Mount(origin, bucket, scratch, endpoint=endpoint, given=way.options))
+        if warm:
+            for path in sorted(Path(mount.folder, warm).iterdir()):
+                path.read_bytes()
+        if way.bandwidth:
+            narrow.bandwidth = way.bandwidth
         if way.latency_s:
             late.plan = Plan([Fault(Kind.LATENCY, delay_s=way.latency_s)])
         yield mount.folder
@@ -72,13 +80,13 @@ class _Mount(Headrace):
 
 
 class Narrow:
-    """A TCP relay to a port on loopback: what comes back is let through at so many bytes a second, all connections
-    together. Threads, two for each connection; nothing is left after ``with``.
+    """A TCP relay to a port on loopback: what comes back is let through at `bandwidth` bytes a second, all connections
+    together; 0: as it comes. Threads, two for each connection; nothing is left after ``with``.
     """
 
-    def __init__(self, port: int, bandwidth: float) -> None:
-        self.port = 0
-        self._to, self._bandwidth = port, bandwidth
+    def __init__(self, port: int) -> None:
+        self.port, self.bandwidth = 0, 0.0
+        self._to = port
         self._lock, self._free_at = threading.Lock(), 0.0
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -134,7 +142,9 @@ class Narrow:
                 one.shutdown(socket.SHUT_RDWR)
 
     def _pace(self, size: int) -> None:
+        if not self.bandwidth:
+            return
         with self._lock:
-            self._free_at = max(time.monotonic(), self._free_at) + size / self._bandwidth
+            self._free_at = max(time.monotonic(), self._free_at) + size / self.bandwidth
             until = self._free_at
         time.sleep(max(0.0, until - time.monotonic()))

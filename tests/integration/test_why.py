@@ -41,6 +41,7 @@ CALM: dict[str, tuple[str, str, dict[str, Any]]] = {
     "checkpoints": ("write-bound", "checkpoints", {"data": "small", "step_s": 0.05, "checkpoint": [5, 4 << 20, 0.6]}),
     "model": ("consumer-bound", "step", {"data": "small", "step_s": 0.1}),
     "evaluation": ("consumer-bound", "step", {"data": "small", "step_s": 0.1, "evaluate": [6, 0.4]}),
+    "asleep": ("decode-bound", "waits", {"data": "small", "rest_s": 0.05, "threads": 2}),
     "child": ("consumer-bound", "step", {"data": "small", "step_s": 0.1, "where": "process"}),
 }
 """These ask for little: side by side too, but not beside the greedy."""
@@ -134,6 +135,7 @@ def test_it_names_what_limits(told: dict[str, Any], name: str) -> None:
     assert found["evidence"], whole
     assert found["advice"], whole
     assert (found["gain"] > 1.05) == (bound != "consumer-bound"), whole
+    assert (found["action"] is not None) == (bound != "consumer-bound"), whole
 
 
 def test_it_tells_of_a_run_under_way(told: dict[str, Any]) -> None:

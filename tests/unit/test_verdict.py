@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.base.figures import LATENCIES, Figures, Latency, latency_class
+from headrace.base.causes import Action
+from headrace.base.figures import LATENCIES, STAGE, Figures, Latency, latency_class
 from headrace.base.metrics import Metrics
 from headrace.base.verdict import CLASSES, judge, with_end
 from headrace.dataset.clock import Clock, Steps
@@ -47,6 +48,16 @@ def on(figures: Figures, **means: float) -> Figures:
         if short in means:
             given[name] = means[short] * (100 if short == "used" else 1)
     return Figures(figures.sums, given, figures.seconds)
+
+
+def decoders(count: float, computing: float, queued: float, late: float, **more: float) -> Figures:
+    """So many threads, always at work; shares of their time, and of the times that the lock was asked for."""
+    busy = 100 * count
+    return loop(
+        own=10, decode=90, loader__decode_room_s=busy, loader__decode_busy_s=busy,
+        loader__decode_cpu_s=computing * busy, loader__decode_queued_s=queued * busy,
+        loader__lock_asked=100, loader__lock_late=100 * late, **more,
+    )  # fmt: skip
 
 
 DECODING = loop(decode=50.0, loader__decode_room_s=400.0, loader__decode_busy_s=390.0)
@@ -168,15 +179,89 @@ def test_without_a_step_clock_the_mounts_tell(figures: Figures, bound: str, caus
     assert both.bound == "decode-bound", "a loop that tells of itself is believed"
 
 
+@pytest.mark.parametrize(
+    ("figures", "cause", "action", "value", "gain"),
+    [
+        pytest.param(
+            on(decoders(2, 0.01, 0.01, 0.0), cores=16, may=16, used=0.1, cpu=1), "waits", "threads", 16, 8, id="asleep"
+        ),
+        pytest.param(
+            on(decoders(2, 0.01, 0.01, 0.0), cores=2, may=2, used=0.1, cpu=100), "waits", "threads", 15, 7.5,
+            id="asleep, and others compute",
+        ),
+        pytest.param(
+            on(decoders(2, 0.25, 0.0, 0.1), cores=2, may=2, used=0.5, cpu=25), "waits", "threads", 8, 4,
+            id="half asleep, until the cores are used",
+        ),
+        pytest.param(
+            on(decoders(4, 0.1, 0.0, 0.4), cores=16, may=16, used=0.4, cpu=3), "waits", "threads", 10, 2.5,
+            id="asleep, until the lock is what they wait for",
+        ),
+        pytest.param(
+            on(decoders(2, 0.49, 0.0, 0.95), cores=2, may=2, used=1.0, cpu=50), "gil", "unlock", 0, 2, id="the lock"
+        ),
+        pytest.param(
+            on(decoders(8, 0.12, 0.0, 0.95), cores=4, may=4, used=1.0, cpu=25), "gil", "unlock", 0, 4.2,
+            id="the lock, as many as there are cores",
+        ),
+        pytest.param(
+            on(decoders(2, 0.35, 0.25, 0.95), cores=2, may=2, used=0.7, cpu=100), "gil", "unlock", 0, 1.9,
+            id="the lock, and others compute",
+        ),
+        pytest.param(
+            on(decoders(2, 0.5, 0.5, 0.0), cores=2, may=2, used=1.0, cpu=100), "neighbours", "alone", 0, 2,
+            id="others compute",
+        ),
+        pytest.param(
+            on(decoders(4, 0.49, 0.5, 0.0), cores=2, may=2, used=2.0, cpu=100), "cpu", "lighten", 0.5, 2,
+            id="more threads than cores, alone",
+        ),
+        pytest.param(
+            on(decoders(2, 0.99, 0.0, 0.0), cores=16, may=2, used=2.0, cpu=13), "cores", "cores", 16, 8, id="two of 16"
+        ),
+        pytest.param(
+            on(decoders(1, 0.99, 0.0, 0.0), cores=4, may=4, used=1.0, cpu=25), "threads", "threads", 5, 4,
+            id="one thread",
+        ),
+        pytest.param(
+            on(decoders(8, 0.2, 0.7, 0.7), cores=2, may=2, used=1.9, cpu=97), "cpu", "lighten", 0.5, 2,
+            id="who has the lock waits for a core",
+        ),
+    ],
+)  # fmt: skip
+def test_what_decoding_waits_for(figures: Figures, cause: str, action: str, value: float, gain: float) -> None:
+    found = judge(figures)
+    assert (found.bound, found.cause) == ("decode-bound", cause), found
+    assert found.action == Action(action, value)
+    assert found.gain == pytest.approx(gain, rel=0.1)
+
+
+def test_the_slowest_stages_are_named() -> None:
+    stages = {"map(decode)": 80.0, "map(augment)": 15.0, "filter(keep)": 5.0}
+    told = {f"{STAGE}{name}/busy_s": seconds for name, seconds in stages.items()}
+    figures = decoders(1, 0.99, 0.0, 0.0)
+    found = judge(Figures({**figures.sums, **told}, figures.means, figures.seconds))
+    assert "of decoding, map(decode) takes 80%, map(augment) takes 15%, filter(keep) takes 5%" in found.evidence
+
+
+def test_stages_work_side_by_side_and_pauses_stop_all() -> None:
+    assert judge(loop(own=50, store=50)).gain == pytest.approx(2), "then the loop's own time is the limit"
+    busy = loop(own=10, store=90, loader__decode_busy_s=40.0, loader__decode_room_s=100.0)
+    assert judge(busy).gain == pytest.approx(2.5), "then decoding is"
+    hedged = of_store(1000, late(0.002), {LATENCIES[latency_class(1.0)]: 10}, fetch__hedges=5)
+    assert judge(hedged).action == Action("hedge", 2)
+    assert judge(hedged).gain == pytest.approx(100 / (50 + 50 * 0.2), rel=0.1)
+
+
 def test_what_there_is_to_gain_follows_from_the_figures() -> None:
     assert judge(loop(own=50, store=50)).gain == pytest.approx(2)
     assert judge(loop(own=90, loader__stall_s=45, loader__stalls=3)).gain == pytest.approx(2)
-    assert judge(on(DECODING, cores=16, may=2, used=2)).gain == pytest.approx(100 / (50 + 50 / 8)), "16 for 2 cores"
-    assert judge(on(DECODING, cores=16, may=16, used=4)).gain == pytest.approx(100 / (50 + 50 / 4)), "16 for 4 threads"
+    assert judge(on(DECODING, cores=16, may=2, used=2)).gain == pytest.approx(2), "16 for 2 cores: the loop is left"
+    assert judge(on(DECODING, cores=3, may=2, used=2)).gain == pytest.approx(1.5), "3 for 2"
     assert judge(loop(own=0, store=100)).gain == pytest.approx(100), "bounded"
     assert "more than 10 times" in judge(loop(own=0, store=100)).gain_text
     packed = judge(of_store(1000, late(0.002), fetch__receiving_s=0.5)).gain
-    assert packed == pytest.approx(100 / (50 + 50 * 0.2)), "a fifth was receiving, which packing does not spare"
+    assert packed == pytest.approx(2), "a fifth was receiving, which packing does not spare: less than the loop's own"
     assert judge(loop(own=96, store=4)).gain == 1
 
 

@@ -1,9 +1,10 @@
-"""Why a loop waits for bytes, for decoding, or for batches: which kind of each it is, and what is left of the wait if
-the advice is followed. See `headrace.base.verdict`, which asks.
+"""Why a loop waits for bytes: which kind of wait it is, and what is left of it if the advice is followed. See
+`headrace.base.verdict`, which asks, and `headrace.base.causes_decoding` for the rest.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,8 +28,35 @@ _MOSTLY: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
+class Action:
+    """The first advice as a value, for programs.
+
+    ======== ====================================================== ==============================
+    name     what is advised                                        `value`
+    ======== ====================================================== ==============================
+    warm     the data in the node's cache
+    pack     shards of many samples
+    hedge    more second requests for late ones                     percent of all requests
+    threads  ``map(threads=…)``                                      threads
+    unlock   decoding that gives the interpreter's lock away
+    lighten  samples that take less CPU                              share of the CPU that is left
+    cores    more cores                                              cores
+    alone    a machine on which nothing else computes
+    aside    checkpoints written by another thread or process
+    ======== ====================================================== ==============================
+    """
+
+    name: str
+    value: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Cause:
-    """`bound`: the class of the verdict. `remains`: share of the wait that is left."""
+    """`bound`: the class of the verdict. `action`: the first advice; None: no program can take it.
+
+    `remains`: what is left if that is followed. Of a stage that is too slow, the share of the time that it takes for a
+    sample; the loop's own time goes on beside it. With `pause`, the share of the wait: what comes now and then.
+    """
 
     bound: str
     name: str
@@ -36,6 +64,8 @@ class Cause:
     evidence: tuple[str, ...]
     advice: tuple[str, ...]
     remains: float = 0.0
+    action: Action | None = None
+    pause: bool = False
 
 
 # Bytes
@@ -56,14 +86,15 @@ def fetching(figures: Figures) -> Cause:
     # A process that is busy with small answers looks at some of them late: that is no store's doing.
     crowded = mean < SMALL and (figures.cores_used or 0.0) >= _FULL
     if latency.stragglers > _MOSTLY and latency.straggler >= _STRAGGLER_S and not crowded:
-        return _straggling(latency, evidence)
+        return _straggling(figures, evidence)
     if hits > 9 * requests:
         return _cached(figures, evidence)
     if requests and mean < SMALL and not _distant(latency):
         return _small(figures, mean, evidence)
     if _receiving(figures) > 0.5 or (mean >= LARGE and not figures.sum("fetch.receiving_s")):
         advice = (_WARM, "Store less: compressed or smaller samples, only the columns that are used.", _FURTHER)
-        return Cause("store-bound", "bandwidth", "The store is the limit: its bandwidth.", evidence, advice)
+        statement = "The store is the limit: its bandwidth."
+        return Cause("store-bound", "bandwidth", statement, evidence, advice, action=Action("warm"))
     return _far(figures, latency, evidence)
 
 
@@ -109,23 +140,29 @@ def _failing(figures: Figures, evidence: tuple[str, ...]) -> Cause:
         _FURTHER,
     )
     return Cause(
-        "store-bound", "errors", "The store is the limit: it fails, and is asked again.", (*evidence, *told), advice
-    )
+        "store-bound", "errors", "The store is the limit: it fails, and is asked again.", (*evidence, *told), advice,
+        pause=True,
+    )  # fmt: skip
 
 
-def _straggling(latency: Latency, evidence: tuple[str, ...]) -> Cause:
+def _straggling(figures: Figures, evidence: tuple[str, ...]) -> Cause:
+    latency = figures.latency
     told = (
         f"{latency.straggling:.1%} of the answers took {format_seconds(latency.straggler)} on average, and "
         f"{latency.stragglers:.0%} of all waiting"
     )
-    advice = (
-        ('Keep fetch.hedge on and raise fetch.hedge_rate; `.loader(order="window")` lets others go ahead of a late '
-        "sample; a larger prefetch covers a longer one."),
-        _WARM,
-    )
-    remains = 1 - latency.stragglers
+    ahead = '`.loader(order="window")` lets others go ahead of a late sample; a larger prefetch covers a longer one.'
     statement = "The store is the limit: stragglers, a few requests that take very long."
-    return Cause("store-bound", "stragglers", statement, (*evidence, told), advice, remains)
+    hedges, remains = figures.sum("fetch.hedges"), 1 - latency.stragglers
+    if not hedges:  # a way to the store that has none, or they are switched off
+        action, advice = Action("warm"), (_WARM, ahead)
+    else:
+        action = Action("hedge", math.ceil(200 * latency.straggling))
+        more = f"Raise fetch.hedge_rate to {action.value:.0f} (percent): every late request gets a second one then."
+        told, advice = f"{told}; {hedges:,.0f} second requests were sent", (more, ahead, _WARM)
+    return Cause(
+        "store-bound", "stragglers", statement, (*evidence, told), advice, remains, action, pause=True
+    )  # fmt: skip
 
 
 def _cached(figures: Figures, evidence: tuple[str, ...]) -> Cause:
@@ -135,7 +172,7 @@ def _cached(figures: Figures, evidence: tuple[str, ...]) -> Cause:
         told = f"{hits:,.0f} samples or parts of them, of {format_bytes(mean)}, were looked up one by one"
         return Cause(
             "request-bound", "small", "Small reads are the limit: each is looked up in the cache by itself.",
-            (*evidence, told), _packing(), max(mean / SMALL, 0.1),
+            (*evidence, told), _packing(), max(mean / SMALL, 0.1), Action("pack"),
         )  # fmt: skip
     advice = ("Put cache.dir on a faster disk (NVMe), or give it memory.", "Store samples smaller.")
     return Cause("store-bound", "cache", "The store is the limit: the disk of the node's cache.", evidence, advice, 0.5)
@@ -144,7 +181,7 @@ def _cached(figures: Figures, evidence: tuple[str, ...]) -> Cause:
 def _small(figures: Figures, mean: float, evidence: tuple[str, ...]) -> Cause:
     remains = max(_receiving(figures), mean / _PACKED, 1 / 64)
     statement = f"Small requests are the limit: each costs more than the {format_bytes(mean)} it brings."
-    return Cause("request-bound", "small", statement, evidence, _packing(), remains)
+    return Cause("request-bound", "small", statement, evidence, _packing(), remains, Action("pack"))
 
 
 def _packing() -> tuple[str, ...]:
@@ -156,74 +193,15 @@ def _packing() -> tuple[str, ...]:
 
 def _far(figures: Figures, latency: Latency, evidence: tuple[str, ...]) -> Cause:
     at_once, most = figures.mean("fetch.concurrency"), figures.mean("fetch.connections")
-    advice = [_WARM]
+    more = "Raise fetch.connections, and the loader's prefetch with it."
     told: list[str] = []
     if at_once and most:
         told.append(f"{at_once:,.0f} requests at once, of {most:,.0f} that fetch.connections allows")
+        more = "Raise the loader's prefetch, so that more requests are under way."
         if at_once >= _FULL * most:
-            advice.insert(0, f"Raise fetch.connections above {most:,.0f}.")
-        else:
-            advice.insert(0, "Raise the loader's prefetch, so that more requests are under way.")
-    else:
-        advice.insert(0, "Raise fetch.connections, and the loader's prefetch with it.")
-    advice.append(_FURTHER)
+            more = f"Raise fetch.connections above {most:,.0f}."
     late = f": its latency, {format_seconds(latency.median)} before an answer begins" if latency.count else ""
-    return Cause("store-bound", "latency", f"The store is the limit{late}.", (*evidence, *told), tuple(advice))
-
-
-# Decoding
-
-
-def decoding(figures: Figures) -> Cause:
-    """Why decoded samples are late."""
-    threads = figures.ratio("loader.decode_room_s", "loader.elapsed_s")
-    busy = figures.ratio("loader.decode_busy_s", "loader.decode_room_s")
-    allowed, used, cores = figures.cores_allowed, figures.cores_used, figures.cores
-    evidence = (f"{threads:,.0f} decode threads, {busy:.0%} busy",)
-    if allowed and used is not None and used >= _FULL * allowed:
-        return _no_cores(allowed, cores, evidence)
-    if allowed and (figures.mean("system/cpu") or 0.0) > 90 and cores:
-        told = f"the machine's {cores} cores are {figures.mean('system/cpu'):.0f} % busy, by other processes too"
-        statement = "Decoding is the limit: other processes take the CPU."
-        advice = ("Run it where nothing else runs, or stop what else does.",)
-        return Cause("decode-bound", "neighbours", statement, (*evidence, told), advice, 0.5)
-    if used is not None and allowed and threads > 1 and used < 1.3 and allowed >= 2:
-        remains = 1 / min(threads, allowed)
-        statement = "Decoding is the limit: it holds Python's lock, so that one core does all."
-        advice = (
-            ("Decode with a library that releases the GIL (Pillow, simplejpeg, OpenCV, NumPy): see `hr.decode`; or run "
-            "several ranks."),
-        )
-        return Cause("decode-bound", "gil", statement, evidence, advice, remains)
-    room = max((allowed or 2 * threads) / max(threads, 1), 1.0)
-    advice = (
-        f"Raise map(threads=…), {threads:,.0f} now, while there are cores"
-        + (f": {allowed:g} may be used." if allowed else "."),
-        "Decode with a library that releases the GIL (Pillow, simplejpeg, OpenCV); store samples smaller.",
-    )
-    return Cause("decode-bound", "threads", "Decoding is the limit: too few threads.", evidence, advice, 1 / room)
-
-
-def _no_cores(allowed: float, cores: int, evidence: tuple[str, ...]) -> Cause:
-    smaller = "Store samples smaller, or decoded (`headrace pack`); decode on the GPU; cache what decoding makes."
-    if cores > allowed:
-        statement = f"Decoding is the limit: the job may use {allowed:g} of {cores} cores, and uses them."
-        return Cause(
-            "decode-bound", "cores", statement, evidence, (f"Ask for more than {allowed:g} cores.", smaller),
-            allowed / cores,
-        )  # fmt: skip
-    statement = "Decoding is the limit: all cores of the machine are busy."
-    return Cause("decode-bound", "cpu", statement, evidence, (smaller, "Take a machine with more cores."), 0.5)
-
-
-def batching(figures: Figures) -> Cause:
-    """Why batches are late when their samples are here."""
-    samples, size = figures.sum("loader.samples"), figures.sum("loader.bytes")
-    mean = size / samples if samples else 0.0
-    told = (f"{samples:,.0f} samples of {format_bytes(mean)}",)
-    advice = (
-        ('Return arrays of the final dtype and size from map; take batches on where="process" when your loop holds the '
-        "GIL; read small records by columns (no function in between)."),
-    )
-    statement = "Batching is the limit: copying samples into one array."
-    return Cause("decode-bound", "batching", statement, told, advice, 0.5)
+    return Cause(
+        "store-bound", "latency", f"The store is the limit{late}.", (*evidence, *told), (_WARM, more, _FURTHER),
+        action=Action("warm"),
+    )  # fmt: skip

@@ -25,6 +25,11 @@ loader.raw_empty         times    of these, nothing waited to be decoded or batc
 loader.ready_empty       times    of these, no batch was ready
 loader.decode_busy_s     seconds  of decode threads, at work
 loader.decode_room_s     seconds  of decode threads, in all
+loader.decode_cpu_s      seconds  of ``decode_busy_s``, computing
+loader.decode_queued_s   seconds  of ``decode_busy_s``, ready to run while no core was free
+loader.lock_asked        times    decode threads gave the interpreter's lock away, to see when they have it again
+loader.lock_late         times    of these, another thread computed with it meanwhile
+loader.stage/*/busy_s    seconds  of decode threads in one stage (``map(decode)``); likewise ``cpu_s``, ``queued_s``
 process.cpu_s            seconds  of CPU, by the processes that tell these figures
 process.seconds          seconds  they were looked at
 ======================== ======== =====================================================================================
@@ -44,6 +49,8 @@ from itertools import accumulate
 from math import frexp
 from typing import Final
 
+STAGE: Final = "loader.stage/"
+"""Before the name of a stage and what of it is counted."""
 FIRST_BYTE: Final = "fetch.first_byte."
 """Before the bound of a class of latencies in microseconds: how many answers began within it, and not within half."""
 _SHORTEST_US: Final = 125
@@ -142,6 +149,12 @@ class Figures:
         told = self.mean("job/cpu")
         known = [one for one in (own, None if told is None else told / 100) if one is not None]
         return max(known, default=None)
+
+    @property
+    def cores_of_others(self) -> float | None:
+        """Of the machine, busy with what is not of the job."""
+        busy, own = self.mean("system/cpu"), self.cores_used
+        return None if busy is None or own is None or not self.cores else max(0.0, self.cores * busy / 100 - own)
 
     @property
     def cores(self) -> int:

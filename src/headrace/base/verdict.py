@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from headrace.base.causes import Cause, batching, decoding, fetching
+from headrace.base.causes import Action, Cause, fetching
+from headrace.base.causes_decoding import batching, decoding
 from headrace.base.figures import Figures
 from headrace.base.units import format_bytes, format_seconds
 
@@ -47,6 +48,8 @@ class Verdict:
     evidence: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     gain: float = 1.0
+    action: Action | None = None
+    """The first advice as a value, of which `gain` is told."""
 
     @property
     def gain_text(self) -> str:
@@ -64,6 +67,7 @@ class Verdict:
             "evidence": list(self.evidence),
             "advice": list(self.advice),
             "gain": round(self.gain, 3),
+            "action": None if self.action is None else {"name": self.action.name, "value": self.action.value},
         }
 
     def __str__(self) -> str:
@@ -99,9 +103,15 @@ class _Time:
     def wait(self) -> float:
         return self.store + self.decode + self.batch
 
-    def gain(self, part: float, remains: float) -> float:
-        """If only a share `remains` of so many seconds were left."""
-        return min(_MOST, self.total / max(self.total - part * (1 - remains), self.total / _MOST))
+    def gain(self, part: float, cause: Cause, floor: float = 0.0) -> float:
+        """If what `part` of the time waited for were mended as `cause` says. `floor`: the share of the time that
+        another stage is at work.
+
+        Stages work side by side, so the loop takes what the slowest of them takes; a pause stops all of them.
+        """
+        rest = self.total - part
+        then = rest + part * cause.remains if cause.pause else max(rest, self.total * cause.remains)
+        return min(_MOST, self.total / max(then, self.total * floor, self.total / _MOST))
 
 
 def judge(figures: Figures) -> Verdict:
@@ -124,9 +134,11 @@ def judge(figures: Figures) -> Verdict:
     )
     part, cause_of = max(causes, key=lambda one: one[0])
     cause = cause_of(figures)
+    busy = figures.ratio("loader.decode_busy_s", "loader.decode_room_s")
+    floor = min(busy, 1.0) if cause_of is fetching else 0.0
     return Verdict(
         cause.bound, cause.name, cause.statement, (*evidence, *cause.evidence), cause.advice,
-        time.gain(part, cause.remains),
+        time.gain(part, cause, floor), cause.action,
     )  # fmt: skip
 
 
@@ -163,7 +175,7 @@ def _writing(figures: Figures, time: _Time, evidence: tuple[str, ...]) -> Verdic
     stalls, size = figures.sum("loader.stalls"), figures.sum("loader.stall_bytes")
     each = f"{format_seconds(time.stall / max(stalls, 1))} and {format_bytes(size / max(stalls, 1))} each"
     told = f"{stalls:,.0f} steps wrote files and took longer than usual by {each}"
-    return Verdict(
+    cause = Cause(
         WRITES,
         "checkpoints",
         "Writing is the limit: the loop stands still while it writes its checkpoints.",
@@ -173,8 +185,11 @@ def _writing(figures: Figures, time: _Time, evidence: tuple[str, ...]) -> Verdic
             "AsyncCheckpointer), into HEADRACE_OUTPUTS on a fast local disk: headrace sends them meanwhile."),
             "Or write them less often.",
         ),
-        time.gain(time.stall, 0.0),
+        action=Action("aside"),
+        pause=True,
     )
+    gain = time.gain(time.stall, cause)
+    return Verdict(cause.bound, cause.name, cause.statement, cause.evidence, cause.advice, gain, cause.action)
 
 
 def _evidence(figures: Figures, time: _Time) -> tuple[str, ...]:
@@ -235,11 +250,13 @@ def _of_mounts(figures: Figures) -> Verdict:
     if used is not None and allowed and used >= _FULL * allowed and used > waited * allowed:
         statement = "Computing is the limit, decoding if it is not the step: the CPU that the job may use is busy."
         cause = decoding(figures)
-        return Verdict(DECODE, "cpu", statement, told, cause.advice, 1 / cause.remains if cause.remains else 1.0)
+        gain = 1 / cause.remains if cause.remains else 1.0
+        return Verdict(DECODE, "cpu", statement, told, cause.advice, gain, cause.action)
     if waited >= _STILL:
         cause = fetching(mounts)
         share = _Time(waited * seconds, 0.0, 0.0, 0.0, seconds, 0.0)
         more = "Read with more workers, or ahead; headrace's loader does it for you."
-        gain = share.gain(share.store, cause.remains)
-        return Verdict(cause.bound, cause.name, cause.statement, (*told, *cause.evidence), (*cause.advice, more), gain)
+        gain = share.gain(share.store, replace(cause, pause=True))
+        advice = (*cause.advice, more)
+        return Verdict(cause.bound, cause.name, cause.statement, (*told, *cause.evidence), advice, gain, cause.action)
     return _healthy(figures, told)

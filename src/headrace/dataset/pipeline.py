@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -32,6 +32,7 @@ from headrace.dataset.batching import Batching
 from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.collect import InOrder, WithinWindow
+from headrace.dataset.effort import Effort, Watch
 from headrace.dataset.feed import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
 from headrace.dataset.joining import MOST
 from headrace.dataset.layout import LEAST
@@ -132,7 +133,7 @@ class Pipeline:
         self._room = Room(bounds, lambda: fetcher.warm or fetcher.behind)
         self._fed = 0
         self.closed = False
-        self._decode_busy = [0.0] * self._threads_wanted
+        self._watches = [Watch() for _ in range(self._threads_wanted)]
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=f"headrace-loader-{name}", daemon=True)
             for name, work in self._works()
@@ -160,7 +161,7 @@ class Pipeline:
 
     def _works(self) -> list[tuple[str, Any]]:
         readers = [] if self._readers is None else [(f"read-{i}", self._readers.run) for i in range(READERS)]
-        decoders = [(f"decode-{i}", lambda i=i: self._decode(i)) for i in range(self._threads_wanted)]
+        decoders = [(f"decode-{i}", lambda watch=watch: self._decode(watch)) for i, watch in enumerate(self._watches)]
         return [("feeder", self._feed), ("batcher", self._batch), *readers, *decoders]
 
     # -- consumer ------------------------------------------------------------------------------------------------
@@ -205,8 +206,7 @@ class Pipeline:
         """Figures so far. Any thread."""
         return summarise(
             self.meter,
-            decode_threads=self._threads_wanted,
-            decode_busy_s=sum(self._decode_busy),
+            decode=Effort.of(self._watches),
             held=self._room.held,
             counters=self._counted(),
         )
@@ -422,12 +422,16 @@ class Pipeline:
 
     # -- decode threads ------------------------------------------------------------------------------------------
 
-    def _decode(self, number: int) -> None:
+    def _decode(self, watch: Watch) -> None:
+        with closing(watch):
+            self._decode_all(watch)
+
+    def _decode_all(self, watch: Watch) -> None:
         while (job := self._raw.get()) is not None and not self.closed:
             groups = self._read(job) if isinstance(job, Read) else [job]
             del job
             while groups:  # and nothing of them stays here: who has taken a batch gives its bytes back
-                self._decode_group(number, groups.pop(0))
+                self._decode_group(watch, groups.pop(0))
 
     def _read(self, read: Read) -> list[RangedGroup]:
         """Bytes from the page cache, else through `headrace.fetch`. Returns the groups that have everything now."""
@@ -449,10 +453,8 @@ class Pipeline:
             ticket.cancel()
         return []
 
-    def _decode_group(self, number: int, group: Group) -> None:
-        began = time.perf_counter()
-        self._room.hold(self._transform.run(group, _OVERHEAD))
-        self._decode_busy[number] += time.perf_counter() - began
+    def _decode_group(self, watch: Watch, group: Group) -> None:
+        watch.run(lambda call: self._room.hold(self._transform.run(group, _OVERHEAD, call)))
         self._finish(group)
 
     # -- batcher -------------------------------------------------------------------------------------------------

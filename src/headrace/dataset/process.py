@@ -112,8 +112,7 @@ class ChildPipeline:
         last = self._last
         here = summarise(
             self.meter,
-            decode_threads=last.decode_threads,
-            decode_busy_s=last.decode_busy_s,
+            decode=last.decode,
             held=last.held_bytes,
             counters=last.counters,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from headrace.dataset.batch import Sample, own_arrays
 
@@ -39,6 +39,9 @@ class Stage:
         return f"{self.kind}({getattr(self.function, '__qualname__', type(self.function).__name__)})"
 
 
+Call: TypeAlias = Callable[[Stage, Sample], Any]
+
+
 class StageError(Exception):
     """The function of `stage` raised; its error is the cause. Internal: users see BadSampleError."""
 
@@ -47,15 +50,18 @@ class StageError(Exception):
         self.stage, self.error = stage, error
 
 
-def run_stages(stages: Sequence[Stage], sample: Sample) -> tuple[Sample, bool]:
-    """(what became of the sample, whether it stays). Raises StageError."""
+def run_stages(stages: Sequence[Stage], sample: Sample, call: Call | None = None) -> tuple[Sample, bool]:
+    """(what became of the sample, whether it stays). `call` calls a stage's function, to look at it meanwhile. Raises
+    StageError.
+    """
     for stage in stages:
         try:
+            made = stage.function(sample) if call is None else call(stage, sample)
             if stage.kind == "map":
-                sample = stage.function(sample)
+                sample = made
                 if isinstance(stage.function, TakesColumns):
                     sample = own_arrays(sample)
-            elif not stage.function(sample):
+            elif not made:
                 return None, False
         except BaseException as error:
             raise StageError(stage.name, error) from error

@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.base import verdict
-from headrace.base.figures import Figures
+from headrace.base.figures import STAGE, Figures
 from headrace.base.quantiles import quantiles
 from headrace.base.units import format_bytes, format_seconds
 from headrace.dataset.build import Delivery
 from headrace.dataset.clock import Steps
+from headrace.dataset.effort import Effort
 
 _WAITS = 4096
 
@@ -107,8 +108,8 @@ class Stats:
     stall_bytes: float = 0.0
     wait_p50_s: float = 0.0
     wait_p99_s: float = 0.0
-    decode_threads: int = 0
-    decode_busy_s: float = 0.0
+    decode: Effort = field(default_factory=Effort)
+    """What the decode threads spent their time on."""
     raw_queue: float = 0.0
     """Raw groups waiting to be decoded or batched, mean over the moments a batch was asked for."""
     ready_queue: float = 0.0
@@ -136,6 +137,15 @@ class Stats:
         return self.bytes / self.elapsed_s if self.elapsed_s else 0.0
 
     @property
+    def decode_threads(self) -> int:
+        return self.decode.threads
+
+    @property
+    def decode_busy_s(self) -> float:
+        """Seconds of decode threads, at work."""
+        return self.decode.spent.wall_s
+
+    @property
     def cache_hits(self) -> int:
         return int(self.counters.get("cache.hit", 0))
 
@@ -155,7 +165,8 @@ class Stats:
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
         rates = {"samples_per_s": self.samples_per_s, "bytes_per_s": self.bytes_per_s, "verdict": self.verdict}
-        return {**asdict(self), "counters": dict(self.counters), **rates}
+        decoding = {"decode_threads": self.decode_threads, "decode_busy_s": self.decode_busy_s}
+        return {**asdict(self), "counters": dict(self.counters), **decoding, **rates}
 
     def __str__(self) -> str:
         rate = f"{self.samples_per_s:,.0f} samples/s, {format_bytes(self.bytes_per_s)}/s"
@@ -164,7 +175,7 @@ class Stats:
 
 
 def summarise(
-    meter: Meter, *, decode_threads: int, decode_busy_s: float, held: int, counters: Mapping[str, float]
+    meter: Meter, *, decode: Effort, held: int, counters: Mapping[str, float]
 ) -> Stats:
     """The figures now."""
     waits = meter.waits()
@@ -190,8 +201,7 @@ def summarise(
         stall_bytes=meter.steps.stall_bytes,
         wait_p50_s=p50,
         wait_p99_s=p99,
-        decode_threads=decode_threads,
-        decode_busy_s=decode_busy_s,
+        decode=decode,
         raw_queue=meter.raw_level / asked,
         ready_queue=meter.ready_level / asked,
         raw_empty=meter.raw_empty / asked,
@@ -219,6 +229,15 @@ def told(stats: Stats, begun: bool = True) -> dict[str, float]:
     found["loader.asked"] = float(stats.batches)
     found["loader.raw_empty"] = stats.raw_empty * stats.batches
     found["loader.ready_empty"] = stats.ready_empty * stats.batches
-    found["loader.decode_busy_s"] = stats.decode_busy_s
-    found["loader.decode_room_s"] = stats.decode_threads * stats.elapsed_s
+    return found | _told_of_decoding(stats.decode, stats.elapsed_s)
+
+
+def _told_of_decoding(decode: Effort, seconds: float) -> dict[str, float]:
+    found = {"loader.decode_busy_s": decode.spent.wall_s, "loader.decode_room_s": decode.threads * seconds}
+    if decode.asked:
+        found["loader.decode_cpu_s"], found["loader.decode_queued_s"] = decode.spent.cpu_s, decode.spent.queued_s
+        found["loader.lock_asked"], found["loader.lock_late"] = float(decode.asked), float(decode.late)
+    for name, spent in decode.stages.items():
+        found[f"{STAGE}{name}/busy_s"], found[f"{STAGE}{name}/cpu_s"] = spent.wall_s, spent.cpu_s
+        found[f"{STAGE}{name}/queued_s"] = spent.queued_s
     return found

@@ -10,7 +10,7 @@ from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.scatter import Scattered
 from headrace.dataset.seats import Seats
 from headrace.dataset.slots import Group, Planned, Slot
-from headrace.dataset.stages import Stage, StageError, TakesColumns, run_stages, threads_of
+from headrace.dataset.stages import Call, Stage, StageError, TakesColumns, run_stages, threads_of
 
 _ODD = 16
 """Groups one after another that could not be made by columns, after which that is no longer tried."""
@@ -44,13 +44,15 @@ class Transform:
         self._scattered = Scattered.of(files, self._decoders, self._seats, self._batch)
         return self._scattered
 
-    def run(self, group: Group, overhead: int) -> int:
-        """All of it. Returns how many bytes more the group holds now. `overhead`: bytes of a sample beside its own."""
+    def run(self, group: Group, overhead: int, call: Call | None = None) -> int:
+        """All of it. Returns how many bytes more the group holds now. `overhead`: bytes of a sample beside its own;
+        `call`: see `run_stages`.
+        """
         grown = overhead * group.count - group.size
         done = self.open(group)
         grown += group.column_bytes()
         for slot in group.slots:
-            self._run(slot, done)
+            self._run(slot, done, call)
             grown += size_of(slot.sample)
         group.size += grown
         return grown
@@ -75,12 +77,12 @@ class Transform:
         group.open()
         return 0
 
-    def _run(self, slot: Slot, done: int) -> None:
+    def _run(self, slot: Slot, done: int, call: Call | None) -> None:
         if slot.error is not None:
             slot.sample = None
             return
         try:
-            slot.sample, slot.kept = run_stages(self._stages[slot.leaf][done:], slot.sample)
+            slot.sample, slot.kept = run_stages(self._stages[slot.leaf][done:], slot.sample, call)
         except StageError as failed:
             slot.sample = None
             slot.error = (failed.stage, failed.error)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import cast
 
 from headrace.dataset.build import Delivery
+from headrace.dataset.effort import Effort, Spent
 from headrace.dataset.feed import Course
 from headrace.dataset.ledger import Skipped
 from headrace.dataset.pipeline import FINISHED, Finished, Pipeline, Plan
@@ -140,8 +141,7 @@ class ColumnarRun:
         brought = self._bringing
         return summarise(
             self.meter,
-            decode_threads=THREADS,
-            decode_busy_s=brought.busy_s,
+            decode=Effort(THREADS, Spent(brought.busy_s)),
             held=brought.held,
             counters=counters,
         )
