@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from headrace.namespace import Namespace
 
 _Item = TypeVar("_Item")
-_PIECE = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,30 +104,11 @@ def copy_all(
     def one(pair: Pair) -> None:
         if overwrite or not namespace.exists(pair.destination):
             if pair.pinned is None:
-                namespace.copy(pair.source, pair.destination)
+                namespace.copy(pair.source, pair.destination, progress=progress)
             else:
-                _copy_version(namespace, pair.pinned, pair.destination)
-            progress.advance(1, pair.size)
+                namespace.copy_version(pair.pinned, pair.destination, progress=progress)
 
     for_each(one, pairs, jobs=jobs)
-
-
-def _copy_version(namespace: Namespace, read: Read, destination: str) -> None:
-    """Through this process, not by the store: no store promises to copy exactly the version that is meant.
-
-    Raises:
-        ChangedError: it is no longer there, and nothing was written. InputError: onto itself. As reading and writing.
-    """
-    from headrace.fetch import Read, default_fetcher
-
-    there = namespace.resolve(destination)
-    if (there.store.url, there.key) == (read.store.url, read.key):
-        raise InputError("source and target are the same object", path=destination)
-    fetcher, size = default_fetcher(), read.size or 0
-    with namespace.open(destination, "wb") as file:
-        for start in range(0, size, _PIECE):
-            stop = min(start + _PIECE, size)
-            file.write(fetcher.get(Read(read.store, read.key, size, read.version, start, stop)).data)
 
 
 def for_each(work: Callable[[_Item], None], items: Iterable[_Item], *, jobs: int) -> None:

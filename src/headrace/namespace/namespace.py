@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.base.errors import AlreadyExistsError, InputError, NotFoundError, UnsupportedError
+from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.namespace import listing, paths
 from headrace.namespace.entry import Entry, file_entry, folder_entry
@@ -22,7 +23,7 @@ from headrace.namespace.writer import TextWriter, Writer
 from headrace.store.protocol import Buffer, ObjectInfo
 
 if TYPE_CHECKING:
-    from headrace.fetch import Fetcher
+    from headrace.fetch import Fetcher, Read
 
 
 _REMEMBERED = 64
@@ -256,14 +257,26 @@ class Namespace:
         place = self._writable(path)
         return file_entry(place.root, self._objects.put(place, data, if_match=if_match, create=create))
 
-    def copy(self, source: PathLike, target: PathLike) -> None:
+    def copy(self, source: PathLike, target: PathLike, *, progress: Progress = SILENT) -> None:
         """Copy one object to exactly the path `target`: by the store itself inside one store, else through here.
+
+        Large ones go in parts, several at once, past the cache unless it holds them. `progress` is told the bytes as
+        they arrive, and one item at the end.
 
         Raises:
             NotFoundError: no such source. ChangedError: it changed while it was copied, and nothing was written.
         """
         there = self._writable(target)
-        self._objects.copy(self._place(source), there)
+        self._objects.copy(self._place(source), there, progress=progress)
+
+    def copy_version(self, read: Read, target: PathLike, *, progress: Progress = SILENT) -> None:
+        """The same for the whole of one object version, as a snapshot names it; never by the store itself, as none
+        promises to copy exactly the version that is meant.
+
+        Raises:
+            ChangedError: it is no longer there, and nothing was written. InputError: onto itself.
+        """
+        self._objects.copy_version(read, self._writable(target), progress=progress)
 
     def delete(self, path: PathLike | Iterable[PathLike], *, recursive: bool = False) -> None:
         """Delete one object, or many. An absent one is no error. `recursive`: and all below a folder of that name.

@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import ChangedError, InputError, NotFoundError
+from headrace.base.progress import SILENT, Progress
 from headrace.namespace import paths
 from headrace.namespace.location import Place
 from headrace.namespace.reader import File, Reader
 from headrace.namespace.stores import Opened, Stores
-from headrace.namespace.transfer import stream
+from headrace.namespace.transfer import Transfers
 from headrace.store.protocol import Buffer, ObjectInfo
 
 if TYPE_CHECKING:
-    from headrace.fetch import Fetcher
+    from headrace.fetch import Fetcher, Read
 
 
 class Objects:
@@ -23,6 +24,7 @@ class Objects:
     def __init__(self, stores: Stores, fetcher: Callable[[], Fetcher]) -> None:
         self._stores = stores
         self._fetcher = fetcher
+        self._transfers = Transfers(fetcher)
 
     def info(self, place: Place, *, refresh: bool = False) -> ObjectInfo:
         """Size and version: as seen lately, else asked for. Raises NotFoundError."""
@@ -80,16 +82,30 @@ class Objects:
         finally:
             self.forget(place)
 
-    def copy(self, source: Place, target: Place) -> None:
+    def copy(self, source: Place, target: Place, *, progress: Progress = SILENT) -> None:
         """By the store itself where both are in one, else through this process, pinned to one version."""
         origin, destination = source.open(self._stores), target.open(self._stores)
         if origin.store is not destination.store:
-            stream(self._fetcher(), origin.store, self.head(source), lambda data: self.put(target, data))
+            from headrace.fetch import Read
+
+            info = self.head(source)
+            self.copy_version(Read(origin.store, info.key, info.size, info.version), target, progress=progress)
             return
         if source.key == target.key:
             raise InputError("source and target are the same object", path=target.path)
         try:
             destination.store.copy(source.key, target.key)
+        finally:
+            self.forget(target)
+        progress.advance(1)
+
+    def copy_version(self, read: Read, target: Place, *, progress: Progress = SILENT) -> None:
+        """Through this process: all of just that version, or ChangedError and nothing is written."""
+        destination = target.open(self._stores)
+        if destination.store.identity == read.store.identity and read.key == target.key:
+            raise InputError("source and target are the same object", path=target.path)
+        try:
+            self._transfers.copy(read, destination.store, target.key, progress=progress)
         finally:
             self.forget(target)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Final, TypeAlias
 
 from headrace.base.errors import ChangedError, TryAgainError, UnsupportedError
 from headrace.base.memory import Buffers, mapped
 from headrace.base.progress import SILENT, Progress
-from headrace.store.protocol import Assembly, ObjectInfo, Store
+from headrace.store.protocol import Assembly, Buffer, ObjectInfo, Store
 from headrace.upload.bandwidth import Bandwidth
 from headrace.upload.crew import Crew, Room
 from headrace.upload.job import Cancel, Job
@@ -116,6 +116,42 @@ class Uploader:
 
         with opened(file) as (descriptor, name):
             return self._unchanging(lambda: once(descriptor, name))
+
+    def put_from(
+        self,
+        store: Store,
+        key: str,
+        size: int,
+        read: Callable[[int, int], Buffer],
+        *,
+        progress: Progress = SILENT,
+        cancel: Cancel | None = None,
+    ) -> ObjectInfo:
+        """Write an object whose bytes come from somewhere else, as parts, several at once.
+
+        Args:
+            store: where to.
+            key: the object's key there.
+            size: bytes of it.
+            read: brings the bytes [start, stop) of it; called from several threads at once, in any order, once each.
+            progress: told bytes as they arrive, and one item at the end.
+            cancel: set it to stop early.
+
+        Raises:
+            HeadraceError: what `read` raises; nothing was written then. As `Store.put`.
+        """
+        wish = _Wish(store, key, size, None, None, False, False, progress, cancel)
+        if size <= self.options.part:
+            with self._room.hold(size):
+                info = store.put(key, read(0, size))
+            progress.advance(1, size)
+            return info
+        with self._assembling(wish) as assembly:
+            pieces = self._plan(size, 0, assembly)
+            self._send_pieces(wish, None, assembly, pieces, lambda at, size: read(at, at + size), _nothing)
+            info = assembly.complete()
+        progress.advance(1, 0)
+        return info
 
     def outgoing(
         self, store: Store, key: str, *, create: bool = False, insist: bool = True, cancel: Cancel | None = None
@@ -239,29 +275,47 @@ class Uploader:
 
     def _send_parts(self, wish: _Wish, source: Source, base: ObjectInfo | None) -> ObjectInfo:
         source.settle()
-        assembly = wish.store.assemble(
-            wish.key, if_match=wish.if_match, create=wish.create, metadata=wish.metadata
-        )
-        try:
-            self._send_pieces(wish, source, base, assembly)
+        with self._assembling(wish) as assembly:
+            pieces = self._plan(source.size, base.size if base is not None else 0, assembly)
+            # The job may outlive this call by a request that hangs: it reads through a descriptor of its own.
+            mine = source.twin()
+
+            def read(at: int, size: int) -> memoryview:
+                view = self._buffers.take(size)
+                mine.read(at, view)
+                return view
+
+            self._send_pieces(wish, base, assembly, pieces, read, mine.close)
             source.must_be_unchanged()
             if base is not None and wish.if_match is None:
                 _must_still_be(wish.store, base)
             info = assembly.complete()
-        except BaseException:
-            assembly.abort()
-            raise
         wish.progress.advance(1, 0)
         return info
 
-    def _send_pieces(self, wish: _Wish, source: Source, base: ObjectInfo | None, assembly: Assembly) -> None:
-        pieces = plan(
-            source.size,
-            base.size if base is not None else 0,
-            part=self._part(assembly),
-            smallest=assembly.smallest,
-            most=assembly.most,
-        )
+    @contextmanager
+    def _assembling(self, wish: _Wish) -> Generator[Assembly]:
+        """Parts that are thrown away if anything fails inside."""
+        assembly = wish.store.assemble(wish.key, if_match=wish.if_match, create=wish.create, metadata=wish.metadata)
+        try:
+            yield assembly
+        except BaseException:
+            assembly.abort()
+            raise
+
+    def _plan(self, size: int, base: int, assembly: Assembly) -> list[Piece]:
+        return plan(size, base, part=self._part(assembly), smallest=assembly.smallest, most=assembly.most)
+
+    def _send_pieces(
+        self,
+        wish: _Wish,
+        base: ObjectInfo | None,
+        assembly: Assembly,
+        pieces: Sequence[Piece],
+        read: Callable[[int, int], Buffer],
+        ended: Callable[[], None],
+    ) -> None:
+        """`read` brings so many bytes from a place on. `ended`: when it is called no more."""
 
         def send(piece: Piece) -> None:
             if piece.copied and base is not None:
@@ -273,14 +327,10 @@ class Uploader:
             with self._room.hold(piece.size):
                 if job.stopped():
                     return
-                view = self._buffers.take(piece.size)
-                mine.read(piece.at, view)
-                assembly.part(piece.number, piece.at, view)
+                assembly.part(piece.number, piece.at, read(piece.at, piece.size))
             wish.progress.advance(0, piece.size)
 
-        # The job may outlive this call by a request that hangs: it reads through a descriptor of its own.
-        mine = source.twin()
-        job = Job(pieces, send, self.options.threads, wish.cancel, mine.close)
+        job = Job(pieces, send, self.options.threads, wish.cancel, ended)
         job.run(self._crew.add)
 
     def _part(self, assembly: Assembly) -> int:
@@ -291,6 +341,10 @@ class Uploader:
 
 def _never() -> bool:
     return False
+
+
+def _nothing() -> None:
+    pass
 
 
 def _keeps(store: Store) -> bool:
