@@ -80,6 +80,8 @@ def reset(connection: socket.socket) -> None:
 
 
 class _Wire:
+    ranges = False
+
     def __init__(self, port: int) -> None:
         self.endpoint = Endpoint("127.0.0.1", port)
         self.refreshed = 0

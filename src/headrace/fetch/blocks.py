@@ -30,6 +30,8 @@ _WORTH_HOLDING = 2
 copies: a view keeps all, and many small ones may be let go of at very different times.
 """
 _PART = 8
+_LONG = 2 * PART
+"""Bytes from which on a read has its buffer at once, and what comes for it is received there."""
 _BEHIND = 32 << 20
 """Bytes that wait to be kept from which on the disk is what everybody waits for."""
 
@@ -37,15 +39,16 @@ _BEHIND = 32 << 20
 class _Run:
     """Blocks [start, stop) of an object, in bytes, in one request. `data`: once they are here, until they are kept.
     `tickets`: of everybody who asked; `asked`: for so many bytes. `dropped`: it was found that all of them are
-    cancelled.
+    cancelled. `into`: its place in a reader's own buffer; None: it gets memory of its own.
     """
 
-    __slots__ = ("asked", "claims", "data", "dropped", "start", "stop", "tickets", "waiting")
+    __slots__ = ("asked", "claims", "data", "dropped", "into", "start", "stop", "tickets", "waiting")
 
     def __init__(self, start: int) -> None:
         self.start = self.stop = start
         self.claims: list[BlockClaim] = []
         self.data: memoryview | None = None
+        self.into: memoryview | None = None
         self.dropped = False
         self.asked = 0
         self.tickets: list[Ticket] = []
@@ -97,7 +100,7 @@ class _File:
 class _Gather:
     """One read whose bytes come with several runs, or lie in the entry in part. `left`: for how many it waits.
 
-    They are copied to one `buffer`, taken when the first is here, or kept as they came: `pieces`, by where they begin.
+    They are received in one `buffer`, or copied to it, or kept as they came: `pieces`, by where they begin.
     """
 
     __slots__ = ("alone", "buffer", "left", "lock", "over", "pieces", "start", "stop", "wanted")
@@ -121,6 +124,14 @@ class _Gather:
                 self.pieces = {}
             self.left = len(runs) + 1  # and what lies in the entry
 
+    def place(self, run: _Run) -> memoryview | None:
+        """Where a run's bytes are wanted, if all of them are. Of long reads only: such a request has no hedge."""
+        if self.alone or self.pieces is not None or self.stop - self.start < _LONG:
+            return None
+        if run.start < self.start or run.stop > self.stop:
+            return None
+        return self._whole()[run.start - self.start : run.stop - self.start]
+
     def came(self, run: _Run, data: memoryview) -> None:
         """A run is here."""
         if self.alone:
@@ -138,10 +149,15 @@ class _Gather:
         if self.pieces is not None:
             self.pieces[start] = data
             return
+        buffer = self._whole()
+        if data.obj is not buffer.obj:
+            copy(buffer[start - self.start : start - self.start + len(data)], data)
+
+    def _whole(self) -> memoryview:
         with self.lock:
             if self.buffer is None:
                 self.buffer = take(self.stop - self.start)
-        copy(self.buffer[start - self.start : start - self.start + len(data)], data)
+            return self.buffer
 
     def arrived(self) -> None:
         """One of those it waits for has come."""
@@ -242,6 +258,7 @@ class BlockReads:
                 for run in fresh:
                     run.ask(wanted)
         for run in fresh:
+            run.into = None if busy is not None else gather.place(run)
             self._fetch(run, wanted, file)
         if busy is not None:
             self._park(wanted, busy)
@@ -317,7 +334,7 @@ class BlockReads:
         def done(result: Blob | HeadraceError) -> None:
             self._came(file, wanted.name, run, result)
 
-        self._direct.send(read.store, [Operation(part, done, _Interest(run), wanted.operation.demand)])
+        self._direct.send(read.store, [Operation(part, done, _Interest(run), wanted.operation.demand, run.into)])
 
     def _came(self, file: _File, name: str, run: _Run, result: Blob | HeadraceError) -> None:
         """A run is here, or has failed. On a fetch thread."""
@@ -330,8 +347,9 @@ class BlockReads:
         data = result.data
         self._told(len(data))
         self._keeping(len(data))
-        # Where the disk does not keep up, bytes are handed out no faster than they are written.
-        waiting = [] if self._filling.behind else self._arrived(run, data)
+        # Where the disk does not keep up, bytes are handed out no faster than they are written; those in a reader's own
+        # buffer take no memory from anybody.
+        waiting = [] if self._filling.behind and run.into is None else self._arrived(run, data)
         self._filling.end(len(data), lambda: self._keep(file, name, run, data))
         for gather in waiting:
             gather.came(run, data)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import ChangedError, InputError, NotFoundError
+from headrace.base.memory import take
 from headrace.base.progress import SILENT, Progress
 from headrace.namespace import paths
 from headrace.namespace.location import Place
@@ -16,6 +17,11 @@ from headrace.store.protocol import Buffer, ObjectInfo
 
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher, Read
+
+
+_FIRST = 8 << 20
+"""Bytes of an object of unknown size that are asked for first: what is left comes in parts, many at once."""
+_LONG = 4 * _FIRST
 
 
 class Objects:
@@ -88,8 +94,13 @@ class Objects:
         if origin.store is not destination.store:
             from headrace.fetch import Read
 
-            info = self.head(source)
-            self.copy_version(Read(origin.store, info.key, info.size, info.version), target, progress=progress)
+            def copy(info: ObjectInfo) -> None:
+                self.copy_version(Read(origin.store, info.key, info.size, info.version), target, progress=progress)
+
+            try:
+                copy(self.info(source))
+            except (ChangedError, NotFoundError):  # it changed since it was seen: the present version, then
+                copy(self.head(source))
             return
         if source.key == target.key:
             raise InputError("source and target are the same object", path=target.path)
@@ -158,10 +169,21 @@ class Objects:
 
         if place.key == "":
             raise InputError("is the root of a store, not an object", path=place.path, hint="name an object in it")
-        blob = self._fetcher().get(Read(opened.store, place.key, start=start, stop=stop))
+        wire = opened.store.wire()
+        first = start + _FIRST if stop is None and wire is not None and wire.ranges else stop
+        blob = self._fetcher().get(Read(opened.store, place.key, start=start, stop=first))
         if blob.info.size >= 0:
             opened.metadata.keep(blob.info)
-        return blob.data
+        elif first != stop:  # nobody says how much there is
+            return self._fetcher().get(Read(opened.store, place.key, start=start)).data
+        came, left = len(blob.data), blob.info.size - start - len(blob.data)
+        if first == stop or left <= 0:
+            return blob.data
+        if left >= _LONG:  # in one piece, with the beginning once more: that costs less than the copy
+            return self._read_version(opened, blob.info, start, None)
+        whole = take(came + left)
+        whole[:came], whole[came:] = blob.data, self._read_version(opened, blob.info, start + came, None)
+        return whole.toreadonly()
 
     def _read_version(self, opened: Opened, info: ObjectInfo, start: int, stop: int | None) -> memoryview:
         from headrace.fetch import Read

@@ -16,7 +16,7 @@ from headrace.base.progress import SILENT, Progress
 from headrace.store.protocol import Buffer, ObjectInfo, Store
 
 if TYPE_CHECKING:
-    from headrace.fetch import Fetcher, Read
+    from headrace.fetch import Fetcher, Read, Straight
     from headrace.upload import Uploader
 
 _PART = 8 << 20
@@ -35,6 +35,8 @@ class Transfers:
         self._fetcher = fetcher
         self._lock = threading.Lock()
         self._uploader: Uploader | None = None
+        self._readers: queue.SimpleQueue[Straight] = queue.SimpleQueue()
+        self._readers_of: Fetcher | None = None
 
     def copy(self, read: Read, target: Store, key: str, *, progress: Progress = SILENT) -> ObjectInfo:
         """Write the object version that `read` names as the object `key` of `target`: whole, or not at all.
@@ -49,7 +51,9 @@ class Transfers:
             if descriptor is not None:
                 return self._sender().put_file(target, key, descriptor, size, progress=progress)
         if size <= _PART:
-            copied = target.put(key, _all_of(read, self._fetcher().get(read).data))
+            with self._reader() as reader:
+                data = _all_of(read._replace(start=0, stop=size), reader)
+            copied = target.put(key, data)
             progress.advance(1, size)
             return copied
         return self._relay(read, target, key, progress)
@@ -68,23 +72,42 @@ class Transfers:
                 os.close(descriptor)
 
     def _relay(self, read: Read, target: Store, key: str, progress: Progress) -> ObjectInfo:
-        free: queue.SimpleQueue[Callable[[Read], Buffer]] = queue.SimpleQueue()
-        readers = self._fetcher().straights(_AT_ONCE)
-        for reader in readers:
-            free.put(lambda part, reader=reader: _all_of(part, reader.get(part).data, reader.leave))
+        mine: list[Straight] = []  # who reads for this copy now
 
         def bring(start: int, stop: int) -> Buffer:
-            one = free.get()
-            try:
-                return one(read._replace(start=start, stop=stop))
-            finally:
-                free.put(one)
+            with self._reader() as reader:
+                mine.append(reader)
+                try:
+                    return _all_of(read._replace(start=start, stop=stop), reader)
+                finally:
+                    mine.remove(reader)
 
         try:
             return self._sender().put_from(target, key, read.length(), bring, progress=progress)
         finally:
-            for reader in readers:
+            for reader in tuple(mine):  # after a failure: nobody waits for what they read
                 reader.close()
+
+    @contextmanager
+    def _reader(self) -> Generator[Straight]:
+        """One with a connection that is open already, if there is one. It is closed when it fails."""
+        fetcher = self._fetcher()
+        with self._lock:
+            if self._readers_of is not fetcher:  # the first, or after a fork: connections are the parent's
+                self._readers_of, self._readers = fetcher, queue.SimpleQueue()
+            readers = self._readers
+        try:
+            reader = readers.get_nowait()
+        except queue.Empty:
+            reader, *more = fetcher.straights(_AT_ONCE)
+            for one in more:
+                readers.put(one)
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
+        readers.put(reader)
 
     def _sender(self) -> Uploader:
         from headrace.upload import Uploader, UploadOptions
@@ -95,9 +118,12 @@ class Transfers:
             return self._uploader
 
 
-def _all_of(read: Read, data: memoryview, then: Callable[[], None] = lambda: None) -> memoryview:
-    """The bytes that came, if they are as many as were asked for. Raises ChangedError."""
-    then()
+def _all_of(read: Read, reader: Straight) -> memoryview:
+    """The bytes, if they are as many as were asked for. Raises ChangedError, and as `Fetcher.get`."""
+    try:
+        data = reader.get(read).data
+    finally:
+        reader.leave()
     if len(data) != read.length():
         raise ChangedError("became shorter while it was copied", path=read.path)
     return data

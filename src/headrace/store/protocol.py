@@ -121,6 +121,9 @@ class Wire(Protocol):
     `request` must be cheap (about 10 µs): it is called once for each object read, on the reader's thread.
     """
 
+    ranges: bool
+    """Whether every server of this kind sends parts of objects. Those that do not send all of it each time."""
+
     @property
     def endpoint(self) -> Endpoint: ...
 

@@ -36,6 +36,8 @@ _LIST_HINT = "only WebDAV servers list; name objects by URL, or give a table of 
 class HttpWire:
     """Plain GETs, nothing signed."""
 
+    ranges = False
+
     def __init__(self, endpoint: Endpoint, base: str, host: str, url: str) -> None:
         self._endpoint = endpoint
         self._base = base

@@ -166,7 +166,8 @@ class LocalStore(Store):
         """Give a finished temporary file its name. For `FileAssembly`. Raises as `put`."""
         target = self._file(key)
         try:
-            with self._locked(os.path.dirname(target), key):
+            checks = if_match is not None or create
+            with self._locked(os.path.dirname(target), key, fcntl.LOCK_EX if checks else fcntl.LOCK_SH):
                 if if_match is not None:
                     self._must_match(key, if_match)
                 if create:
@@ -196,14 +197,16 @@ class LocalStore(Store):
         return from_os(self._path(key), error)
 
     @contextmanager
-    def _locked(self, folder: str, key: str) -> Generator[None]:
-        """One writer at a time publishes in a folder: what makes check-then-rename one step, on this machine."""
+    def _locked(self, folder: str, key: str, how: int) -> Generator[None]:
+        """While one writer that checks publishes in a folder (``LOCK_EX``), no other does: what makes check-then-rename
+        one step, on this machine. Those that check nothing do not wait for each other (``LOCK_SH``).
+        """
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         deadline = time.monotonic() + self._timeout_s
         try:
             while True:
                 try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(descriptor, how | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
                     if time.monotonic() > deadline:

@@ -74,6 +74,8 @@ _AWS = Capabilities(
 class S3Wire:
     """The store as plain GETs. One thread at a time may not be assumed: any thread."""
 
+    ranges = True
+
     def __init__(self, api: S3Api, root: str, url: str) -> None:
         self._api = api
         self._url = url
