@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path: Path) -> Iterator[Path]:
     """With a folder ``data`` of three files, and ``out``, that anybody may write to."""
     (tmp_path / "data").mkdir()
     for number in range(3):
@@ -38,7 +39,8 @@ def place(tmp_path: Path) -> Path:
     for name in ("out", "home", "point"):
         (tmp_path / name).mkdir()
         (tmp_path / name).chmod(0o777)
-    return tmp_path
+    yield tmp_path
+    shutil.rmtree("/tmp/headrace-run-12345", ignore_errors=True)  # where somebody's mounts would be noted
 
 
 @pytest.fixture(params=[*HOMES, "nothing that can be written"])
