@@ -12,8 +12,18 @@ import click
 @click.option("-j", "--jobs", default=16, show_default=True, type=click.IntRange(1, 256), help="Copies at a time.")
 @click.option("-L", "--follow", is_flag=True, help="With -r: also what links lead to that point out of a local tree.")
 @click.option("-n", "--no-clobber", is_flag=True, help="Leave alone what TARGET has already.")
+@click.option("--resume", is_flag=True, help="Leave alone what is there, as large as in SOURCE and no older.")
+@click.option("--checksum", is_flag=True, help="Leave alone what is there with the same bytes.")
 def command(
-    sources: tuple[str, ...], destination: str, *, recursive: bool, jobs: int, follow: bool, no_clobber: bool
+    sources: tuple[str, ...],
+    destination: str,
+    *,
+    recursive: bool,
+    jobs: int,
+    follow: bool,
+    no_clobber: bool,
+    resume: bool,
+    checksum: bool,
 ) -> None:
     """Copy files, and with -r trees and snapshots, between any two places: paths, URLs, files on this machine.
 
@@ -23,16 +33,23 @@ def command(
 
     Of a tree on this machine, links that lead out of it or nowhere, pipes, sockets and devices are left out and named.
 
+    A file appears whole or not at all, so a copy that was interrupted goes on with --resume. --checksum compares sizes
+    and ETags where these are MD5, and else reads both.
+
     Of a snapshot NAME@VERSION exactly the recorded versions are copied; one that is no more ends the copying.
     """
     from headrace.cli.progress import progress
     from headrace.cli.target import open_namespace
-    from headrace.cli.transfer import copy_all, plan
+    from headrace.cli.transfer import There, copy_all, plan
 
+    chosen = {There.KEEP: no_clobber, There.RESUME: resume, There.CHECKSUM: checksum}
+    there = [one for one, said in chosen.items() if said]
+    if len(there) > 1:
+        raise click.UsageError("--no-clobber, --resume and --checksum exclude each other")
     namespace = open_namespace()
     with progress("copied", "files") as report:
         pairs = plan(namespace, sources, destination, recursive=recursive, follow=follow, tell=_tell)
-        copy_all(namespace, pairs, report, jobs=jobs, overwrite=not no_clobber)
+        copy_all(namespace, pairs, report, jobs=jobs, there=there[0] if there else There.OVERWRITE)
 
 
 def _tell(line: str) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,13 +23,27 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 
 
+class There(Enum):
+    """What becomes of a file that is there already. `RESUME`: it is left alone if it is as large and no older;
+    `CHECKSUM`: if it holds the same bytes.
+    """
+
+    OVERWRITE = auto()
+    KEEP = auto()
+    RESUME = auto()
+    CHECKSUM = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One file to copy; `size` in bytes. `pinned`: the version that is meant, None for the one that is there."""
+    """One file to copy; `size` in bytes, `mtime_us` in microseconds since the epoch. `pinned`: the version that is
+    meant, None for the one that is there.
+    """
 
     source: str
     destination: str
     size: int
+    mtime_us: int = 0
     pinned: Read | None = None
 
 
@@ -61,7 +76,7 @@ def plan(
         source = target(namespace, text)
         entry = namespace.stat(source)
         if entry.kind == "file":
-            yield Pair(source, f"{goal}/{base_name(source)}" if into else goal, entry.size)
+            yield Pair(source, f"{goal}/{base_name(source)}" if into else goal, entry.size, entry.mtime_us)
             continue
         if not recursive:
             raise InputError("is a folder", path=text, hint="cp -r copies everything below it")
@@ -71,7 +86,7 @@ def plan(
             local = _local(namespace, file.path) if skipped is not None else None
             if skipped is not None and local is not None and local in skipped:
                 continue
-            yield Pair(file.path, root + file.path[len(source.rstrip("/")) :], file.size)
+            yield Pair(file.path, root + file.path[len(source.rstrip("/")) :], file.size, file.mtime_us)
 
 
 def _left_out(namespace: Namespace, source: str, tell: Callable[[str], object], *, follow: bool) -> LeftOut | None:
@@ -89,26 +104,42 @@ def _of_snapshot(namespace: Namespace, name: str, root: str) -> Iterator[Pair]:
     from headrace.cli.snapshot_tree import open_objects, reads
 
     for key, read in reads(open_objects(namespace, name)):
-        yield Pair(read.path, f"{root}/{key}", read.size or 0, read)
+        yield Pair(read.path, f"{root}/{key}", read.size or 0, pinned=read)
 
 
 def copy_all(
-    namespace: Namespace, pairs: Iterable[Pair], progress: Progress, *, jobs: int, overwrite: bool = True
+    namespace: Namespace, pairs: Iterable[Pair], progress: Progress, *, jobs: int, there: There = There.OVERWRITE
 ) -> None:
-    """Copy every pair, `jobs` at a time. The first error ends it, when the copies under way have ended.
+    """Copy every pair, `jobs` at a time. The first error ends it, when the copies under way have ended. `there`: what
+    becomes of files that are there.
 
     Raises:
         HeadraceError: of the first copy that failed.
     """
 
     def one(pair: Pair) -> None:
-        if overwrite or not namespace.exists(pair.destination):
+        if not _done(namespace, pair, there):
             if pair.pinned is None:
                 namespace.copy(pair.source, pair.destination, progress=progress)
             else:
                 namespace.copy_version(pair.pinned, pair.destination, progress=progress)
 
     for_each(one, pairs, jobs=jobs)
+
+
+def _done(namespace: Namespace, pair: Pair, there: There) -> bool:
+    """Whether there is nothing to copy."""
+    if there is There.OVERWRITE:
+        return False
+    try:
+        found = namespace.stat(pair.destination)
+    except NotFoundError:
+        return False
+    if there is There.KEEP:
+        return True
+    if found.kind != "file" or found.size != pair.size:
+        return False
+    return found.mtime_us >= pair.mtime_us if there is There.RESUME else namespace.same(pair.source, pair.destination)
 
 
 def for_each(work: Callable[[_Item], None], items: Iterable[_Item], *, jobs: int) -> None:

@@ -11,6 +11,7 @@ from headrace.base.errors import AlreadyExistsError, InputError, NotFoundError, 
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.namespace import listing, paths
+from headrace.namespace.comparing import same_bytes
 from headrace.namespace.entry import Entry, file_entry, folder_entry
 from headrace.namespace.location import Location, Place, find
 from headrace.namespace.mounts import Mount, MountTable
@@ -277,6 +278,19 @@ class Namespace:
             ChangedError: it is no longer there, and nothing was written. InputError: onto itself.
         """
         self._objects.copy_version(read, self._writable(target), progress=progress)
+
+    def same(self, one: PathLike, other: PathLike) -> bool:
+        """Whether two objects hold the same bytes now: by size and ETag where these tell, else by reading both.
+
+        Raises:
+            NotFoundError: one is not there. As `open`.
+        """
+        first, second = self.stat(one, refresh=True), self.stat(other, refresh=True)
+
+        def local(path: str) -> bool:
+            return self.resolve(path).store.local_root is not None
+
+        return same_bytes(first, second, self.open, local=local)
 
     def delete(self, path: PathLike | Iterable[PathLike], *, recursive: bool = False) -> None:
         """Delete one object, or many. An absent one is no error. `recursive`: and all below a folder of that name.

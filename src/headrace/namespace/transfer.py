@@ -35,6 +35,7 @@ class Transfers:
         self._fetcher = fetcher
         self._lock = threading.Lock()
         self._uploader: Uploader | None = None
+        self._users = 0
         self._readers: queue.SimpleQueue[Straight] = queue.SimpleQueue()
         self._readers_of: Fetcher | None = None
 
@@ -49,7 +50,8 @@ class Transfers:
         size = read.length()
         with self._file(read) as descriptor:
             if descriptor is not None:
-                return self._sender().put_file(target, key, descriptor, size, progress=progress)
+                with self._sender() as sender:
+                    return sender.put_file(target, key, descriptor, size, progress=progress)
         if size <= _PART:
             with self._reader() as reader:
                 data = _all_of(read._replace(start=0, stop=size), reader)
@@ -83,7 +85,8 @@ class Transfers:
                     mine.remove(reader)
 
         try:
-            return self._sender().put_from(target, key, read.length(), bring, progress=progress)
+            with self._sender() as sender:
+                return sender.put_from(target, key, read.length(), bring, progress=progress)
         finally:
             for reader in tuple(mine):  # after a failure: nobody waits for what they read
                 reader.close()
@@ -109,13 +112,26 @@ class Transfers:
             raise
         readers.put(reader)
 
-    def _sender(self) -> Uploader:
+    @contextmanager
+    def _sender(self) -> Generator[Uploader]:
+        """One for all copies under way; its threads end with the last of them."""
         from headrace.upload import Uploader, UploadOptions
 
         with self._lock:
             if self._uploader is None:
                 self._uploader = Uploader(UploadOptions(part=_PART, threads=_AT_ONCE))
-            return self._uploader
+            uploader = self._uploader
+            self._users += 1
+        try:
+            yield uploader
+        finally:
+            with self._lock:
+                self._users -= 1
+                over = not self._users
+                if over:
+                    self._uploader = None
+            if over:
+                uploader.close()
 
 
 def _all_of(read: Read, reader: Straight) -> memoryview:
