@@ -246,6 +246,18 @@ def test_shard_takes_torchruns_variables(monkeypatch: pytest.MonkeyPatch, fetche
         dataset(10).shard()
 
 
+def test_one_of_several_ranks_is_never_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning's own launcher sets WORLD_SIZE and no RANK: every rank read the stripe of rank 0."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="nothing says which of them this process is"):
+        dataset(10).shard()
+    with pytest.raises(InputError, match="nothing says which"):
+        dataset(10).shard(world_size=3)
+    assert dataset(10).shard(1).striping == dataset(10).shard(1, 2).striping
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert dataset(10).shard().striping == dataset(10).striping
+
+
 def test_repeat_and_take_and_mix(fetcher: StandInFetcher) -> None:
     twice = everything(dataset(50).shuffle(1).repeat(2).batch(8).loader(fetcher=fetcher))
     assert Counter(twice) == dict.fromkeys(range(50), 2)

@@ -222,6 +222,22 @@ def test_its_length_is_what_a_data_loader_gives(
     assert len(loader) == sum(1 for _ in loader)
 
 
+@pytest.mark.parametrize("workers", [0, 2, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("batch", [None, 7, 40])
+def test_the_length_of_a_data_loader_counts_its_own_workers_and_batches(
+    folder: str, workers: int, drop_last: bool, batch: int | None
+) -> None:
+    """Nobody told the dataset of them. Trainers end an epoch by this length: one too low loses samples in silence."""
+    dataset = Dataset.open(folder, by="object").map(decode)
+    held = headrace.torch.IterableDataset(dataset.batch(7) if batch is None else dataset)
+    drop = {} if batch is None else {"drop_last": drop_last}
+    for kind in (torch.utils.data.DataLoader, pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader):
+        loader = kind(held, batch_size=batch, num_workers=workers, **drop)
+        assert len(loader) == sum(1 for _ in loader)
+    assert len(held) == (15 if batch is None else 100)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_the_length_of_windows_is_what_comes(folder: str, workers: int, drop_last: bool) -> None:
@@ -268,6 +284,38 @@ def test_an_iterator_from_which_nothing_is_taken_uses_no_epoch_up(folder: str) -
     iter(plain)
     third = keys(plain)
     assert len(third) == len(epochs[0]) - 7, "the rest of the epoch whose state was loaded"
+
+
+@pytest.mark.parametrize("kind", ["loader", "process", "tensors", "device", "data loader"])
+def test_an_iterator_from_which_nothing_was_taken_goes_along_to_another_epoch(folder: str, kind: str) -> None:
+    """Lightning makes its iterator first, and then says which epoch it is."""
+    dataset = Dataset.open(folder, by="object").shuffle(3).map(decode).batch(7)
+    orders = _orders(dataset, 0, 4)
+    held: Any = headrace.torch.IterableDataset(dataset)
+    if kind in ("loader", "process"):
+        held = dataset.loader(where="process" if kind == "process" else "thread")
+    if kind in ("tensors", "device"):
+        held = headrace.torch.tensors(dataset, device="cpu" if kind == "device" else None)
+    source = torch.utils.data.DataLoader(held, batch_size=None) if kind == "data loader" else held
+    epoch = iter(source)
+    held.set_epoch(2)
+    held.set_epoch(1)
+    assert rows(epoch) == orders[1]
+    assert rows(source) == orders[2]
+    epoch = iter(source)
+    next(epoch)
+    held.set_epoch(2)
+    assert rows(source) == orders[2]
+
+
+def test_an_iterator_from_which_nothing_was_taken_leaves_a_later_one_alone(folder: str) -> None:
+    data = headrace.torch.IterableDataset(Dataset.open(folder, by="object").map(decode).batch(7))
+    loader = torch.utils.data.DataLoader(data, batch_size=None)
+    first, second = iter(loader), iter(loader)
+    head = rows([next(second)])
+    with pytest.raises(InputError, match="another iteration of this loader began"):
+        next(first)
+    assert head + rows(second) == list(range(100))
 
 
 @pytest.mark.parametrize("kind", ["i2", "u2", "i4", "i8", "f2", "f4", "f8", "c8", "c16", "b1", "u1"])

@@ -16,7 +16,7 @@ import numpy as np
 from headrace.base.drawing import Tally, drawn
 from headrace.base.errors import InputError
 from headrace.base.progress import Progress
-from headrace.base.settings import Settings, environment
+from headrace.base.settings import Settings
 from headrace.base.units import parse_bytes
 from headrace.dataset.blocked import Blocked, Mixing, blocked
 from headrace.dataset.feed import Leaf
@@ -26,6 +26,7 @@ from headrace.dataset.naming import target_of
 from headrace.dataset.order import Repeat, Rows, Shuffle, Slice, Stream, Take
 from headrace.dataset.pipeline import Plan
 from headrace.dataset.planning import AUTO, Choice, choose_order, least_shared
+from headrace.dataset.ranks import WHOLE, Shard, stripe_of
 from headrace.dataset.reopen import Reopened
 from headrace.dataset.source import SampleIndex, open_source
 from headrace.dataset.stages import Stage
@@ -58,18 +59,6 @@ def _together(leaf: Leaf) -> int | None:
     return getattr(leaf.index, "together", None)
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Stripe `rank` of `world_size`: positions p with p mod world_size == rank."""
-
-    rank: int = 0
-    world_size: int = 1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world_size:
-            raise InputError(f"shard(rank={self.rank}, world_size={self.world_size})", hint="0 ≤ rank < world_size")
-
-
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """What to train on, in which order, and what happens to each sample. Every method returns a new Dataset.
@@ -80,7 +69,7 @@ class Dataset:
     stream: Stream
     leaves: tuple[Leaf, ...]
     stages: tuple[Stage, ...] = ()
-    striping: Shard = Shard()
+    striping: Shard = WHOLE
     skip: Skip | None = None
     batch_size: int | None = None
     drop_last: bool = False
@@ -180,7 +169,7 @@ class Dataset:
             )
         for one in datasets:
             one._refuse(one.batch_size is not None, "mix", "batch after mixing")
-            one._refuse(one.striping != Shard(), "mix", "shard after mixing")
+            one._refuse(one.striping != WHOLE, "mix", "shard after mixing")
         leaves = tuple(
             dataclasses.replace(leaf, stages=(*leaf.stages, *one.stages)) for one in datasets for leaf in one.leaves
         )
@@ -281,12 +270,14 @@ class Dataset:
     def shard(self, rank: int | None = None, world_size: int | None = None) -> Dataset:
         """This process's stripe: position p goes to rank p mod world_size, nothing is padded or repeated.
 
-        Without arguments, torchrun's RANK and WORLD_SIZE are used, and without those there is one rank.
+        What is not given is torch.distributed's, where the program has begun it, else torchrun's RANK and WORLD_SIZE,
+        and without those there is one rank. ``shard(0, 1)`` says that every rank is to see all of it.
 
         Raises:
-            InputError: no such rank, or ranks whose ``shuffle(block="auto")`` may not agree.
+            InputError: no such rank, several ranks and nothing that says which this is, or ranks whose
+                ``shuffle(block="auto")`` may not agree.
         """
-        striping = Shard(_variable("RANK", rank, 0), _variable("WORLD_SIZE", world_size, 1))
+        striping = stripe_of(rank, world_size)
         if self.choice is not None:
             self.choice.check_ranks(striping.world_size)
         return dataclasses.replace(self, striping=striping)
@@ -378,7 +369,7 @@ class Dataset:
     def _places_stand(self, what: str) -> None:
         """Refuse where nothing stands at a known place."""
         self._unbatched(what)
-        self._refuse(self.striping != Shard(), what, "choose before shard")
+        self._refuse(self.striping != WHOLE, what, "choose before shard")
         filtered = any(stage.kind == "filter" for stage in self._all_stages())
         self._refuse(filtered, what, "a filter moves what comes behind it: choose before the filter")
 
@@ -514,14 +505,3 @@ class Dataset:
     def _refuse(self, wrong: bool, what: str, hint: str) -> None:
         if wrong:
             raise InputError(f"{what}() cannot come here", hint=hint)
-
-
-def _variable(name: str, given: int | None, default: int) -> int:
-    if given is not None:
-        return given
-    text = environment(name)
-    if text is None:
-        return default
-    if not text.isdecimal():
-        raise InputError(f"{name}={text!r} is not a number", hint="torchrun sets RANK and WORLD_SIZE")
-    return int(text)

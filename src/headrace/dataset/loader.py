@@ -6,7 +6,7 @@ import dataclasses
 import os
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -71,9 +71,7 @@ class Loader:
         if self._begun:
             self._go_to(self.epoch + 1)
             self._begun = False
-        self._running = self._start()
-        self._offer(self._running)
-        epoch = Epoch(self, self._running)
+        epoch = Epoch(self, self._run())
         self._current = weakref.ref(epoch)
         return epoch
 
@@ -96,11 +94,20 @@ class Loader:
         return self._residual.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of `epoch`; the epoch we are in (or have loaded the state of) is left as it is."""
-        if epoch != self.epoch:
+        """Go to the start of `epoch`; the epoch we are in (or have loaded the state of) is left as it is.
+
+        An iterator from which nothing was taken goes along.
+        """
+        if epoch == self.epoch:
+            return
+        waiting = self._current() if self._current is not None and not self._begun else None
+        if waiting is None or not waiting.is_live:
             self._stop(f"the loader was sent to epoch {epoch}")
-            self._go_to(epoch)
-            self._begun = False
+            waiting = None
+        self._go_to(epoch)
+        self._begun = False
+        if waiting is not None:
+            waiting.start_over(self._run)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -173,6 +180,11 @@ class Loader:
         """The consumer has everything: the next epoch is ahead."""
         self._go_to(self.epoch + 1)
         self._begun = False
+
+    def _run(self) -> Running:
+        self._running = self._start()
+        self._offer(self._running)
+        return self._running
 
     def _start(self) -> Running:
         course = Course(
@@ -261,13 +273,26 @@ class Epoch:
 
     def __init__(self, loader: Loader, running: Running) -> None:
         self._loader = loader
-        self._running = running
-        self._steps = running.meter.steps
         self._process = _process[0]
         self._left = 0.0
         self._over: str | None = None  # why it was ended; empty: everything was delivered
         self._singles: Iterator[tuple[Any, Progress]] | None = None
+        self._begin(running)
+
+    def _begin(self, running: Running) -> None:
+        self._running = running
+        self._steps = running.meter.steps
         self._finalizer = weakref.finalize(self, _end, running)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it may give something yet."""
+        return self._over is None
+
+    def start_over(self, run: Callable[[], Running]) -> None:
+        """Give what `run` starts instead; before anything was taken."""
+        self._finalizer()
+        self._begin(run())
 
     def __iter__(self) -> Self:
         return self

@@ -6,12 +6,14 @@ torch is imported when something here is used, not before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from headrace.dataset.dataset import Dataset
 from headrace.dataset.loader import Loader
+from headrace.dataset.ranks import around
 from headrace.dataset.state import State
 from headrace.dataset.stats import Stats
 
@@ -31,7 +33,9 @@ def __getattr__(name: str) -> Any:
     return IterableDataset
 
 
-def tensors(source: Loader | Dataset, device: str | None = None, *, pin_memory: bool | None = None) -> Tensors:
+def tensors(
+    source: Loader | Dataset, device: str | torch.device | None = None, *, pin_memory: bool | None = None
+) -> Tensors:
     """Iterate `source` with arrays as torch tensors, without copying them.
 
     Args:
@@ -42,6 +46,8 @@ def tensors(source: Loader | Dataset, device: str | None = None, *, pin_memory: 
 
     Raises:
         RuntimeError: CUDA was asked for and is not there (torch's own message).
+        InputError: when it is iterated: torch.distributed runs with several ranks, and nothing says which of them reads
+            what (`Dataset.shard`).
     """
     return Tensors(source if isinstance(source, Loader) else source.loader(), device, pin_memory)
 
@@ -79,9 +85,11 @@ class Tensors:
     """A loader whose batches are tensors. State and figures are the loader's, as of the batch last received.
 
     As there: one iterator at a time, and one that was ended early says so at its next step (InputError).
+
+    Lightning, Hugging Face's Trainer and Accelerate take it as it is, and do not shard it: docs/guides/trainers.md.
     """
 
-    def __init__(self, loader: Loader, device: str | None, pin_memory: bool | None) -> None:
+    def __init__(self, loader: Loader, device: str | torch.device | None, pin_memory: bool | None) -> None:
         import torch
 
         self.loader = loader
@@ -94,6 +102,8 @@ class Tensors:
         self._latest: object = None
 
     def __iter__(self) -> Iterator[Any]:
+        dataset = self.loader.dataset
+        around().check(dataset.striping, dataset.batch_size is not None)
         if self._device is None:
             return map(self._tensors, self.loader)
         return self._one_ahead()
@@ -109,6 +119,11 @@ class Tensors:
         """See `Loader.set_epoch`."""
         self._state = None
         self.loader.set_epoch(epoch)
+
+    @property
+    def batch_sampler(self) -> SimpleNamespace:
+        """Where Lightning looks for a sampler, which is all that it tells of an epoch's beginning (`set_epoch`)."""
+        return SimpleNamespace(sampler=self)
 
     def state_dict(self) -> State:
         """See `Loader.state_dict`; a batch copied ahead does not count."""

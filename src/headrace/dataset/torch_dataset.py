@@ -6,6 +6,7 @@ The loader's own threads are usually faster (no copy between processes); this is
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Self, TypedDict, cast
@@ -16,6 +17,7 @@ import torch.utils.data
 from headrace.base.errors import InputError
 from headrace.dataset.dataset import Dataset, Shard
 from headrace.dataset.loader import Epoch, Loader
+from headrace.dataset.ranks import Around, around
 from headrace.dataset.state import State
 from headrace.dataset.torch import convert
 
@@ -32,7 +34,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     Args:
         dataset: what to iterate.
-        workers: the DataLoader's ``num_workers``, for `len` alone: each worker ends with a batch of its own.
+        workers: the DataLoader's ``num_workers``, for `len` where no DataLoader asks for it.
         options: passed to `Dataset.loader`.
     """
 
@@ -44,6 +46,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._loader: Loader | None = None
         self._made_in = 0
         self._pending: State | Sequence[State] | None = None
+        self._around = Around()  # where it was sent to a worker from
         # The next epoch of the main process (0) and of each worker: shared, so that workers started anew for each
         # epoch know which one it is. A worker writes its own and no other: they go ahead at their own pace.
         self._next = torch.zeros(_WORKERS + 1, dtype=torch.int64).share_memory_()
@@ -52,6 +55,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         slot = _slot()
         if slot > _WORKERS:
             raise InputError(f"{slot} workers", hint=f"at most {_WORKERS}; the loader's own threads need none")
+        found = around()
+        if slot and found.ranks == 1:  # a worker that was not forked knows of no ranks
+            found = self._around
+        found.check(self._dataset.striping, self._is_batched)
         loader = self._striped()
         epoch = int(self._next[slot])
         if self._pending is not None and epoch == _epoch_of(self._pending):
@@ -59,10 +66,13 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             self._pending = None
         elif loader.epoch != epoch:
             loader.set_epoch(epoch)
-        return _Batches(self, cast("Epoch", iter(loader)), slot, epoch)
+        return _Batches(self, loader, slot, epoch)
 
     def __len__(self) -> int:
         """Batches (or single samples) of one epoch on this rank, all of its workers together.
+
+        A DataLoader that asks is told what makes its own length right, as each of its workers ends with a batch of its
+        own: where that length says that an epoch ends, trainers stop.
 
         Raises:
             TypeError: nobody knows: the dataset is filtered, may skip samples, or has no end.
@@ -72,7 +82,26 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             raise TypeError("a filtered dataset has no length")
         if dataset.skip is not None:
             raise TypeError("a dataset that may skip samples has no length")
-        return sum(len(self._loader_of(worker, self._workers)) for worker in range(self._workers))
+        workers, size, drop_last = self._asked()
+        lengths = [len(self._loader_of(worker, workers)) for worker in range(workers)]
+        return sum((length // size if drop_last else -(-length // size)) * size for length in lengths)
+
+    def _asked(self) -> tuple[int, int, bool]:
+        """(workers, samples a batch, whether it drops the last) of the DataLoader that asks for the length.
+
+        It hands itself to nobody: it is found as the caller's caller.
+        """
+        frame = inspect.currentframe()
+        for _ in range(2):
+            frame = frame and frame.f_back
+        asking = frame and frame.f_locals.get("self")
+        if not isinstance(asking, torch.utils.data.DataLoader):
+            return self._workers, 1, False
+        return max(asking.num_workers, 1), asking.batch_size or 1, asking.drop_last
+
+    def coming(self, slot: int) -> int:
+        """The epoch that the next iteration is."""
+        return int(self._next[slot])
 
     def began(self, slot: int, epoch: int) -> None:
         """Something of that epoch was taken: the next iteration is the next one, unless somebody has set another."""
@@ -80,7 +109,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             self._next[slot] = epoch + 1
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next iteration is, in all workers; called in a worker, in that one."""
+        """The epoch that the next iteration is, in all workers; called in a worker, in that one.
+
+        An iterator of this process from which nothing was taken goes along; workers are ahead of what is taken.
+        """
+        around().check_dealt(self._dataset.striping, self._is_batched)
         slot = _slot()
         self._next[slot : slot + 1 if slot else None] = epoch
 
@@ -108,8 +141,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         stripe = Shard(shard.rank + worker * shard.world_size, shard.world_size * workers)
         return dataclasses.replace(self._dataset, striping=stripe).loader(**self._options)
 
+    @property
+    def _is_batched(self) -> bool:
+        return self._dataset.batch_size is not None
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loader": None}
+        return {**self.__dict__, "_loader": None, "_around": around()}
 
 
 class _End(TypedDict):
@@ -124,10 +161,11 @@ class _Batches:
     that it has ended: then there is none, and the next epoch begins with the next iterator.
     """
 
-    def __init__(self, dataset: IterableDataset, epoch: Epoch, slot: int, number: int) -> None:
-        self._dataset, self._epoch = dataset, epoch
-        self._place = slot, number
-        self._ended = False
+    def __init__(self, dataset: IterableDataset, loader: Loader, slot: int, number: int) -> None:
+        self._dataset, self._loader = dataset, loader
+        self._epoch = cast("Epoch", iter(loader))
+        self._slot, self._number = slot, number
+        self._begun = self._ended = False
 
     def __iter__(self) -> Self:
         return self
@@ -135,13 +173,18 @@ class _Batches:
     def __next__(self) -> Any:
         if self._ended:
             raise StopIteration
+        if not self._begun:
+            self._begun = True
+            if self._epoch.is_live and self._dataset.coming(self._slot) != self._number:
+                self._number = self._dataset.coming(self._slot)
+                self._loader.set_epoch(self._number)
         try:
             batch = next(self._epoch)
         except StopIteration:
             self._ended = True
             raise
         finally:
-            self._dataset.began(*self._place)
+            self._dataset.began(self._slot, self._number)
         return _sendable(batch)
 
     def state_dict(self) -> _End:
