@@ -1,6 +1,6 @@
-"""Checks that need TensorFlow or JAX: functions of a module that one child process runs in `.tools/frameworks`.
+"""Checks that need TensorFlow, JAX or Lightning: functions of a module that one child process runs in `.tools/<group>`.
 
-Importing either takes seconds, and neither belongs into the process that runs the other tests.
+Importing them takes seconds, and none belongs into the process that runs the other tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pytest
 from tests.mount_rig import wait_for
 
 ROOT = Path(__file__).parent.parent
-TOOLS = ROOT / ".tools/frameworks"
+TOOLS = ROOT / ".tools"
 _TIMEOUT_S = 150
 
 
@@ -33,12 +33,14 @@ def names(module: ModuleType) -> list[str]:
     return [name for name in vars(module) if name.startswith("check_")]
 
 
-def outcomes(module: str, environment: Mapping[str, str], folder: Path) -> dict[str, str | None]:
+def outcomes(
+    module: str, environment: Mapping[str, str], folder: Path, group: str = "frameworks"
+) -> dict[str, str | None]:
     """Run the checks of `module` in a child whose working directory is `folder`. Name → None, or its traceback."""
-    if not (TOOLS / ".headrace").exists():
-        pytest.skip("TensorFlow and JAX are not installed: scripts/framework-tools")
+    if not (TOOLS / group / ".headrace").exists():
+        pytest.skip(f"what they need is not installed: scripts/framework-tools {group}")
     ended = subprocess.run(
-        [TOOLS / "bin/python", "-m", module],
+        [TOOLS / group / "bin/python", "-m", module],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **environment},
         capture_output=True,
