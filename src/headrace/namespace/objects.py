@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import ChangedError, InputError, NotFoundError
@@ -97,10 +98,12 @@ class Objects:
             def copy(info: ObjectInfo) -> None:
                 self.copy_version(Read(origin.store, info.key, info.size, info.version), target, progress=progress)
 
-            try:
-                copy(self.info(source))
-            except (ChangedError, NotFoundError):  # it changed since it was seen: the present version, then
-                copy(self.head(source))
+            known = origin.metadata.info(source.key)
+            if known is not None and known[1]:
+                with suppress(ChangedError, NotFoundError):  # it changed since it was seen: the present version, then
+                    copy(known[0])
+                    return
+            copy(self.head(source))
             return
         if source.key == target.key:
             raise InputError("source and target are the same object", path=target.path)

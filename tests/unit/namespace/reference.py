@@ -13,7 +13,8 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, Settings
 from headrace.fetch import Fetcher
 from headrace.namespace import Namespace
-from headrace.store import Blob, Buffer, Capabilities, Folder, ObjectInfo, Store, StoreOptions, open_store
+from headrace.store import Assembly, Blob, Buffer, Capabilities, Folder, ObjectInfo, Store, StoreOptions, open_store
+from headrace.store.backends.spool import SpoolAssembly
 
 _PAGE = 100
 
@@ -40,6 +41,17 @@ class ReferenceStore(Store):
         if start > len(data):
             raise InputError("start is past the end", path=f"{self.url}/{key}")
         return Blob(memoryview(data)[start:stop], info)
+
+    def assemble(
+        self,
+        key: str,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Assembly:
+        given = {"if_match": if_match, "create": create, "metadata": metadata}
+        return SpoolAssembly.before_put(self, key, lambda data: self.put(key, bytes(data), **given))
 
     def head(self, key: str) -> ObjectInfo:
         self.requests.append(("head", key))

@@ -16,9 +16,11 @@ from headrace.store.backends.objectinfo import info_of, measured
 from headrace.store.backends.objects import ObjectStore, client_options, retry_config
 from headrace.store.backends.s3api import tls_context
 from headrace.store.backends.s3xml import quoted
+from headrace.store.backends.spool import SpoolAssembly
 from headrace.store.backends.transport import Answer, Transport
 from headrace.store.endpoint import Endpoint, proxy_of
 from headrace.store.protocol import (
+    Assembly,
     Blob,
     Buffer,
     Capabilities,
@@ -190,12 +192,26 @@ class HttpStore(Store):
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        if if_match is not None or create or metadata:
-            raise UnsupportedError("web servers promise no conditional writes", path=f"{self.url}/{key}")
+        self._check_promises(key, if_match, create, metadata)
         try:
             return self._webdav.put(key, data)
         except HeadraceError as error:
             raise self._no_dav(error) from error
+
+    def assemble(
+        self,
+        key: str,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Assembly:
+        self._check_promises(key, if_match, create, metadata)
+        return SpoolAssembly.before_put(self, key, lambda data: self.put(key, data))
+
+    def _check_promises(self, key: str, if_match: str | None, create: bool, metadata: Mapping[str, str] | None) -> None:
+        if if_match is not None or create or metadata:
+            raise UnsupportedError("web servers promise no conditional writes", path=f"{self.url}/{key}")
 
     def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
         if metadata:

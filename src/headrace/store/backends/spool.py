@@ -5,6 +5,7 @@ Costs the object's size on the disk of temporary files, for as long as it takes;
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from collections.abc import Callable
 from typing import BinaryIO
@@ -13,7 +14,7 @@ from headrace.base.errors import NotFoundError
 from headrace.base.places import temporary_folder
 from headrace.store.backends.errors import from_os
 from headrace.store.backends.parts import Parts, UnderWay, pwrite
-from headrace.store.protocol import Assembly, Blob, Buffer, ObjectInfo
+from headrace.store.protocol import Assembly, Blob, Buffer, ObjectInfo, Store
 
 _STEP = 16 << 20
 
@@ -48,6 +49,18 @@ class SpoolAssembly(Assembly):
         except OSError as error:
             raise from_os(path, error) from error
         self._under_way = UnderWay(self._file.close)
+
+    @staticmethod
+    def before_put(store: Store, key: str, put: Callable[[Buffer], ObjectInfo]) -> SpoolAssembly:
+        """Of a store that has nothing better than `put`, which is given the whole object, mapped."""
+
+        def publish(file: BinaryIO, size: int) -> ObjectInfo:
+            return put(memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)) if size else b"")
+
+        def get(source: str, start: int, stop: int, if_match: str | None) -> Blob:
+            return store.get(source, start, stop, if_match=if_match)
+
+        return SpoolAssembly(key, f"{store.url}/{key}", get, publish)
 
     def part(self, number: int, at: int, data: Buffer) -> None:
         view = memoryview(data).cast("B")
