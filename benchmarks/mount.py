@@ -26,10 +26,11 @@ from typing import Any
 import obstore
 
 import memory
+import mount_clients
 import mount_report as report
 from mount_data import FULL, QUICK, Server, Shape, prepare, serving
 from mount_peers import CONTENDERS, Mounted, MountError, Native, scratch_folder
-from mount_rows import Row, rows
+from mount_rows import OURS, PHASES, PROGRAMS, READS, Row, rows
 from mount_work import SPOT_CHECKS
 
 HERE = Path(__file__).resolve().parent
@@ -59,12 +60,13 @@ class Bench:
         todo = self._todo(contender, phase)
         if not todo:
             return
-        bucket = self.server.bucket if phase != "out" else f"out-{os.urandom(4).hex()}"
+        reads = phase in READS
+        bucket = self.server.bucket if reads else f"out-{os.urandom(4).hex()}"
         scratch = scratch_folder(DATA / "mounts")
         try:
-            if phase == "out":
+            if not reads:
                 self.server.s3.create_bucket(bucket)
-            with contender(self.server, bucket, scratch, read_only=phase != "out") as mounted:
+            with contender(self.server, bucket, scratch, read_only=reads, programs=phase in PROGRAMS) as mounted:
                 for row, counted in todo:
                     if not row.needs:  # cold, so that its pages are new
                         self.ballast.fill()
@@ -76,7 +78,7 @@ class Bench:
             record.fail(contender.name, phase, str(error))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-            if phase == "out":
+            if not reads:
                 _drop(self.server, bucket)
 
     def _todo(self, contender: type[Mounted], phase: str) -> list[tuple[Row, bool]]:
@@ -104,7 +106,9 @@ class Bench:
         if done.returncode != 0:
             raise WorkError(f"row {row.number}: {done.stderr[-800:]}")
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        if row.work == "write":
+        if row.work in ("write", "client"):
+            if "status" in result and mounted.name in (OURS, Native.name):
+                raise WorkError(f"row {row.number}: status {result['status']}: {result['told']}")
             result["closed_s"] = result["seconds"]
             self._published(row, mounted)
             result["seconds"] = time.monotonic() - result.pop("began")
@@ -183,10 +187,12 @@ def main(given: Sequence[str]) -> int:
         raise SystemExit("there is no /dev/fuse here: nothing can be mounted")
     shape = QUICK if options.quick else FULL
     times, window_s = (1, 1.0) if options.quick else (options.repeat, options.window)
+    counts = (200, 100) if options.quick else (10_000, 2_000)
     DATA.mkdir(exist_ok=True)
     files = prepare(DATA / ("mount-quick" if options.quick else "mount"), shape)
     Native.files = files
-    table = rows(shape, digests(files, shape), window_s=window_s)
+    many, some = (mount_clients.prepare(DATA / f"mount-clients-{count}", count) for count in counts)
+    table = rows(shape, digests(files, shape), many, some, window_s=window_s)
     chosen = map(int, options.rows.split(",")) if options.rows else (row.number for row in table)
     wanted = frozenset(chosen)
     if any(row.work == "records" for row in table if row.number in wanted):
@@ -197,7 +203,7 @@ def main(given: Sequence[str]) -> int:
         bench = Bench(server, shape, table, wanted, 600.0, ballast)
         for turn in range(times):
             print(f"repetition {turn + 1} of {times}", flush=True)
-            for phase in ("data", "keys", "tree", "out"):
+            for phase in PHASES:
                 first = turn % len(contenders)  # who comes first after a pause finds other memory than who comes last
                 for contender in (*contenders[first:], *contenders[:first]):
                     if not record.failed(contender.name, phase):

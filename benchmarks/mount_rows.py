@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from mount_clients import EACH, Files
 from mount_data import Shape
 from mount_peers import BUDGET_BYTES
 
 NATIVE, OURS = "native disk", "headrace"
 PLAIN, NO_OPEN = "headrace, no passthrough", "headrace, no_open"
 PEERS = ("rclone", "s3fs", "weed mount")
+THROUGH_S3 = ("rclone", "s3fs")
 ALL = (OURS, PLAIN, NO_OPEN)
 AGAIN = {"before": 1, "rounds": 4}
 """Warm: epoch after epoch. The first one after the cold one is not measured, for anyone."""
-Phase = Literal["data", "keys", "tree", "out"]
+Phase = Literal["data", "keys", "tree", "out", "tar", "rsync", "pip", "git"]
 """Rows of one phase share one mount and its cache; each phase begins cold."""
+READS: tuple[Phase, ...] = ("data", "keys", "tree")
+PROGRAMS: tuple[Phase, ...] = ("tar", "rsync", "pip", "git")
+PHASES: tuple[Phase, ...] = (*READS, "out", *PROGRAMS)
+"""All but `READS` write, each into a bucket of its own. `PROGRAMS`: one each, since not every peer bears every one."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +58,14 @@ class Row:
     """Which forms of headrace it is measured for."""
 
 
-def rows(shape: Shape, digests: Mapping[str, str], *, window_s: float) -> list[Row]:
-    """All rows. `digests`: path to SHA-256 of the files that are compared after the cold reads."""
-    return [*_small(shape, digests, window_s), *_big(shape, digests, window_s), *_folders(shape), *_writes(shape)]
+def rows(shape: Shape, digests: Mapping[str, str], many: Files, some: Files, *, window_s: float) -> list[Row]:
+    """All rows. `digests`: path to SHA-256 of the files that are compared after the cold reads. `many`, `some`: what
+    the programs that write small files are given.
+    """
+    return [
+        *_small(shape, digests, window_s), *_big(shape, digests, window_s), *_folders(shape), *_writes(shape),
+        *_clients(many, some),
+    ]  # fmt: skip
 
 
 def _checks(digests: Mapping[str, str], kind: str) -> dict[str, str]:
@@ -169,6 +181,25 @@ def _writes(shape: Shape) -> list[Row]:
             13, f"write {shape.write_files:,} files of 100 kB, 4 threads, {until}", "files", "out", "write",
             {"root": "many", "count": shape.write_files, "each": shape.write_each, "threads": 4}, best,
         ),
+    ]  # fmt: skip
+
+
+def _clients(many: Files, some: Files) -> list[Row]:
+    """Programs that write many small files, one after another. weed goes past S3, and is shown beside."""
+    best = (Requirement("the best peer through S3", "ratio", 1, OURS, THROUGH_S3),)
+    of = f"{some.count:,} files of 4 KiB"
+    given: tuple[tuple[int, str, Phase, Files, Path], ...] = (
+        (17, f"tar x of {many.count:,} files of 4 KiB", "tar", many, many.tar),
+        (18, f"rsync -a of {of}", "rsync", some, some.tree),
+        (19, f"pip install --target of a wheel of {of}", "pip", some, some.wheels),
+        (20, f"git clone of {of}", "git", some, some.repository),
+    )
+    return [
+        Row(
+            number, f"{title}, until in the store", "files", program, "client",
+            {"root": program, "program": program, "source": str(source), "count": files.count, "each": EACH}, best,
+        )
+        for number, title, program, files, source in given
     ]  # fmt: skip
 
 

@@ -175,6 +175,30 @@ def write(folder: str, root: str, *, count: int, each: int, threads: int) -> Res
     return {"count": count, "seconds": ended - began, "bytes": count * each, "began": began}
 
 
+def client(folder: str, root: str, *, program: str, source: str, count: int, each: int) -> Result:
+    """Run what people write many small files with. `source`: what it is given. Publication is awaited by the parent.
+
+    With `status` where the program ended badly: perhaps all files are there all the same (s3fs cannot set the mode of a
+    folder on every server).
+    """
+    target = os.path.join(folder, root)
+    os.makedirs(target)
+    pip = ["install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--find-links", source, "--target", target]
+    commands = {
+        "tar": ["tar", "xf", source, "-C", target],
+        "rsync": ["rsync", "-a", f"{source}/", f"{target}/"],
+        "pip": [sys.executable, "-m", "pip", *pip, "headrace-bench-files"],
+        "git": ["git", "clone", "--quiet", f"file://{source}", os.path.join(target, "clone")],
+    }
+    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_ROOT_USER_ACTION": "ignore"}
+    quiet |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    began = time.monotonic()
+    done = subprocess.run(commands[program], env={**os.environ, **quiet}, capture_output=True, text=True, check=False)
+    ended = time.monotonic()
+    found = {"count": count, "seconds": ended - began, "bytes": count * each, "began": began}
+    return found | ({"status": done.returncode, "told": done.stderr[-500:]} if done.returncode else {})
+
+
 def fio(folder: str, paths: Sequence[str], *, jobs: int, window_s: float, size: int, invalidate: bool) -> Result:
     """fio: random reads of 4 kB over warm files, `jobs` threads, synchronous.
 
@@ -204,6 +228,7 @@ WORKS: dict[str, Callable[..., Result]] = {
     "images": images,
     "records": records,
     "write": write,
+    "client": client,
     "fio": fio,
 }
 
