@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable
 from http.client import BadStatusLine, HTTPException, IncompleteRead, LineTooLong, RemoteDisconnected
-from io import BufferedReader
 
 _LINE = 65536
 _LINES = 256
@@ -38,6 +37,50 @@ class Headers:
         return self._items
 
 
+class _Incoming:
+    """What comes in on a socket. A small answer is one `recv`; a file object of the standard library costs more."""
+
+    __slots__ = ("_at", "_data", "_link")
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._data = b""
+        self._at = 0
+
+    def readline(self, most: int) -> bytes:
+        """Up to a newline; what there is where it is longer than `most`, or ends without one."""
+        while True:
+            end = self._data.find(b"\n", self._at, self._at + most) + 1
+            if end or len(self._data) - self._at >= most:
+                line = self._data[self._at : end or self._at + most]
+                self._at += len(line)
+                return line
+            more = self._link.recv(_LINE)
+            self._data = self._data[self._at :] + more
+            self._at = 0
+            if not more:
+                line, self._data = self._data, b""
+                return line
+
+    def readinto(self, view: memoryview) -> int:
+        """Some bytes; 0 at the end."""
+        held = len(self._data) - self._at
+        if not held:
+            return self._link.recv_into(view)
+        count = min(held, len(view))
+        view[:count] = self._data[self._at : self._at + count]
+        self._at += count
+        return count
+
+    def read(self) -> bytes:
+        """All that comes until the end."""
+        pieces = [self._data[self._at :]]
+        self._data, self._at = b"", 0
+        while piece := self._link.recv(_CHUNK):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
 class Reply:
     """The next answer on `link`, its head read. One thread. `status`: the final one, after any 1xx.
 
@@ -46,15 +89,11 @@ class Reply:
     """
 
     def __init__(self, link: socket.socket, method: str) -> None:
-        self._file: BufferedReader = link.makefile("rb")
-        try:
-            version, self.status = b"", 100
-            while self.status < 200:
-                version, self.status = self._first_line()
-                self.headers = Headers(self._lines())
-        except BaseException:
-            self._file.close()
-            raise
+        self._file = _Incoming(link)
+        version, self.status = b"", 100
+        while self.status < 200:
+            version, self.status = self._first_line()
+            self.headers = Headers(self._lines())
         get = self.headers.get
         connection = (get("connection") or "").lower()
         self._chunked = "chunked" in (get("transfer-encoding") or "").lower()
@@ -73,10 +112,6 @@ class Reply:
         if self._length is None:
             return memoryview(self._file.read())
         return self._exactly(self._length, check)
-
-    def close(self) -> None:
-        """The socket itself stays as it is."""
-        self._file.close()
 
     def _exactly(self, size: int, check: Callable[[], object]) -> memoryview:
         data = _room(size)

@@ -12,7 +12,6 @@ import socket
 import ssl
 import time
 from collections import deque
-from contextlib import closing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -89,10 +88,10 @@ class Transport:
                 broken = self._send(link, head, body, deadline)
                 if slow:
                     _allow(link, _left(deadline))
-                with closing(Reply(link, method)) as reply:
-                    started = True
-                    answer = Answer(reply.status, reply.headers, reply.body(lambda: _left(deadline)))
-                    keep = not reply.closing and broken is None
+                reply = Reply(link, method)
+                started = True
+                answer = Answer(reply.status, reply.headers, reply.body(lambda: _left(deadline)))
+                keep = not reply.closing and broken is None
                 if broken is not None and answer.status < 400:
                     raise broken
             except (OSError, http.client.HTTPException) as error:
@@ -157,9 +156,9 @@ class Transport:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tunnel := where.tunnel:
                 link.sendall(tunnel)
-                with closing(Reply(link, "CONNECT")) as reply:  # it reads no further: TLS's server waits for us
-                    if reply.status // 100 != 2:
-                        raise TunnelError(where, reply.status)
+                status = Reply(link, "CONNECT").status  # it reads no further: TLS's server waits for us
+                if status // 100 != 2:
+                    raise TunnelError(where, status)
             return where.tls.wrap_socket(link, server_hostname=where.host) if where.tls else link
         except (OSError, http.client.HTTPException) as error:
             if link is not None:
