@@ -65,10 +65,14 @@ class Blob(NamedTuple):
 
 
 class Described(NamedTuple):
-    """One object as HEAD tells it. `metadata`: the user's own, names in lower case; empty where there is none."""
+    """One object as HEAD tells it. `metadata`: the user's own, names in lower case; empty where there is none.
+
+    `headers`: others that are lost where metadata is replaced, unless they are given again.
+    """
 
     info: ObjectInfo
     metadata: Mapping[str, str]
+    headers: Mapping[str, str] | None = None
 
 
 class Unfinished(NamedTuple):
@@ -309,6 +313,13 @@ class Store(ABC):
         `metadata` takes the place of the source's (`target` may then be `source`); None keeps it.
         Raises NotFoundError, UnsupportedError (a store without metadata).
         """
+
+    def redescribe(self, known: Described, metadata: Mapping[str, str]) -> None:
+        """Give an object other metadata, where it is still the version `known`, so that it need not be asked for again.
+
+        Not every server looks at the version. Raises ChangedError, and as `copy`.
+        """
+        self.copy(known.info.key, known.info.key, metadata=metadata)
 
     def assemble(
         self,

@@ -238,7 +238,7 @@ class S3Store(Store):
 
     def describe(self, key: str) -> Described:
         answer = self._head(key)
-        return Described(self._info(key, answer), usermeta.from_s3(answer.headers.items()))
+        return Described(self._info(key, answer), usermeta.from_s3(answer.headers.items()), _kept(answer))
 
     def _info(self, key: str, head: Answer) -> ObjectInfo:
         def get(headers: Mapping[str, str]) -> Answer:
@@ -391,7 +391,7 @@ class S3Store(Store):
         try:
             self._api.call("PUT", destination, path=path, headers=headers, slow=True)
         except InputError:
-            info, kept = self.describe(source)
+            info, kept, _ = self.describe(source)
             if info.size <= _SINGLE_PUT:
                 raise
             headers = self._replacing(source, kept if metadata is None else metadata)
@@ -399,9 +399,18 @@ class S3Store(Store):
 
     def _replacing(self, source: str, metadata: Mapping[str, str]) -> dict[str, str]:
         """Headers of a copy with other metadata: what is not the user's (the content type) stays as it is."""
-        answer = self._head(source)
-        kept = ((name, answer.header(name)) for name in usermeta.KEPT)
-        return {name: value for name, value in kept if value} | usermeta.s3_headers(metadata, self._path(source))
+        return _kept(self._head(source)) | usermeta.s3_headers(metadata, self._path(source))
+
+    def redescribe(self, known: Described, metadata: Mapping[str, str]) -> None:
+        key, size, etag = (info := known.info).key, info.size, info.etag
+        if size > _SINGLE_PUT:
+            self.copy(key, key, metadata=metadata)
+            return
+        headers = {"x-amz-copy-source": self._origin(key), "x-amz-metadata-directive": "REPLACE"}
+        if etag is not None:
+            headers["x-amz-copy-source-if-match"] = quoted(etag)
+        headers |= {**(known.headers or {}), **usermeta.s3_headers(metadata, self._path(key))}
+        self._api.call("PUT", self._full_to_write(key), path=self._path(key), headers=headers, slow=True)
 
     def delete(self, keys: Sequence[str]) -> None:
         full = [self._full_to_delete(key) for key in keys]
@@ -499,6 +508,11 @@ class S3Store(Store):
 
     def close(self) -> None:
         self._api.close()
+
+
+def _kept(answer: Answer) -> dict[str, str]:
+    """Headers that a copy with other metadata loses, unless it is given them: what is not the user's."""
+    return {name: value for name in usermeta.KEPT if (value := answer.header(name))}
 
 
 def list_buckets(options: StoreOptions) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -15,7 +16,7 @@ from headrace.base.errors import (
     TryAgainError,
     UnsupportedError,
 )
-from headrace.store.protocol import Assembly, Capabilities, Store
+from headrace.store.protocol import Assembly, Capabilities, Described, Store
 from headrace.testing.conformance.base import Suite, exists, listed_keys
 
 NOTE = {"mode": "33188", "mtime": "1700000000.123456789", "maker": "head race  =; \"two\" 'spaces'"}
@@ -182,6 +183,22 @@ class Parts(Suite):
         assert [bytes(store.get(folder + name).data) for name in "ab"] == [b"hello"] * 2
         with pytest.raises(NotFoundError):
             store.copy(folder + "none", folder + "none", metadata=NOTE)
+
+    def test_an_object_is_described_anew(self, store: Store, folder: str, capabilities: Capabilities) -> None:
+        info = store.put(folder + "a", b"hello")
+        if not capabilities.metadata:
+            with pytest.raises(UnsupportedError):
+                store.redescribe(Described(info, {}), NOTE)
+            return
+        store.redescribe(Described(info, {}), NOTE)
+        known = store.describe(folder + "a")
+        assert known.metadata == NOTE
+        store.put(folder + "a", b"other")
+        with suppress(ChangedError):  # not every server looks
+            store.redescribe(known, {"other": "1"})
+        assert bytes(store.get(folder + "a").data) == b"other"
+        with pytest.raises((NotFoundError, ChangedError)):
+            store.redescribe(known._replace(info=info._replace(key=folder + "none")), NOTE)
 
     def test_metadata_that_no_header_holds(self, store: Store, folder: str) -> None:
         for name, value in (("a", "line\r\nx-evil: 1"), ("a", " outer "), ("a b", "x"), ("a", "größe"), ("", "x")):
