@@ -283,7 +283,7 @@ class Folders:
                 if own is not None:
                     del folder.own[name]
                 return fresh, until - now
-        if listing.complete:
+        if listing.complete and not listing.partial:
             kept = self._kept(folder, own)
             return (None, until - now) if kept is None else (kept, self._ttl)
         return None

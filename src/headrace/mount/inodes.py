@@ -9,6 +9,7 @@ mixes two.
 from __future__ import annotations
 
 import errno
+import itertools
 import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.mount.staged import StagedFile
 
 _MASK = MOST - 1
+_SWEPT = 4096
 
 
 class Place(NamedTuple):
@@ -36,8 +38,9 @@ class Place(NamedTuple):
 class Folder:
     """A folder that something was looked up in. `path` is that of the namespace, or a URL.
 
-    `own`: nodes that say more than the listing does. `gone`: names we deleted, and when (monotonic seconds): a
-    listing begun before that does not count for them. Changes are made under the table's lock.
+    `own`: nodes that say more than the listing does. `gone`: names we deleted and the listing tells of, or still may,
+    and when (monotonic seconds): a listing begun before that does not count for them. Changes are made under the
+    table's lock.
     """
 
     __slots__ = (
@@ -143,9 +146,13 @@ class Known(NamedTuple):
 
 
 class Table:
-    """All nodes of a mount. Any thread; `lock` is held for microseconds only, never while waiting."""
+    """All nodes of a mount. Any thread; `lock` is held for microseconds only, never while waiting.
 
-    def __init__(self, root: str) -> None:
+    `most`: nodes of names that no listing tells of, before the kernel is asked to forget some (see `sweep`).
+    """
+
+    def __init__(self, root: str, most: int = 100_000) -> None:
+        self._most = most
         self.lock = threading.RLock()
         self.born_ns = time.time_ns()
         self.root = Folder(wire.ROOT, None, b"", self.born_ns, root)
@@ -153,6 +160,8 @@ class Table:
         self.nodes: dict[int, Node] = {}
         self.pages: dict[int, Page] = {}
         self._serial = 0
+        self._idle: dict[int, Node] = {}
+        """Nodes that the kernel has forgotten and that are kept, since no listing tells of them yet."""
 
     def number(self) -> int:
         """A new node id. Under the lock."""
@@ -302,12 +311,13 @@ class Table:
         node = folder.own.pop(name, None)
         if node is not None:
             node.linked = False
-        folder.gone[name] = time.monotonic()
+        if _may_tell(folder.listing, name):
+            folder.gone[name] = time.monotonic()
         folder.touched()
 
     def tidy(self, folder: Folder, started: float) -> None:
         """A listing begun then is complete: what it tells is not held twice. Under the lock."""
-        for name in [name for name, when in folder.gone.items() if when < started]:
+        for name in [n for n, when in folder.gone.items() if when < started or not _may_tell(folder.listing, n)]:
             del folder.gone[name]
         for node in list(folder.own.values()):
             if node.count <= 0 and node.staged is None and node.told < started and not self._anchors(node):
@@ -318,11 +328,31 @@ class Table:
         """Names held in pages."""
         return sum(map(len, list(self.pages.values())))
 
+    def sweep(self) -> list[Node]:
+        """Let nodes go that the kernel has forgotten, once their folder's listing is not trusted any more: all in turn,
+        a few at a time. Returns those that it has to forget before there are no more than there may be: the oldest, of
+        files that nobody writes to. Now and then; under the lock.
+        """
+        for node in list(itertools.islice(self._idle.values(), _SWEPT)):
+            del self._idle[node.id]  # it comes last where it is kept
+            if self.nodes.get(node.id) is node and node.count <= 0:
+                self._drop_node(node)
+        known = (node for node in self.nodes.values() if node.count > 0 and node.kind != FOLDER and node.staged is None)
+        return list(itertools.islice(known, max(len(self.nodes) - len(self._idle) - self._most, 0)))
+
     def _drop_node(self, node: Node) -> None:
+        """The kernel does not know it. While a listing that is trusted is older than what we did ourselves it stays all
+        the same, until there is a newer one, or there are too many.
+        """
         listing = node.folder.listing
-        listed = node.folder.own.get(node.name) is node
-        if listed and (node.staged is not None or (listing is not None and node.told >= listing.started)):
-            return  # the listing is older than what we did ourselves: it stays known until there is a newer one
+        if node.folder.own.get(node.name) is node:
+            lacking = listing if listing is not None and node.told >= listing.started else None
+            written = node.staged is not None and node.staged.fd >= 0
+            if written or (lacking is not None and lacking.fresh and len(self.nodes) <= self._most):
+                self._idle[node.id] = node
+                return
+            if lacking is not None and not self._anchors(node):
+                lacking.lacks()
         if not self._anchors(node):
             self._let_go(node)
             self._release(node.folder)
@@ -334,6 +364,7 @@ class Table:
 
     def _let_go(self, node: Node) -> None:
         self.nodes.pop(node.id, None)
+        self._idle.pop(node.id, None)
         if node.folder.own.get(node.name) is node:
             del node.folder.own[node.name]
         if node.kind == FOLDER:
@@ -355,6 +386,11 @@ class Table:
             for page in listing.pages:
                 page.live = False
                 self.retire(page)
+
+
+def _may_tell(listing: Listing | None, name: bytes) -> bool:
+    """Whether a folder's listing shows a name, or is under way and may. Under the table's lock."""
+    return listing is not None and (not listing.ended or listing.find(name) is not None)
 
 
 def known(node: Node) -> Known:

@@ -31,6 +31,8 @@ class Listing:
         self.deadline = deadline
         self.pages: list[Page] = []
         self.complete = False
+        self.partial = False
+        """Names of our own that it does not tell of were forgotten: what it does not tell may be there all the same."""
         self.error: HeadraceError | None = None
         self.used = self.started
         self._instead: Listing | None = None
@@ -70,6 +72,14 @@ class Listing:
         """What it tells, and is told still, may be different by now. What is queued will be told what is then."""
         if not self.queued:
             self.until = 0.0
+
+    def lacks(self) -> None:
+        """A name that has come since it was asked for is forgotten by everybody else."""
+        if self.queued and self.before is not None:
+            self.before.partial = True
+        else:
+            self.partial = True
+            self.doubt()
 
     def follow(self, run: Callable[[], object]) -> None:
         """Call `run`, which must not wait, when this has ended: at once, or on the thread that ends it."""

@@ -43,6 +43,8 @@ _SWEEP_S = 10.0
 _TICK_S = 0.25
 _READAHEAD_KIB = 1024
 _SETTLE_S = 5.0
+_KEYS_A_NODE = 20
+"""Names in listings (`MountOptions.keys`) to one with a node of its own, which takes ten times as much."""
 
 
 class Mounted:
@@ -107,6 +109,7 @@ class Mounted:
                 swept = time.monotonic()
                 self.reading.sweep()
                 self._session.expire(self._settings.fetch.deadline + _SWEEP_S)
+                self._notices.forget()
             # What is being written may fill the disk that both share. Files kept for the next open hold their bytes.
             if self._staging is not None and self._fetcher.cache is not None and self._fetcher.cache.relieve():
                 self.reading.backings.sweep()
@@ -168,7 +171,7 @@ class Mounted:
         )
         try:
             agreed = session.greet()
-            table = Table(self.path)
+            table = Table(self.path, self.options.keys // _KEYS_A_NODE)
             self._notices = notices = Notices(table, session)
             away = Away() if options.metadata == "full" else None
             self.folders = Folders(

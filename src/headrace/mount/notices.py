@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +58,13 @@ class Notices:
         """Have the kernel look every name up again, and drop what it keeps of folders' contents. Returns at once."""
         self._session.waiters.add(self._tell_all)
 
+    def forget(self) -> None:
+        """Have the kernel forget the oldest files that take a node of their own, where there are too many."""
+        with self._table.lock:
+            names = [(node.folder.id, node.name) for node in self._table.sweep()]
+        if names:
+            self._session.waiters.add(lambda: self._invalidate(names))
+
     def name(self, found: Known) -> None:
         """Have the kernel look one file up again."""
         notice = wire.inval_entry(found.folder.id, found.name)
@@ -89,6 +96,10 @@ class Notices:
     def _expire(self, folder: int, *names: bytes) -> None:
         for name in names:
             self._session.notify(wire.inval_entry(folder, name, expire=self._session.agreed.expires))
+
+    def _invalidate(self, names: Sequence[tuple[int, bytes]]) -> None:
+        for folder, name in names:
+            self._session.notify(wire.inval_entry(folder, name))
 
     def _names(self) -> Iterator[tuple[int, bytes, int]]:
         """All names that the kernel knows something of: the folder's id, the name, and its kind (absent: -1)."""

@@ -1,11 +1,11 @@
-"""Node ids when the kernel forgets."""
+"""Node ids when the kernel forgets, and what is kept of names that are gone."""
 
 from __future__ import annotations
 
-from headrace.mount.inodes import Table
+from headrace.mount.inodes import Node, Table
 from headrace.mount.listing import Listing
 from headrace.mount.pages import FILE, Page
-from headrace.store.protocol import ObjectInfo
+from headrace.store.protocol import Folder, ObjectInfo
 
 
 def _listed(table: Table) -> Page:
@@ -59,3 +59,68 @@ def test_a_listing_that_waits_for_the_one_before_is_not_doubted_and_follows_it_o
     assert second.doubted
     first.follow(lambda: followed.append(None))
     assert followed == [first, None]
+
+
+def _complete(table: Table, *, ttl: float = 60.0) -> Listing:
+    """An empty listing of the root."""
+    listing = table.root.listing = Listing(table.root, ttl=ttl, deadline=1.0)
+    listing.run(table, None)
+    return listing
+
+
+def _written(table: Table, count: int) -> list[Node]:
+    """Files of our own making that the kernel knows."""
+    found = [table.add(table.root, b"%06d" % number, FILE) for number in range(count)]
+    for node in found:
+        table.looked_up(node.id)
+        node.tells(ObjectInfo("", 1, "etag", 1), 60.0)
+    return found
+
+
+def test_of_names_made_and_deleted_nothing_is_kept_that_no_listing_tells() -> None:
+    for listed in (False, True):
+        table = Table("/")
+        if listed:
+            _complete(table)
+        for node in _written(table, 100):
+            table.remove(table.root, node.name)
+            table.forget(node.id, 1)
+        assert (table.root.own, table.root.gone, table.nodes) == ({}, {}, {})
+
+
+def test_a_deleted_name_that_a_listing_tells_or_may_tell_is_remembered() -> None:
+    table = Table("/")
+    under_way = table.root.listing = Listing(table.root, ttl=60.0, deadline=1.0)
+    table.remove(table.root, b"one")
+    assert list(table.root.gone) == [b"one"]
+    under_way.run(table, None, Folder((), (ObjectInfo("one", 1), ObjectInfo("two", 1))))
+    table.remove(table.root, b"two")
+    table.remove(table.root, b"three")
+    assert list(table.root.gone) == [b"one", b"two"]
+    table.tidy(table.root, table.root.gone[b"two"])
+    assert list(table.root.gone) == [b"two"]
+
+
+def test_what_the_kernel_has_forgotten_goes_once_its_listing_is_not_trusted_any_more() -> None:
+    table = Table("/")
+    listing = _complete(table)
+    for node in _written(table, 100):
+        table.forget(node.id, 1)
+    assert not table.sweep()
+    assert len(table.root.own) == 100, "a listing that is trusted does not tell of them"
+    listing.until = 0.0
+    assert not table.sweep()
+    assert (table.root.own, table.nodes) == ({}, {})
+    assert listing.partial, "and never tells that they are not there"
+
+
+def test_the_kernel_is_asked_to_forget_the_oldest_of_too_many() -> None:
+    table = Table("/", most=60)
+    listing = _complete(table)
+    nodes = _written(table, 100)
+    asked = table.sweep()
+    assert asked == nodes[:40]
+    for node in asked:
+        table.forget(node.id, 1)
+    assert not table.sweep()
+    assert (len(table.nodes), listing.doubted) == (60, True), "the folder is listed anew before it is told of those"
