@@ -81,6 +81,9 @@ class Guarded(ForwardingStore):
     def copy(self, source: str, target: str, **kw: Any) -> Any:
         return self._meet("copy", lambda: self.inner.copy(source, target, **kw))
 
+    def redescribe(self, known: Any, metadata: Any) -> Any:
+        return self._meet("copy", lambda: self.inner.redescribe(known, metadata))
+
     def assemble(self, key: str, **kw: Any) -> Any:
         return self._meet("assemble", lambda: self.inner.assemble(key, **kw))
 

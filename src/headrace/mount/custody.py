@@ -19,11 +19,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, InputError, InternalError, ReadOnlyError, TryAgainError
+from headrace.base.memory import take
 from headrace.cache.entry import EntryLabel
 from headrace.mount.journal import Journal
 from headrace.mount.left import Left
 from headrace.mount.moves import Move, Moves
-from headrace.mount.publish import SMALL, read_at, send
+from headrace.mount.publish import SMALL, read_into, send
+from headrace.mount.recent import Recent
 from headrace.mount.staged import StagedFile, Trouble
 from headrace.mount.tree import Made, Tree
 from headrace.mount.work import Task, Workers
@@ -80,7 +82,7 @@ class Custody:
 
     def __init__(self, folder: str, ns: Namespace, options: StagingOptions) -> None:
         """Raises CorruptError, OSError: the journal cannot be opened."""
-        from headrace.upload import Uploader
+        from headrace.upload import Uploader, UploadOptions
 
         self.folder = folder
         self.files = os.path.join(folder, "files")
@@ -88,11 +90,14 @@ class Custody:
         self.ns = ns
         self.options = options
         self.tree = Tree()
+        self.recent = Recent()
         self.journal = Journal(os.path.join(folder, "journal"))
         self.left = Left(folder, ns, self.journal, options.settle_s)
         self.workers = Workers(self._due)
         self.moves = Moves(ns, self.journal, self.tree, self._pause, self.moved, self.workers.wake)
-        self.uploader = Uploader()
+        most = UploadOptions()
+        memory = min(most.memory, max(ns.fetcher.settings.fetch.memory // 2, 2 * most.part))
+        self.uploader = Uploader(UploadOptions(memory=memory))
         first = max([0, *self.journal.live, *self.on_disk()]) + 1
         self.numbers = itertools.count(first)
         self._mapped: dict[int, float] = {}
@@ -168,7 +173,8 @@ class Custody:
                 return
             file.sending_since = time.monotonic()
             try:
-                info, checksum = send(file, snapshot, self.writable(file.path), self.uploader)
+                known = self.recent.take(file.path)
+                info, known, checksum = send(file, snapshot, self.writable(file.path), self.uploader, known)
             except BaseException:
                 file.undo(snapshot)
                 raise
@@ -179,7 +185,9 @@ class Custody:
         file.finish(snapshot, info, checksum)
         file.pending = False
         self.journaled(file)
-        self.ns.remember(file.path, info)
+        if known is not None:
+            self.recent.keep(file.path, known)
+        self.ns.forget(file.path)  # nobody here asks it: what a name stands for is the mount's own to know
         if self.left.published(file.path):
             self.workers.wake()
 
@@ -302,7 +310,10 @@ class Custody:
             self._settle_later()
             return True
         if info.size <= SMALL:
-            cache.fill(name, read_at(fd, 0, info.size), label)
+            with self.uploader.hold(info.size):
+                view = take(info.size)
+                read_into(fd, view)
+                cache.fill(name, view, label)
         return False
 
     def _settle_later(self) -> None:

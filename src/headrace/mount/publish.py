@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import stat
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.base.errors import ChangedError, NotFoundError
+from headrace.base.memory import take
 from headrace.cache.entry import checksum
 from headrace.mount.staged import Snapshot, StagedFile
-from headrace.store.protocol import ObjectInfo
+from headrace.store.protocol import Buffer, Described, ObjectInfo, Store
 
 if TYPE_CHECKING:
     from headrace.namespace import Location
@@ -21,19 +24,27 @@ if TYPE_CHECKING:
 
 SMALL: Final = 16 << 20
 """Bytes up to which a file goes in one request."""
+_TINY: Final = 64 << 10
+"""Bytes up to which a file is read without asking for memory: all who may publish at once hold 6 MiB of those."""
+_MD5: Final = re.compile(r"[0-9a-f]{32}\Z")
 COPY_FROM: Final = 8 << 20
 """Bytes the same as in the object from which on copying them there is cheaper than sending them."""
 
 
 class Sent(NamedTuple):
-    """What the object is now, and `headrace.cache.entry.checksum` of its bytes, where they were all at hand."""
+    """What the object is now, the same with its metadata where that is known, and `headrace.cache.entry.checksum` of
+    its bytes, where they were all at hand.
+    """
 
     info: ObjectInfo
+    described: Described | None = None
     checksum: int | None = None
 
 
-def send(file: StagedFile, snapshot: Snapshot, place: Location, uploader: Uploader) -> Sent:
-    """Publish what `snapshot` names; `file.lock` is held.
+def send(
+    file: StagedFile, snapshot: Snapshot, place: Location, uploader: Uploader, known: Described | None = None
+) -> Sent:
+    """Publish what `snapshot` names; `file.lock` is held. `known`: the object as we have written it just now.
 
     Raises:
         HeadraceError: nothing was published, or, where the answer was lost, perhaps all of it. OSError: the disk fails.
@@ -43,21 +54,48 @@ def send(file: StagedFile, snapshot: Snapshot, place: Location, uploader: Upload
     if not snapshot.data and snapshot.base is not None:
         if metadata is None:
             return Sent(snapshot.base)
-        store.copy(key, key, metadata=metadata)
-        return Sent(store.head(key))
+        return _describe_anew(store, snapshot.base, metadata, known)
     if snapshot.size <= SMALL:
         file.ensure(0, snapshot.size)
-        data = read_at(file.fd, 0, snapshot.size)
-        return Sent(_stamped(store.put(key, data, metadata=metadata)), checksum(memoryview(data)))
+        if snapshot.size <= _TINY:
+            data: Buffer = read_at(file.fd, 0, snapshot.size)
+            return _sent(store.put(key, data, metadata=metadata), metadata, data)
+        with uploader.hold(snapshot.size):
+            data = take(snapshot.size)
+            read_into(file.fd, data)
+            return _sent(store.put(key, data, metadata=metadata), metadata, data)
     base = _copyable(snapshot, place, metadata)
     if base is not None:
         try:
-            return Sent(_stamped(_append(file, snapshot, place, base, metadata, uploader)))
+            return _sent(_append(file, snapshot, place, base, metadata, uploader), metadata)
         except (ChangedError, NotFoundError):
             pass  # somebody else wrote the object: all of it, then
     file.ensure(0, snapshot.size)
     # Growing: what others write meanwhile makes the file dirty again, and must not keep this one from ending.
-    return Sent(_stamped(uploader.put_file(store, key, file.fd, snapshot.size, metadata, growing=True)))
+    return _sent(uploader.put_file(store, key, file.fd, snapshot.size, metadata, growing=True), metadata)
+
+
+def _sent(info: ObjectInfo, metadata: dict[str, str] | None, data: Buffer | None = None) -> Sent:
+    info = stamped(info)
+    described = Described(info, metadata) if metadata is not None else None
+    return Sent(info, described, checksum(memoryview(data)) if data is not None else None)
+
+
+def _describe_anew(store: Store, base: ObjectInfo, metadata: dict[str, str], known: Described | None) -> Sent:
+    """Give the object other metadata; of one that we have just written, without asking what else it has."""
+    if known is not None and known.info.version == base.version and outlives_copy(base.etag):
+        with suppress(ChangedError, NotFoundError):  # perhaps another writer's by now
+            store.redescribe(known, metadata)
+            return Sent(base, known._replace(metadata=metadata))
+    store.copy(base.key, base.key, metadata=metadata)
+    return Sent(store.head(base.key))
+
+
+def outlives_copy(etag: str | None) -> bool:
+    """Whether a copy inside the store has the same ETag: the MD5 sum of the bytes, by its looks. Where a server gives
+    it another all the same, who opens the file by this one finds out.
+    """
+    return etag is not None and _MD5.match(etag) is not None
 
 
 def _copyable(snapshot: Snapshot, place: Location, metadata: dict[str, str] | None) -> ObjectInfo | None:
@@ -102,6 +140,16 @@ def read_at(fd: int, start: int, stop: int) -> bytes:
     return b"".join(pieces)
 
 
+def read_into(fd: int, view: memoryview) -> None:
+    """The first bytes of a file, as `read_at`."""
+    done = 0
+    while done < len(view):
+        got = os.preadv(fd, [view[done:]], done)
+        if not got:
+            view[done:] = bytes(len(view) - done)
+        done += got or len(view) - done
+
+
 def _metadata(file: StagedFile, place: Location, mtime_ns: int) -> dict[str, str] | None:
     """None where the store keeps none. An object that was there before keeps what others have put on it."""
     if place.store.capabilities.metadata is False:
@@ -114,7 +162,7 @@ def _metadata(file: StagedFile, place: Location, mtime_ns: int) -> dict[str, str
     return file.metadata(mtime_ns)
 
 
-def _stamped(info: ObjectInfo) -> ObjectInfo:
+def stamped(info: ObjectInfo) -> ObjectInfo:
     """Some stores do not tell the time of a write."""
     return info if info.mtime_us else info._replace(mtime_us=time.time_ns() // 1000)
 

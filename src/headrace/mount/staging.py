@@ -12,6 +12,7 @@ staging.py      Staging: one method an operation
  ├ moves.py     renames: journaled, one step to whoever looks, resumable
  ├ tree.py      what the mount shows beside the bucket
  ├ recovery.py  what a crashed mount left      ├ left.py      of that, what nobody was promised
+ ├ recent.py    how what was just written is described
  └ journal.py   attributes.py
 ```
 
@@ -47,11 +48,11 @@ from headrace.mount.absent import Absent, bring_whole
 from headrace.mount.attributes import NAMES, Attributes, from_metadata, link_path
 from headrace.mount.custody import Custody, Pending, StagingOptions
 from headrace.mount.left import Leftover
-from headrace.mount.publish import folder_metadata
+from headrace.mount.publish import folder_metadata, stamped
 from headrace.mount.recovery import Recovered, recover
 from headrace.mount.staged import StagedFile, room
 from headrace.mount.tree import Made, split
-from headrace.store.protocol import ObjectInfo
+from headrace.store.protocol import Described, ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -171,24 +172,32 @@ class Staging:
                 place.store.delete([place.key])
             else:
                 self._unlink_staged(node, place)
+            self._custody.recent.take(path)
             self._ns.forget(path)
             self._keep(split(path)[0])
 
-    def set_attributes(self, path: str, attrs: Attributes, *, folder: bool = False) -> None:
-        """Change those that are not None. A store that keeps no metadata forgets them, without an error."""
+    def set_attributes(self, path: str, attrs: Attributes, *, folder: bool = False, wait: bool = True) -> None:
+        """Change those that are not None. A store that keeps no metadata forgets them, without an error.
+
+        Raises:
+            BlockingIOError: not `wait`, and it is no file that is being written: the store would have to be waited for.
+        """
         place = self._custody.writable(path)
         with self._tree.lock:  # who retires it looks again under this lock
             node = self._tree.get(path)
             if isinstance(node, StagedFile):
                 node.set_attributes(attrs)
         if isinstance(node, StagedFile):
-            self._custody.workers.wake()
+            if not node.handles:  # else its close publishes them, or the next look in a period
+                self._custody.workers.wake()
             return
+        if not wait:
+            raise BlockingIOError("the store has to be told")
         with self._moves.steady(path):
             if isinstance(node, Made):
                 self._tree.put(path, Made(path, attrs.over(node.attrs), node.number))
             if place.store.capabilities.metadata is not False and place.key:
-                self._store_attributes(place, attrs, folder=folder)
+                (self._store_folder if folder else self._store_attributes)(place, attrs)
                 self._ns.forget(path)
 
     # folders and links
@@ -222,6 +231,7 @@ class Staging:
             if self._tree.below(path) or any(one.key != prefix for page in place.store.list(prefix) for one in page):
                 raise _refusal(errno.ENOTEMPTY, path)
             self._unmark(place)
+            self._custody.recent.take(path)
             made = self._tree.get(path)
             self._tree.drop(path)
             if isinstance(made, Made) and made.number:
@@ -229,8 +239,8 @@ class Staging:
             self._ns.forget(path)
             self._keep(split(path)[0])
 
-    def symlink(self, path: str, target: str, attrs: Attributes | None = None) -> None:
-        """Make a symbolic link, shown at `path`. Raises as `mkdir`."""
+    def symlink(self, path: str, target: str, attrs: Attributes | None = None) -> ObjectInfo:
+        """Make a symbolic link, shown at `path`; the object that it is. Raises as `mkdir`."""
         where = link_path(path)
         place = self._custody.nameable(where)
         with self._moves.steady(path, where):
@@ -239,7 +249,8 @@ class Staging:
             given = Attributes(_LINK, mtime_ns=time.time_ns()).over(attrs or Attributes())
             metadata = given.metadata() if place.store.capabilities.metadata is not False else None
             info = place.store.put(place.key, os.fsencode(target), metadata=metadata)
-            self._ns.remember(where, info if info.mtime_us else info._replace(mtime_us=time.time_ns() // 1000))
+            self._ns.forget(where)
+            return stamped(info)
 
     # renaming
 
@@ -282,9 +293,12 @@ class Staging:
             if file.path in (old, new) or (folder and file.path.startswith(old + "/")):
                 file.ensure(0, file.size)  # the object it comes from goes, or gets another name
         if folder:
+            self._custody.recent.clear()
             self._refuse_mounts(old)
             self._rename_folder(here, there)
         else:
+            for path in (old, new):
+                self._custody.recent.take(path)
             self._rename_file(here, there)
         if displaced is not None:
             self.unlink(displaced)
@@ -488,7 +502,7 @@ class Staging:
                 if retried:
                     raise
             info = place.store.head(place.key)  # it changed since it was seen
-            self._ns.remember(place.path, info)
+            self._ns.forget(place.path)
             if info.size == 0:
                 return info
         raise AssertionError
@@ -503,24 +517,35 @@ class Staging:
                 self._custody.forget(file)
         self._custody.dispose(file)
 
-    def _store_attributes(self, place: Location, attrs: Attributes, *, folder: bool) -> None:
-        store, key = place.store, place.key + ("/" if folder else "")
+    def _store_attributes(self, place: Location, attrs: Attributes) -> None:
+        recent = self._custody.recent
+        known = recent.take(place.path)
+        for left in (2, 1, 0):
+            try:
+                known = known or place.store.describe(place.key)
+                metadata = _changed(known, attrs, stat.S_IFREG)
+                if metadata != known.metadata:
+                    place.store.redescribe(known, metadata)
+            except (ChangedError, NotFoundError):  # perhaps another writer's by now
+                if not left:
+                    raise
+                known = None
+            else:  # the ETag of what is copied onto itself mostly stays
+                recent.keep(place.path, known._replace(metadata=metadata))
+                return
+
+    def _store_folder(self, place: Location, attrs: Attributes) -> None:
+        store, key = place.store, place.key + "/"
+        known = self._custody.recent.take(place.path)
         try:
-            before = store.describe(key).metadata
+            known = known or store.describe(key)
         except (NotFoundError, UnsupportedError):
-            if not folder:
-                raise
-            before = {}
-        others = {name: value for name, value in before.items() if name not in NAMES}
-        kind = stat.S_IFDIR if folder else stat.S_IFREG
-        metadata = others | attrs.over(from_metadata(before)).metadata(kind)
-        if metadata == dict(before):
-            return
-        if folder:
-            with suppress(UnsupportedError):
-                store.put(key, b"", metadata=folder_metadata(metadata))
-        else:
-            store.copy(key, key, metadata=metadata)
+            known = Described(ObjectInfo(key, 0), {})
+        metadata = folder_metadata(_changed(known, attrs, stat.S_IFDIR))
+        with suppress(UnsupportedError):
+            if metadata != known.metadata:
+                store.put(key, b"", metadata=metadata)
+            self._custody.recent.keep(place.path, known._replace(metadata=metadata))
 
     def _mark(self, place: Location, attrs: Attributes) -> bool:
         """Write a folder's marker. False: the store keeps none."""
@@ -532,7 +557,9 @@ class Staging:
             return False
         metadata = attrs.metadata(stat.S_IFDIR) if store.capabilities.metadata is not False else None
         try:
-            store.put(f"{place.key}/", b"", metadata=metadata)
+            info = store.put(f"{place.key}/", b"", metadata=metadata)
+            if metadata is not None:
+                self._custody.recent.keep(place.path, Described(info, metadata))
         except NameTooLongError:  # by the slash
             raise
         except UnsupportedError:
@@ -562,6 +589,12 @@ class Staging:
     def _watch(self) -> None:
         if not self._custody.workers.running:
             self._custody.workers.wake()
+
+
+def _changed(known: Described, attrs: Attributes, kind: int) -> dict[str, str]:
+    """An object's metadata with other attributes in it."""
+    others = {name: value for name, value in known.metadata.items() if name not in NAMES}
+    return others | attrs.over(from_metadata(known.metadata)).metadata(kind)
 
 
 def _number(file: StagedFile) -> int:

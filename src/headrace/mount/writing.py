@@ -22,6 +22,7 @@ from headrace.mount.attributes import Attributes, link_path
 from headrace.mount.filesystem import FileSystem, wants_to_write
 from headrace.mount.inodes import Folder, Known, Node, known
 from headrace.mount.pages import FILE, FOLDER, LINK
+from headrace.mount.publish import outlives_copy
 from headrace.mount.renaming import check_rename, move
 from headrace.mount.requests import Answer, Waiters
 from headrace.mount.session import Handler, Quick
@@ -30,6 +31,7 @@ from headrace.mount.wire import Fattr, Fopen, Op
 if TYPE_CHECKING:
     from headrace.mount.requests import Request
     from headrace.mount.staging import StagedFile, Staging
+    from headrace.store.protocol import ObjectInfo
 
 _FIRST_HANDLE = 1 << 61
 _LONGEST_NAME = 255
@@ -47,6 +49,7 @@ class _Handle:
         self.node = node
         self.writes = writes
         self.by_kernel = by_kernel
+
 
 _SLOWEST = 128 << 10
 """Bytes a second that a publication may go down to before who waits for it is told."""
@@ -238,8 +241,8 @@ class Writing:
         request.must_wait()
         folder, path = self._target(request.node, name)
         attrs = Attributes(stat.S_IFLNK | 0o777, request.uid, request.gid, time.time_ns())
-        self._staging.symlink(path, os.fsdecode(target), attrs)
-        return self._made(request, folder, name, LINK, attrs)
+        info = self._staging.symlink(path, os.fsdecode(target), attrs)
+        return self._made(request, folder, name, LINK, attrs, info)
 
     def mknod(self, request: Request) -> Answer:
         """MKNOD: only regular files."""
@@ -253,9 +256,10 @@ class Writing:
         file = self._staging.create(path, attrs)
         try:
             file.publish(sync=True)
+            info = file.base
         finally:
             file.release()
-        return self._made(request, folder, name, FILE, attrs)
+        return self._made(request, folder, name, FILE, attrs, info)
 
     def unlink(self, request: Request) -> Answer:
         """UNLINK."""
@@ -310,8 +314,7 @@ class Writing:
         )
         node = move(self._table, self._folders, found, new_folder, new_name, self._ttl)
         self._keep(old_folder)
-        if node.kind != FOLDER and node.staged is None:
-            self._learn(node)
+        self._learn_copied(node)
         return wire.reply(request.unique)
 
     def setattr(self, request: Request) -> Answer:
@@ -325,13 +328,17 @@ class Writing:
             return wire.attributes(request.unique, self._files.attributes.folder(root), self._ttl)
         if request.node == wire.ROOT or request.node in stats.NODES or request.node == stats.FOLDER_NODE:
             raise OSError(errno.EPERM, "cannot be changed")
-        request.must_wait()
         found = self._table.get(request.node)
         if change.valid & Fattr.SIZE:
+            request.must_wait()
             self._truncate(found, change)
             found = self._table.get(request.node)
         if asked != Attributes():
-            self._set_attributes(found, asked)
+            try:  # at once, of a file that is being written, as `create`
+                self._set_attributes(found, asked, wait=request.may_wait)
+            except BlockingIOError:
+                request.must_wait()
+                raise
             found = self._table.get(request.node)
         return wire.attributes(request.unique, self._files.attributes.of(found), self._ttl)
 
@@ -511,16 +518,24 @@ class Writing:
         """Where a name is stored."""
         return link_path(found.path) if found.kind == LINK else found.path
 
-    def _made(self, request: Request, folder: Folder, name: bytes, kind: int, attrs: Attributes) -> bytes:
-        """A name of our own making, and the answer that tells of it."""
+    def _made(
+        self,
+        request: Request,
+        folder: Folder,
+        name: bytes,
+        kind: int,
+        attrs: Attributes,
+        info: ObjectInfo | None = None,
+    ) -> bytes:
+        """A name of our own making, and the answer that tells of it. `info`: the object that holds it."""
         with self._table.lock:
             node = self._table.add(folder, name, kind)
             node.attrs = attrs
             node.trust(self._ttl)
+            if info is not None:
+                node.tells(info, self._ttl)
             self._table.looked_up(node.id)
             folder.touched()
-        if kind != FOLDER:
-            self._learn(node)
         found = known(node)
         return wire.entry(request.unique, self._files.attributes.of(found), self._ttl, self._ttl)
 
@@ -537,6 +552,11 @@ class Writing:
             return
         with self._table.lock:
             node.tells(info, self._ttl)
+
+    def _learn_copied(self, node: Node) -> None:
+        """The store has copied what a name stands for."""
+        if node.kind != FOLDER and node.staged is None and not outlives_copy(node.etag):
+            self._learn(node)
 
     def _truncate(self, found: Known, change: wire.Change) -> None:
         handle = self._handles.get(change.handle) if change.valid & Fattr.FH else None
@@ -558,8 +578,8 @@ class Writing:
         if node.staged is not None and node.staged.passthrough:
             self._invalidate(node.id)
 
-    def _set_attributes(self, found: Known, asked: Attributes) -> None:
-        self._staging.set_attributes(self._path(found), asked, folder=found.kind == FOLDER)
+    def _set_attributes(self, found: Known, asked: Attributes, *, wait: bool) -> None:
+        self._staging.set_attributes(self._path(found), asked, folder=found.kind == FOLDER, wait=wait)
         with self._table.lock:
             node = self._table.promote(found, self._ttl)
             self.settle(node)  # before its release does, which knows of no attributes but the file's
@@ -567,9 +587,7 @@ class Writing:
             node.trust(self._ttl)
             if (folder := self._table.folders.get(found.id)) is not None:
                 self._date(folder, asked)
-        if node.kind != FOLDER and node.staged is None:
-            self._learn(node)
-
+        self._learn_copied(node)
 
     def _date(self, folder: Folder, asked: Attributes) -> None:
         """Somebody gives a folder a time; the next change of its content gives it another. Under the lock."""

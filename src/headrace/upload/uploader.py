@@ -6,7 +6,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Final, TypeAlias
 
 from headrace.base.errors import ChangedError, TryAgainError, UnsupportedError
@@ -72,6 +72,10 @@ class Uploader:
     def held(self) -> int:
         """Bytes read and not yet acknowledged: 0 when nothing is under way."""
         return self._room.held
+
+    def hold(self, size: int) -> AbstractContextManager[None]:
+        """Count that many bytes as `held` inside, once there is room for them: of what its caller sends by itself."""
+        return self._room.hold(size)
 
     def close(self) -> None:
         """End the threads. What is under way elsewhere is waited for two seconds."""
