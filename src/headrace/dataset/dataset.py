@@ -360,11 +360,12 @@ class Dataset:
 
     def _row_of(self, key: str) -> tuple[int, int] | None:
         from headrace.dataset.keys import find
+        from headrace.fetch import default_fetcher
 
         self._places_stand("a key")
         self._refuse(any(leaf.window is not None for leaf in self.leaves), "a key", "windows have none of their own")
         self._refuse(self.stream.is_part, "a key", "look it up before take() and slices")
-        return find([leaf.index for leaf in self.leaves], key, Settings.load())
+        return find(self.leaves, self.stages, key, Settings.load(), default_fetcher())
 
     def _places_stand(self, what: str) -> None:
         """Refuse where nothing stands at a known place."""

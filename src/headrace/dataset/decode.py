@@ -20,6 +20,7 @@ import numpy.typing as npt
 from headrace.base.errors import CorruptError, InputError, UnsupportedError
 from headrace.base.parsing import steadily
 from headrace.dataset import deep
+from headrace.dataset.own_key import KEY, GivesKeys, key_of, keys_of
 from headrace.dataset.stages import TakesColumns
 
 __all__ = ["Example", "Image", "Npy", "Text", "example", "image", "npy", "text"]
@@ -100,7 +101,8 @@ def example(name: str = "data", *, single: Sequence[str] = ()) -> Example:
     """A serialised ``tf.train.Example`` as its features, without TensorFlow: what most TFRecords hold.
 
     The part `name` gives way to one part a feature: int64 [n], float32 [n], or a list of n bytes. Features named in
-    `single` must hold one value, which then stands for itself: a number, or bytes (for `image`, say).
+    `single` must hold one value, which then stands for itself: a number, or bytes (for `image`, say). A feature
+    ``__key__`` of one text is the sample's key.
     """
     return Example(name, tuple(single))
 
@@ -247,7 +249,7 @@ class Npy:
 
 
 @dataclass(frozen=True, slots=True)
-class Example(TakesColumns):
+class Example(TakesColumns, GivesKeys):
     """See `example`."""
 
     name: str
@@ -270,6 +272,8 @@ class Example(TakesColumns):
                 features[name] = features[name][0]
         except CorruptError as error:
             raise error.at(f"{sample.get('__key__', '')}.{self.name}") from None
+        if KEY in features and KEY in others:
+            others[KEY] = key_of(features[KEY], others[KEY])
         return {**features, **others}
 
     def columns(self, columns: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -285,7 +289,13 @@ class Example(TakesColumns):
             if any(len(one) != 1 for one in values):
                 return None
             features[name] = [one[0] for one in values]
+        if KEY in features and KEY in others:
+            others[KEY] = keys_of(features[KEY], others[KEY])
         return {**features, **others}
+
+    def may_name(self) -> bool:
+        """See `GivesKeys.may_name`."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)

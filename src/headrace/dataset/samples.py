@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from headrace.cache import Cache
 from headrace.dataset.arrow import pc, to_flags
 from headrace.dataset.group import Groups
 from headrace.dataset.objects import Objects, expand
+from headrace.dataset.own_key import KEY, key_of, keys_of
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.dataset.text import folders_of
 from headrace.dataset.whole import Kept, Known, Wholes
@@ -76,7 +77,7 @@ class ObjectSamples:
             for _ in range(count):
                 key, stem, size, version = next(found)
                 parts.append(_tuple(Part, (key[stem + 1 :] or "data", prefix + key, size, version, 0, None)))
-            specs.append((key if whole else key[:stem], tuple(parts), extra))
+            specs.append((_own(key if whole else key[:stem], extra), tuple(parts), extra))
         return specs
 
     def wholes(self, rows: Rows) -> Wholes | None:
@@ -97,7 +98,7 @@ class ObjectSamples:
         found = keys[first] if whole else [key[:stem] for key, stem in zip(keys[first], stems[first], strict=True)]
         prefix = self.prefix
         objects = [prefix + key for key in keys] if prefix else list(keys)
-        return Wholes(list(found), names, objects, list(versions), list(sizes), extra)
+        return Wholes(_all_own(list(found), extra), names, objects, list(versions), list(sizes), extra)
 
     def kept(self, rows: Rows, cache: Cache) -> Kept | None:
         """See `headrace.dataset.whole.HasWholes.kept`."""
@@ -115,7 +116,7 @@ class ObjectSamples:
             return None
         keys = self.objects.texts(places[:: len(names)], stems=self.groups.first is not None)
         entries = cache.entries(self._known.digests[places], self.objects.sizes(places))
-        return Kept(keys, names, entries, extra)
+        return Kept(_all_own(keys, extra), names, entries, extra)
 
     def sizes(self, rows: Rows) -> Rows:
         """See `SampleIndex.sizes`."""
@@ -180,3 +181,13 @@ class ObjectSamples:
             for extra, label in zip(extras, self.groups.label[rows].tolist(), strict=True):
                 extra["class"] = label
         return extras
+
+
+def _own(key: str, extra: Mapping[str, Any]) -> str:
+    """A sample's key, whose extra fields may hold one of its own, which is then none of them any more."""
+    return key_of(cast("dict[str, Any]", extra).pop(KEY), key) if KEY in extra else key
+
+
+def _all_own(keys: list[str], extra: dict[str, list[Any]]) -> list[str]:
+    """As `_own`, of several, by columns."""
+    return keys_of(extra.pop(KEY), keys) if KEY in extra else keys

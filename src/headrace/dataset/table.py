@@ -2,7 +2,8 @@
 
 Paths are relative to the table's own folder (``../images/1.png`` is fine), or all absolute: namespace paths or URLs
 within one store. Rows that share a stem make one sample, which takes its extra fields from the first of them; samples
-keep the table's order. Nothing is listed: a part's size is -1 and its version None.
+keep the table's order. A column ``__key__`` gives them keys (`headrace.dataset.own_key`). Nothing is listed: a part's
+size is -1 and its version None.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from headrace.dataset.arrow import (
 from headrace.dataset.group import open_groups
 from headrace.dataset.manifest import VERSIONED
 from headrace.dataset.objects import build_objects
+from headrace.dataset.own_key import KEY
 from headrace.dataset.samples import Extras, ObjectSamples
 from headrace.dataset.shelf import Shelf
 from headrace.namespace import Namespace
@@ -76,7 +78,7 @@ def open_table(target: str, *, by: str, namespace: Namespace, settings: Settings
         prefix,
         objects,
         groups,
-        fingerprint=f"{by}-table-{digest}-{objects.digest[:16]}",
+        fingerprint=f"{by}-table-{digest}-{objects.digest[:16]}{'-named' if KEY in table.column_names else ''}",
         pinned=False,
         extras=_extras(shelf, digest, table.drop_columns([COLUMN])),
         sorted_by_key=False,
@@ -88,7 +90,8 @@ def _parse(target: str, data: memoryview) -> Table:
     try:
         if target.lower().endswith(".csv"):
             # Left to itself, Arrow would read 007 as a number.
-            return csv.read_csv(source, convert_options=csv.ConvertOptions(column_types={COLUMN: pa.large_string()}))
+            texts = dict.fromkeys((COLUMN, KEY), pa.large_string())
+            return csv.read_csv(source, convert_options=csv.ConvertOptions(column_types=texts))
         with pq.ParquetFile(source) as file:
             return file.read()
     except pa.ArrowException as error:

@@ -6,21 +6,22 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from headrace.base.errors import BadSampleError, InputError, TryAgainError
 from headrace.base.progress import Progress
 from headrace.dataset import Dataset, Loader, Skip, Skipped
-from headrace.dataset.arrow import from_flags
+from headrace.dataset.arrow import from_flags, from_texts, pa
+from headrace.dataset.shards.decoding import Records
 from headrace.fetch import Fetcher
 from headrace.pack.budget import Budget
 from headrace.pack.journal import LeftOut
 from headrace.pack.layouts import Sink
 from headrace.pack.plan import name_by_shard
 from headrace.pack.rows import CsvRows, JsonRows, TextRows
-from headrace.pack.schema import Schema
+from headrace.pack.schema import KEY_COLUMN, Schema
 from headrace.pack.where import Where
 
 _CHUNK_BYTES = 4 << 20
@@ -128,6 +129,8 @@ class Filler:
 class TextFiller:
     """Fills shards from lines of CSV or JSON, as columns. Any thread, each a shard of its own.
 
+    `keyed`: whether lines have keys of their own, which then are a column in front (`Schema.keyed`).
+
     Raises:
         InputError: the columns do not go with the source.
     """
@@ -136,10 +139,12 @@ class TextFiller:
         self._means, self._schema = means, schema
         self._where = None if where is None or where.planned else where
         self._rows, self._kind_of = _parsers(schema, dataset)
+        self._decode: Records = cast("Any", dataset.leaves[0].index).decode
+        self.keyed = self._decode.keyed
 
     def fill(self, sink: Sink, dataset: Dataset) -> Tally:
         """See `Filler.fill`."""
-        tally, seen = Tally(), 0
+        tally, seen, twins = Tally(), 0, set[str]()
         leaves = tuple(dataclasses.replace(leaf, stages=()) for leaf in dataset.leaves)
         raw = dataclasses.replace(dataset, leaves=leaves, stages=())
         with self._means.loader(raw.batch(_at_once(raw))) as loader:
@@ -147,29 +152,33 @@ class TextFiller:
                 if self._means.stop.is_set():
                     raise TryAgainError("stopped")
                 for start, stop in self._runs(batch["__shard__"]):
-                    self._add(sink, {name: values[start:stop] for name, values in batch.items()}, tally)
+                    self._add(sink, {name: values[start:stop] for name, values in batch.items()}, tally, twins)
                 seen = _enter(self._means.budget, loader, seen, tally)
             _enter(self._means.budget, loader, seen, tally)
         return tally
 
-    def _add(self, sink: Sink, batch: Mapping[str, Sequence[Any]], tally: Tally) -> None:
-        """Lines of one kind of header."""
+    def _add(self, sink: Sink, batch: Mapping[str, Sequence[Any]], tally: Tally, twins: set[str]) -> None:
+        """Lines of one kind of header. `twins`: keys that the shard has already."""
         keys, shards, count = batch["__key__"], batch["__shard__"], len(batch["__key__"])
         before = sink.size
         table, bad = self._parser(shards[0]).parse(batch["data"])
         places = {one.place for one in bad}
         good = [place for place in range(count) if place not in places]
         left = [_named(shards[one.place], keys[one.place], one.reason) for one in bad]
-        if self._where is not None and good:
+        if good and (self._where is not None or self.keyed):
             flags: list[bool | None] = []
-            scopes = self._scopes(self._where, table, [keys[one] for one in good], [shards[one] for one in good])
+            whole = [self._key(shards[one], keys[one], batch["data"][one]) for one in good]
+            scopes = self._scopes(table, whole, [shards[one] for one in good])
             for place, scope in zip(good, scopes, strict=True):
                 try:
-                    flags.append(self._where.keeps(scope))
+                    flags.append(self._kept(scope, twins))
                 except BadSampleError as error:
                     flags.append(None)
                     left.append(_named(shards[place], keys[place], error.reason))
             tally.dropped += flags.count(False)
+            if self.keyed:
+                field = pa.field(KEY_COLUMN.name, KEY_COLUMN.arrow, nullable=False)
+                table = table.add_column(0, field, [from_texts(whole)])
             table = table.filter(from_flags(_bools(flags)))
         if left:
             if not self._means.budget.allowed:
@@ -180,13 +189,26 @@ class TextFiller:
         tally.samples += table.num_rows
         self._means.progress.advance(count, sink.size - before)
 
-    def _scopes(self, where: Where, table: Any, keys: list[str], shards: list[str]) -> Iterator[dict[str, Any]]:
+    def _kept(self, scope: Mapping[str, Any], twins: set[str]) -> bool:
+        """Raises BadSampleError: `where` cannot tell, or the shard has a line of this key."""
+        if self._where is not None and not self._where.keeps(scope):
+            return False
+        if self.keyed:
+            refuse_twin(scope["key"], twins)
+        return True
+
+    def _key(self, shard: str, number: str, line: memoryview) -> str:
+        """A good line's key: its own, or its number in its shard."""
+        sample = name_by_shard({"__key__": number, "__shard__": shard, "data": line})
+        return (self._decode(sample) if self.keyed else sample)["__key__"]
+
+    def _scopes(self, table: Any, keys: list[str], shards: list[str]) -> Iterator[dict[str, Any]]:
         names = tuple(field.name for field in self._schema.fields)
-        columns = {name: table.column(name).to_pylist() for name in where.names if name in names}
+        wanted = () if self._where is None else self._where.names
+        columns = {name: table.column(name).to_pylist() for name in wanted if name in names}
         for place, (key, shard) in enumerate(zip(keys, shards, strict=True)):
-            whole = name_by_shard({"__key__": key, "__shard__": shard})["__key__"]
             row = {name: values[place] for name, values in columns.items()}
-            yield {"key": whole, "parts": names, "shard": shard, **row}
+            yield {"key": key, "parts": names, "shard": shard, **row}
 
     def _parser(self, shard: str) -> TextRows:
         return self._rows[self._kind_of.get(shard, 0)]

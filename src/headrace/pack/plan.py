@@ -17,7 +17,10 @@ from headrace.base.errors import BadSampleError, InputError
 from headrace.base.progress import Progress
 from headrace.dataset import Dataset
 from headrace.dataset.order import Ints, Stream
+from headrace.dataset.own_key import GivesKeys
+from headrace.dataset.shards.decoding import Records
 from headrace.dataset.source import Rows, SampleIndex, SampleSpec
+from headrace.dataset.stages import Stage
 from headrace.pack.layouts import Layout, layout_named
 from headrace.pack.options import PackOptions
 from headrace.pack.where import Where
@@ -131,13 +134,14 @@ def make_plan(dataset: Dataset, options: PackOptions, progress: Progress) -> Pla
     Raises:
         InputError: (BadSampleError) samples that cannot be packed. What the index raises.
     """
-    where = Where.parse(options.where) if options.where else None
-    records = getattr(dataset.leaves[0].index, "decode", None) is not None
+    where = where_of(options, dataset)
+    records = is_numbered(dataset)
     if where is not None:
         dataset = _chosen(dataset, where, progress, records=records)
-    if records:
-        dataset = dataset.map(name_by_shard, threads=1)
-    leaves = tuple(dataclasses.replace(leaf, index=Pinned(leaf.index)) for leaf in dataset.leaves)
+    named = (Stage("map", name_by_shard, threads=1),) if records else ()
+    leaves = tuple(
+        dataclasses.replace(leaf, index=Pinned(leaf.index), stages=(*named, *leaf.stages)) for leaf in dataset.leaves
+    )
     dataset = dataclasses.replace(dataset, leaves=leaves)
     ordered = dataset if options.seed is None else dataset.shuffle(options.seed)
     starts = np.asarray(_cut(ordered, options, progress), dtype=np.int64)
@@ -159,8 +163,32 @@ def make_plan(dataset: Dataset, options: PackOptions, progress: Progress) -> Pla
     return Plan(ordered, starts, terms)
 
 
+def is_numbered(dataset: Dataset) -> bool:
+    """Whether its samples are called by their numbers in their shards, those apart that have keys of their own."""
+    index = dataset.leaves[0].index
+    return getattr(index, "decode", None) is not None or getattr(index, "table", None) is not None
+
+
+def where_of(options: PackOptions, dataset: Dataset) -> Where | None:
+    """The expression, if there is one. Raises InputError."""
+    if not options.where:
+        return None
+    return dataclasses.replace(Where.parse(options.where), read_keys=has_own_keys(dataset))
+
+
+def has_own_keys(dataset: Dataset) -> bool:
+    """Whether records have keys of their own, as their header, or their first lines, tell."""
+    decode: Records | None = getattr(dataset.leaves[0].index, "decode", None)
+    if decode is not None:
+        return decode.keyed
+    functions = [stage.function for stage in dataset.leaves[0].stages]
+    return any(isinstance(one, GivesKeys) and one.may_name() for one in functions)
+
+
 def name_by_shard(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Records are numbered shard by shard: with the shard's name in front, keys differ."""
+    """Records are numbered shard by shard: with the shard's name in front, keys differ. Before a record is decoded: one
+    that has a key of its own keeps that.
+    """
     folder, slash, name = str(sample["__shard__"]).rpartition("/")
     shard = f"{folder}{slash}{name.rpartition('.')[0].replace('.', '_') or name}"
     return {**sample, "__key__": f"{shard}/{sample['__key__']}"}
@@ -169,7 +197,7 @@ def name_by_shard(sample: Mapping[str, Any]) -> dict[str, Any]:
 def _chosen(dataset: Dataset, where: Where, progress: Progress, *, records: bool) -> Dataset:
     """Only the samples that `where` keeps, as far as names and sizes decide it."""
     if not where.planned:
-        if records and "size" in where.names:
+        if "size" in where.names and getattr(dataset.leaves[0].index, "decode", None) is not None:
             raise InputError(
                 "--where asks for the size and for fields of a record at once", hint="pack twice, or filter in --map"
             )

@@ -17,10 +17,9 @@ from headrace.pack.layouts import fields_of
 from headrace.pack.objects import ObjectFiller, takes
 from headrace.pack.options import PackOptions
 from headrace.pack.parquet import WRITER
-from headrace.pack.plan import Plan
+from headrace.pack.plan import Plan, where_of
 from headrace.pack.schema import Schema
 from headrace.pack.values import infer
-from headrace.pack.where import Where
 
 _FIRST, _FIRST_BYTES = 256, 64 << 20
 _TEXT = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -55,15 +54,17 @@ def prepared(
     Raises:
         InputError: (BadSampleError) columns that do not go with the source.
     """
-    where = Where.parse(options.where) if options.where else None
+    where = where_of(options, plan.dataset)
     schema = Schema.parse(options.columns) if options.columns else None
     if schema is not None and function is None and is_text(plan.dataset):
-        return _noted(plan, options, schema), schema, TextFiller(means, schema, where, plan.dataset)
+        filler = TextFiller(means, schema, where, plan.dataset)
+        schema = schema.keyed() if filler.keyed else schema
+        return _noted(plan, options, schema), schema, filler
     if function is None and options.layout == "webdataset" and (where is None or where.planned) and takes(plan.dataset):
         return _noted(plan, options, schema), schema, ObjectFiller(means)
     filler = Filler(means, function, where)
     if schema is not None:
-        schema = schema.keyed()  # rows of text have only numbers for keys; samples have their own
+        schema = schema.keyed()
     elif options.layout == "parquet":
         schema = _inferred(plan, filler)
     return _noted(plan, options, schema), schema, filler

@@ -1,6 +1,6 @@
 """Records of TFRecord and Parquet as the files they were: ``<__key__>.<part>``, as in `headrace.pack.members`.
 
-Records without ``__key__``, which others made, are named by shard and number.
+Records without a key of their own (`headrace.dataset.own_key`), which others made, are named by shard and number.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from headrace.base.errors import CorruptError
 from headrace.dataset.arrow import pa, pq
+from headrace.dataset.own_key import KEY, key_of
 from headrace.dataset.shards.example import example
 from headrace.dataset.shards.tfrecord import TFRECORD
 from headrace.pack.archive import File, safe
@@ -31,7 +32,7 @@ def files_of_records(file: Any, shard: str) -> Iterator[File]:
     rows = _rows_of_parquet(file, shard) if shard.lower().endswith(".parquet") else _examples(file, shard)
     stem = shard.rpartition("/")[2].rpartition(".")[0]
     for number, row in enumerate(rows):
-        key = row.pop("__key__", None) or f"{stem}/{number:08d}"
+        key = key_of(row.pop(KEY, None), f"{stem}/{number:08d}")
         for name, value in row.items():
             if value is not None:
                 named, data = encode(key, name, value)
@@ -50,10 +51,10 @@ def _examples(file: Any, shard: str) -> Iterator[dict[str, Any]]:
 
 
 def _value(name: str, value: Any) -> Any:
+    if name == KEY:
+        return value
     if isinstance(value, list):
         texts = cast("list[bytes]", value)
-        if name == "__key__":
-            return texts[0].decode("utf-8", "replace") if texts else None
         if len(texts) > 1:
             raise CorruptError(f"feature {name!r} holds {len(texts)} texts, which are no one file")
         return texts[0] if texts else None
@@ -73,7 +74,9 @@ def _rows_of_parquet(file: Any, shard: str) -> Iterator[dict[str, Any]]:
 def _typed(row: Mapping[str, Any], schema: Any) -> dict[str, Any]:
     typed: dict[str, Any] = {}
     for name, value in row.items():
-        if isinstance(value, list):
+        if name == KEY:
+            pass
+        elif isinstance(value, list):
             value = np.array(value, schema.field(name).type.value_type.to_pandas_dtype())
         elif isinstance(value, dict):
             raise CorruptError(f"column {name!r} has values inside values, which are no files")

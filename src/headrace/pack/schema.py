@@ -69,6 +69,9 @@ class Field:
         return f"{self.name}:{self.type}" if self.named else self.type
 
 
+KEY_COLUMN = Field(KEY, "str")
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """Columns in their order. Immutable."""
@@ -79,7 +82,7 @@ class Schema:
 
     def keyed(self) -> Schema:
         """With a column for each sample's key in front."""
-        return replace(self, fields=(Field(KEY, "str"), *self.fields))
+        return replace(self, fields=(KEY_COLUMN, *self.fields))
 
     @property
     def arrow(self) -> Any:

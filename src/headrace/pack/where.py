@@ -61,11 +61,13 @@ class Where:
     names: frozenset[str]
     """What it speaks of."""
     _evaluate: _Eval
+    read_keys: bool = False
+    """Whether keys are known only once samples have been read."""
 
     @property
     def planned(self) -> bool:
         """Whether names and sizes decide, without reading a sample."""
-        return self.names <= frozenset(PLANNED)
+        return self.names <= frozenset(PLANNED) and not (self.read_keys and "key" in self.names)
 
     def keeps(self, scope: Scope) -> bool:
         """Whether it holds; `scope`: values by name.

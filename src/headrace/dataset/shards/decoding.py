@@ -8,14 +8,13 @@ from typing import Any, cast
 
 from headrace.base.errors import HeadraceError
 from headrace.dataset.layout import Layout
+from headrace.dataset.own_key import KEY, OURS, OWN, GivesKeys, key_of, keys_of
 from headrace.dataset.shards.format import Decode
 from headrace.dataset.stages import TakesColumns
 
-_OURS = ("__key__", "__shard__")
-
 
 @dataclass(frozen=True)
-class Records(TakesColumns):
+class Records(TakesColumns, GivesKeys):
     """Decodes the only part of a sample, ``data``, or each of several parts. Pickles; any thread.
 
     `decoders`: one for each kind of shard; `kind_of`: which one by the shard's name, empty where there is only one.
@@ -26,7 +25,7 @@ class Records(TakesColumns):
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """The sample with values for bytes; where ``data`` is a dict (a line of JSON, a record of columns), with its
-        items.
+        items, and its key where it has one of its own (`headrace.dataset.own_key`).
 
         Of a window, lists: of an item that some records lack, with None in their places.
 
@@ -35,19 +34,17 @@ class Records(TakesColumns):
         """
         shard, key = sample["__shard__"], sample["__key__"]
         if not isinstance(shard, list):
-            found = {"__key__": key}
-            found.update(self._one(sample, shard, key))
-            found["__shard__"] = shard
-            return found
-        parts = {name: value for name, value in sample.items() if name not in _OURS}
+            value = self._one(sample, shard, key)
+            return {KEY: key_of(value.get(KEY), key), **_items(value), "__shard__": shard}
+        parts = {name: value for name, value in sample.items() if name not in OURS}
         rows = zip(*parts.values(), strict=True)
         values = [
             self._one(dict(zip(parts, row, strict=True)), where, key)
             for row, where in zip(rows, cast("list[str]", shard), strict=True)
         ]
-        names = dict.fromkeys(name for value in values for name in value)
+        names = dict.fromkeys(name for value in values for name in _items(value))
         found = {name: [value.get(name) for value in values] for name in names}
-        return {"__key__": key, **found, "__shard__": shard}
+        return {KEY: key_of(values[0].get(KEY), key), **found, "__shard__": shard}
 
     def columns(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]] | None:
         """The same for several samples with the same parts: a list of values for each name. None where that cannot be:
@@ -55,46 +52,65 @@ class Records(TakesColumns):
         """
         if len(self.decoders) > 1:
             return None
-        values = self._columns({name: values for name, values in columns.items() if name not in _OURS})
+        values = self._columns({name: values for name, values in columns.items() if name not in OURS})
         if values is None:
             return None
-        return {"__key__": columns["__key__"], **values, "__shard__": columns["__shard__"]}
+        keys = columns[KEY] if KEY not in values else keys_of(values[KEY], columns[KEY])
+        return {KEY: keys, **_items(values), "__shard__": columns["__shard__"]}
+
+    @property
+    def keyed(self) -> bool:
+        """Whether records have keys of their own, as their header, or their first lines, tell: what a decoder says by
+        ``keyed``, or by the name of a part.
+        """
+        return any(OWN in one if isinstance(one, Mapping) else getattr(one, "keyed", False) for one in self.decoders)
+
+    def may_name(self) -> bool:
+        """See `GivesKeys.may_name`: also where no header tells (``may_be_keyed``)."""
+        return self.keyed or any(getattr(one, "may_be_keyed", False) for one in self.decoders)
 
     def layout(self, record: memoryview) -> Layout | None:
         """See `headrace.dataset.layout.HasLayout`."""
         told = getattr(self.decoders[0], "layout", None) if len(self.decoders) == 1 else None
         found: Layout | None = None if told is None else told(record)
-        return None if found is None or any(part.name in _OURS for part in found.parts) else found
+        return None if found is None or any(part.name in OURS for part in found.parts) else found
 
     def _columns(self, parts: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]] | None:
         decode = self.decoders[0]
         if isinstance(decode, Mapping):
-            return {name: [decode[name](one) for one in values] for name, values in parts.items()}
+            return {_field(name): [decode[name](one) for one in values] for name, values in parts.items()}
         data = parts["data"]
         at_once = getattr(decode, "all", None)
         if at_once is not None and (made := at_once(data)) is not None:
-            return _items(made) if isinstance(made, dict) else {"data": made}
+            return made if isinstance(made, dict) else {"data": made}
         values = list(map(decode, data))
         if not any(isinstance(one, dict) for one in values):
             return {"data": values}
         names = list(values[0])
         if not all(isinstance(one, dict) and list(one) == names for one in values):  # lines of JSON may be like that
             return None
-        return _items({name: [one[name] for one in values] for name in names})
+        return {name: [one[name] for one in values] for name in names}
 
     def _one(self, parts: Mapping[str, Any], shard: str, key: str) -> dict[str, Any]:
+        """All fields of a record, its own key among them."""
         decode = self.decoders[self.kind_of[shard] if self.kind_of else 0]
         try:
             if isinstance(decode, Mapping):
-                return {name: decode[name](data) for name, data in parts.items() if name not in _OURS}
+                return {_field(name): decode[name](data) for name, data in parts.items() if name not in OURS}
             value = decode(parts["data"])
-            return _items(value) if isinstance(value, dict) else {"data": value}
+            return cast("dict[str, Any]", value) if isinstance(value, dict) else {"data": value}
         except HeadraceError as error:
             raise error.at(f"{shard}: record {key}") from None
 
 
-def _items(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: item for name, item in value.items() if name not in _OURS}
+def _items(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that become parts of a sample."""
+    return {name: item for name, item in value.items() if name not in OURS}
+
+
+def _field(part: str) -> str:
+    """What the record itself calls a part."""
+    return KEY if part == OWN else part
 
 
 def records(

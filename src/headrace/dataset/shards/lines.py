@@ -15,12 +15,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, InputError
+from headrace.dataset.own_key import KEY
 from headrace.dataset.shards.format import Member, ShardBytes
 
 Bytes = npt.NDArray[np.uint8]
@@ -38,7 +39,7 @@ class JsonLines:
 
     longest: int = _LONGEST
     name: str = "jsonl"
-    version: int = 1
+    version: int = 2
     suffixes: tuple[str, ...] = (".jsonl", ".ndjson")
 
     def recognise(self, head: memoryview) -> bool:
@@ -70,13 +71,27 @@ class JsonLines:
         except ValueError as error:
             raise CorruptError(f"the line is not JSON: {error}") from None
 
-    def preamble(self, _: ShardBytes, /) -> bytes:
-        """Nothing: a line needs no more than itself."""
-        return b""
+    def preamble(self, shard: ShardBytes, /) -> bytes:
+        """Whether the first lines have keys of their own; more a line need not know."""
+        return b"keyed" if b'"__key__"' in bytes(shard.read(0, _PIECE)) else b""
 
-    def decoder(self, _: bytes, /) -> Callable[[memoryview], Any]:
+    def decoder(self, preamble: bytes, /) -> Callable[[memoryview], Any]:
         """`decode`."""
-        return self.decode
+        return _Line(self, bool(preamble))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Decodes lines of JSON. A class, so that it can be pickled. `keyed`: whether the first ones have keys of their
+    own; any of them may.
+    """
+
+    format: JsonLines
+    keyed: bool
+    may_be_keyed: ClassVar[bool] = True
+
+    def __call__(self, data: memoryview) -> Any:
+        return self.format.decode(data)
 
 
 @dataclass(frozen=True)
@@ -178,6 +193,11 @@ class _Record:
 
     format: Csv
     columns: tuple[str, ...]
+
+    @property
+    def keyed(self) -> bool:
+        """Whether records have keys of their own."""
+        return KEY in self.columns
 
     def __call__(self, data: memoryview) -> dict[str, str]:
         values = self.format.decode(data)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, UnsupportedError
 from headrace.dataset.layout import Layout, laid_out
+from headrace.dataset.own_key import KEY
 from headrace.dataset.pieces import Pieces
 from headrace.dataset.shards import values
 from headrace.dataset.shards.format import Decode, Member, ShardBytes
@@ -161,6 +162,11 @@ class _Item:
 
     leaves: tuple[Decode, ...]
     tree: Tree
+
+    @property
+    def keyed(self) -> bool:
+        """Whether items have keys of their own."""
+        return self.tree is not None and self.tree.kind == "dict" and KEY in self.tree.keys
 
     def __call__(self, data: memoryview) -> Any:
         count = len(self.leaves)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, HeadraceError, UnsupportedError
 from headrace.dataset.layout import Layout, laid_out
+from headrace.dataset.own_key import KEY
 from headrace.dataset.shards import values
 from headrace.dataset.shards.format import Decode, Member, ShardBytes
 from headrace.dataset.shards.offsets import members, table_of
@@ -141,6 +142,11 @@ class _Record:
     """Decodes records of some columns. A class, so that it can be pickled."""
 
     columns: tuple[_Column, ...]
+
+    @property
+    def keyed(self) -> bool:
+        """Whether records have keys of their own."""
+        return any(column.name == KEY for column in self.columns)
 
     def __call__(self, data: memoryview) -> dict[str, Any]:
         columns = self.columns

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from headrace.base.errors import CorruptError, HeadraceError, UnsupportedError
+from headrace.dataset.own_key import KEY, OWN
 from headrace.dataset.shards.format import Decode, Member, ShardBytes
 from headrace.dataset.shards.npy import NPY, Header, RowDecoder, header_of
 
@@ -55,8 +56,10 @@ class Npz:
         arrays = _arrays(shard)
         for number in range(arrays[0].header.shape[0] if arrays else 0):
             for name, start, header, _ in arrays:
+                if name == "__shard__":  # headrace's own: what the shard is called
+                    continue
                 first = start + header.size + number * header.row
-                yield Member(f"{number:08d}", name, first, first + header.row)
+                yield Member(f"{number:08d}", OWN if name == KEY else name, first, first + header.row)
 
     def decode(self, data: memoryview) -> memoryview:
         """A row's bytes; `decoder` makes arrays of them."""
@@ -74,7 +77,8 @@ class Npz:
         """
         headers = cast("dict[str, str]", json.loads(preamble))
         found = {name: header_of(bytes.fromhex(one), None) for name, one in headers.items()}
-        return {name: RowDecoder(header.dtype, header.shape[1:]) for name, header in found.items()}
+        decoders = {name: RowDecoder(header.dtype, header.shape[1:]) for name, header in found.items()}
+        return {OWN if name == KEY else name: decoder for name, decoder in decoders.items()}
 
 
 NPZ = Npz()

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.dataset.arrow import from_numbers, pa
+from headrace.dataset.own_key import KEY
 from headrace.dataset.tables.group import Decoded, Group
 from headrace.dataset.tables.lots import Lot, Take
 from headrace.dataset.tables.stretch import Stretch
-from headrace.dataset.tables.values import values_of
+from headrace.dataset.tables.values import names_in, values_of
 
 
 class Taken(NamedTuple):
@@ -65,10 +66,12 @@ def put_together(lot: Lot, groups: Sequence[Group], parts: Sequence[Taken], *, a
     if kept is not None and len(kept) < len(lot.local):
         local = np.asarray(lot.local)[kept]
         dropped = np.append(kept - np.arange(len(kept)), len(lot.local) - len(kept))
-    values = None
+    values = own = None
     if not arrow:
-        values = {name: values_of(column) for name, column in zip(table.column_names, table.columns, strict=True)}
-    return Stretch(table, values, local, numbers, files, of, dropped)
+        own = names_in(table[KEY]) if KEY in table.column_names else None
+        named = zip(table.column_names, table.columns, strict=True)
+        values = {name: values_of(column) for name, column in named if name != KEY}
+    return Stretch(table, values, local, numbers, files, of, dropped, own)
 
 
 def _beyond(rows: Any, first: int) -> Any:

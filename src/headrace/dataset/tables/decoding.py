@@ -11,8 +11,9 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError
 from headrace.dataset.batch import own_arrays
+from headrace.dataset.own_key import KEY, GivesKeys, key_of
 from headrace.dataset.tables.group import Group
-from headrace.dataset.tables.values import Values, values_of
+from headrace.dataset.tables.values import Values, names_in, values_of
 
 GROUP, ROW = "__group__", "__row__"
 """Names of what a sample brings beside its bytes: the `Group`, and the row's place in it."""
@@ -32,10 +33,18 @@ class Ready:
             self.columns: dict[str, Values] = {
                 name: values_of(column)
                 for name, column in zip(decoded.table.column_names, decoded.table.columns, strict=True)
+                if name != KEY
             }
+            own = KEY in decoded.table.column_names
+            self.names: list[Any] | None = names_in(decoded.table[KEY]).to_pylist() if own else None
+            """The rows' own keys, as bytes."""
         except HeadraceError as error:
             raise error.at(group.url) from None
         self.bytes = int(decoded.table.nbytes)
+
+    def key(self, row: int, number: str) -> str:
+        """A row's key; `number`: where it has none of its own."""
+        return number if self.names is None else key_of(self.names[row], number)
 
 
 class Decoder:
@@ -112,20 +121,28 @@ class Matches(_Stage):
         return all(ready.kept is None or bool(ready.kept[row]) for ready, row in _rows(self._decoder, sample))
 
 
-class TableRows(_Stage):
-    """A map: bytes to the row's values. Of a window: to lists of them."""
+class TableRows(_Stage, GivesKeys):
+    """A map: bytes to the row's values. Of a window: to lists of them. `own`: whether rows' own keys are read."""
+
+    def __init__(self, decoder: Decoder, *, own: bool) -> None:
+        super().__init__(decoder)
+        self._own = own
+
+    def may_name(self) -> bool:
+        """See `GivesKeys.may_name`."""
+        return self._own
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """``__key__``, the columns, ``__shard__``. Raises CorruptError."""
         rows = _rows(self._decoder, sample)
-        found: dict[str, Any] = {"__key__": sample["__key__"]}
+        first, at = rows[0]
+        found: dict[str, Any] = {KEY: first.key(at, sample[KEY])}
         if isinstance(sample[GROUP], list):
-            for name in rows[0][0].columns:
+            for name in first.columns:
                 found[name] = [own_arrays(ready.columns[name].at(row)) for ready, row in rows]
         else:
-            ready, row = rows[0]
-            for name, values in ready.columns.items():
-                found[name] = own_arrays(values.at(row))  # the row group is kept, and the row is the user's
+            for name, values in first.columns.items():
+                found[name] = own_arrays(values.at(at))  # the row group is kept, and the row is the user's
         found["__shard__"] = sample["__shard__"]
         return found
 

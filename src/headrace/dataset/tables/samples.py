@@ -7,6 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from headrace.base.progress import SILENT
+from headrace.dataset.own_key import KEY
 from headrace.dataset.shards.adopt import Kept
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.source import Part, Rows, SampleSpec
@@ -26,8 +28,9 @@ class TableSamples:
     """A `headrace.dataset.source.SampleIndex`. Any thread; survives fork.
 
     Rows come file after file in key order, within a file as they lie there; those of row groups that ``where`` rules
-    out are not counted. ``__key__`` is the row's number in its file, the extra field ``__shard__`` the file's name
-    below the root.
+    out are not counted. ``__key__`` is the row's number in its file, unless it has a key of its own
+    (`headrace.dataset.own_key`), which takes decoding it; the extra field ``__shard__`` is the file's name below the
+    root.
     """
 
     pinned = True
@@ -38,6 +41,7 @@ class TableSamples:
     """Of a snapshot: where what is known of these samples is kept beside it."""
 
     def __init__(self, job: Job, wanted: Wanted, shelf: Shelf) -> None:
+        self._job, self._shelf = job, shelf
         self.store, self.prefix, self.kind = job.store, job.prefix, job.kind
         self._view, partitions = open_view(shelf, job, wanted)
         self._files = list(job.files)
@@ -56,7 +60,7 @@ class TableSamples:
         self.sizes_of_groups = self._view.bytes_of()
         self.fingerprint = self._digest(wanted)
         decoder = Decoder()
-        rows = Stage("map", TableRows(decoder), _THREADS)
+        rows = Stage("map", TableRows(decoder, own=KEY in self._view.columns), _THREADS)
         matches = (Stage("filter", Matches(decoder), _THREADS),) if where is not None else ()
         self.stages: tuple[Stage, ...] = (*matches, rows)
         """What makes values of the bytes."""
@@ -74,6 +78,11 @@ class TableSamples:
     def table(self) -> TableSamples:
         """This, also where it is wrapped in something that stands for it."""
         return self
+
+    @property
+    def named(self) -> TableSamples:
+        """The same rows, of which only their own keys are read. Only where no ``where`` rules any out."""
+        return TableSamples(self._job._replace(progress=SILENT), Wanted((KEY,)), self._shelf)
 
     def groups_of(self, rows: Rows) -> Rows:
         """The row group in which each row lies."""
@@ -133,8 +142,9 @@ class TableSamples:
         return rows
 
     def _digest(self, wanted: Wanted) -> str:
-        """Of the files' names below the root, sizes and versions, and of what is wanted of them."""
-        digest = hashlib.sha256(f"{self._view.columns}\n{wanted.where}\n".encode())
+        """Of the files' names below the root, sizes and versions, and of what is wanted of them, keys apart."""
+        columns = tuple(name for name in self._view.columns if name != KEY)
+        digest = hashlib.sha256(f"{columns}\n{wanted.where}\n".encode())
         for name, (_, size, version) in zip(self._names, self._files, strict=True):
             digest.update(f"{len(name)}\n{name}\n{size}\n{version}\n".encode())
         return f"{self.kind.name}{self.kind.version}-{digest.hexdigest()[:32]}"

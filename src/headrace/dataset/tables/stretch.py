@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from headrace.dataset.arrow import Table, pa
+from headrace.dataset.arrow import Column, Table, pa
+from headrace.dataset.own_key import key_of
 from headrace.dataset.tables.values import Values, join
 
 
@@ -19,7 +20,8 @@ class Stretch(NamedTuple):
 
     `values`: the table's columns, None where batches are to be tables. `local`: the rows' places in the stripe.
     `numbers`: their numbers in their files; `files`: the files' names, `of`: which of them, None where there is one.
-    `dropped`: rows that did not match, before each row within the stretch, and at the end; None: none.
+    `dropped`: rows that did not match, before each row within the stretch, and at the end; None: none. `own`: the rows'
+    own keys, as bytes, None where none are read.
     """
 
     table: Table
@@ -29,6 +31,7 @@ class Stretch(NamedTuple):
     files: tuple[str, ...]
     of: npt.NDArray[np.int64] | None
     dropped: npt.NDArray[np.int64] | None
+    own: Column | None = None
 
     @property
     def rows(self) -> int:
@@ -64,6 +67,7 @@ class _Slice:
     numbers: npt.NDArray[np.int64] | range
     files: tuple[str, ...]
     of: npt.NDArray[np.int64] | None
+    own: Column | None
 
 
 class _Names(Sequence[str]):
@@ -75,6 +79,7 @@ class _Names(Sequence[str]):
                 one.numbers[start:stop],
                 one.files,
                 None if one.of is None else one.of[start:stop],
+                None if one.own is None else one.own.slice(start, stop - start),
             )
             for one, start, stop in cuts
         ]
@@ -118,7 +123,9 @@ class Keys(_Names):
     """``__key__`` of a batch."""
 
     def _all(self) -> Iterator[str]:
-        return (f"{number:08d}" for one in self._slices for number in _plain(one.numbers))
+        for one in self._slices:
+            numbers = (f"{number:08d}" for number in _plain(one.numbers))
+            yield from numbers if one.own is None else map(key_of, one.own.to_pylist(), numbers)
 
 
 class Files(_Names):

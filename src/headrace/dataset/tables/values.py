@@ -135,6 +135,23 @@ def values_of(column: Column) -> Values:
     return _Gaps(numbers, valid)
 
 
+def is_text(kind: Any) -> bool:
+    """Whether values of an Arrow type may name rows (`headrace.dataset.own_key`): text, or bytes."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    test = pa.types
+    checks = (test.is_string, test.is_large_string, test.is_string_view)
+    return any(check(kind) for check in (*checks, test.is_binary, test.is_large_binary, test.is_binary_view))
+
+
+def names_in(column: Column) -> Column:
+    """A column of rows' own keys, chunked or not, as bytes: text that is no UTF-8 names nothing, and ends nothing."""
+    column = _one(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.large_binary())
+
+
 def join(cuts: list[tuple[Values, int, int]]) -> Any:
     """The batch of rows of several row groups."""
     if len(cuts) == 1:

@@ -18,15 +18,18 @@ import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, HeadraceError, InputError
 from headrace.dataset.arrow import Schema, pa, pc
+from headrace.dataset.own_key import KEY, OURS
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.tables.footers import Job, read_footers
 from headrace.dataset.tables.kind import Footer
 from headrace.dataset.tables.partitions import Partitions, partitions_of
+from headrace.dataset.tables.values import is_text
 from headrace.dataset.tables.where import Where
 from headrace.namespace.home import url_of
 
 Ints = npt.NDArray[np.int64]
-_RESERVED = ("__key__", "__shard__")
+_VIEW = "view-2-"
+"""On the shelf. The number is raised whenever a view of the same files and wishes would hold something else."""
 
 
 class Wanted(NamedTuple):
@@ -43,7 +46,7 @@ class View:
         self.schema: Schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(meta["schema"])))
         """Of all columns that are read or stand in folders, those of `where` included."""
         self.columns: tuple[str, ...] = tuple(meta["columns"])
-        """Those of a sample, in their order."""
+        """Those of a sample, in their order; its own key among them, where that is read."""
         self.read: tuple[str, ...] = tuple(meta["read"])
         """Those read from files."""
         self.groups: Ints = np.fromfile(folder / "groups", "<i8").reshape(-1, 4)
@@ -73,7 +76,7 @@ def open_view(shelf: Shelf, job: Job, wanted: Wanted) -> tuple[View, Partitions]
     names = [file.key[len(job.prefix) :] for file in job.files]
     partitions = partitions_of(names)
     text = (repr(wanted.columns), str(wanted.where))
-    name = job.name("view", job.files, *text)
+    name = job.name(_VIEW, job.files, *text)
     return View(*shelf.get(name, lambda folder: _Build(shelf, job, wanted, partitions).to(folder))), partitions
 
 
@@ -144,7 +147,7 @@ class _Build:
             if name not in whole.names:
                 raise InputError(f"has no column {name!r}", path=self._root, hint=f"it has {', '.join(whole.names)}")
         columns = list(dict.fromkeys(wanted.columns)) if wanted.columns is not None else list(whole.names)
-        columns = [name for name in columns if name not in _RESERVED]
+        columns = [name for name in columns if name not in OURS or (name == KEY and is_text(whole.field(name).type))]
         if not columns:
             raise InputError("no columns are wanted", path=self._root, hint="name some, or leave out `columns`")
         return columns
