@@ -108,11 +108,6 @@ def test_pickled_columns_are_never_unpickled() -> None:
         MDS.decoder(json.dumps([["x", "pkl", None]]).encode())
 
 
-def test_compressed_shards_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"shard.00000.mds.zstd: compressed by zstd.*unpack"):
-        hr.Dataset.open((COMPAT / "refused" / "mds-packed").as_uri(), format="mds")
-
-
 @pytest.mark.parametrize("encoding", ["msgpack", "list[pkl]", "", "pkl:x"])
 def test_encodings_that_are_not_known(encoding: str) -> None:
     with pytest.raises(UnsupportedError, match="not known"):

@@ -1,9 +1,10 @@
 """Compressed shards: how the compression is recognised, and decompressing as a stream that holds megabytes at most.
 
 gzip (RFC 1952, also of several members, and padded with zeros, as gzip itself reads it) and zlib (RFC 1950,
-TensorFlow's ``ZLIB``) by the standard library; Zstandard (RFC 8878, of several frames too) by pyarrow, which is there
-anyway. All three notice a stream that is cut short; gzip, zlib and what the zstd command writes carry a checksum of
-what comes out.
+TensorFlow's ``ZLIB``) by the standard library; Zstandard (RFC 8878, of several frames too), and MDS's bzip2, Brotli
+(RFC 7932) and Snappy, by pyarrow, which is there anyway. All notice a stream that is cut short; gzip, zlib, bzip2 and
+what the zstd command writes carry a checksum of what comes out. What has other reasons to be made anew as a whole is
+here too (`in_order`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from headrace.base.errors import CorruptError
 from headrace.dataset.arrow import first_line, pa
 from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.formats import CODECS
+from headrace.dataset.shards.in_order import npy_in_order, npz_in_order
 
 GZIP, ZLIB, ZSTD = "gzip", "zlib", "zstd"
 PIECE = 1 << 20
@@ -24,6 +26,9 @@ _IN = 256 << 10
 """Bytes put in at once: what of them is not used yet is copied for every piece that comes out."""
 _CUT = "is it cut short? Copy it again, and open the dataset again"
 _DAMAGED = "is it damaged? Copy it again, and open the dataset again"
+_VARINT = 5
+_SNAPPY_MOST = 64
+"""Times the stored bytes: more cannot come out of a block, whose copies of 64 bytes take 3."""
 _SKIPPABLE = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
 
 Reader = Callable[[int, int], "memoryview | bytes"]
@@ -51,7 +56,11 @@ def decompressed(codec: str, pieces: Iterator[memoryview], path: str) -> Iterato
         CorruptError: the stream is damaged or cut short, or something lies behind it; with the byte reached, of the
             compressed shard. Whatever `pieces` raises.
     """
-    return _zstd(pieces, path) if codec == ZSTD else _deflated(codec, pieces, path)
+    if codec in (GZIP, ZLIB):
+        return _deflated(codec, pieces, path)
+    if codec in _WHOLE:
+        return _WHOLE[codec](_joined(pieces), path)
+    return _by_arrow(codec, pieces, path)
 
 
 def _deflated(codec: str, pieces: Iterator[memoryview], path: str) -> Iterator[bytes]:
@@ -107,15 +116,41 @@ class _Deflated:
         return CorruptError(f"compressed, about byte {self._taken:,}: {reason}", path=self._path, hint=hint)
 
 
-def _zstd(pieces: Iterator[memoryview], path: str) -> Iterator[bytes]:
+def _joined(pieces: Iterator[memoryview]) -> memoryview:
+    return memoryview(b"".join(pieces))
+
+
+def _snappy(data: memoryview, path: str) -> Iterator[bytes]:
+    """Snappy's raw format: how many bytes come out (a varint), then one block."""
+    size = shift = 0
+    for byte in data[:_VARINT]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > _SNAPPY_MOST * len(data):
+        raise CorruptError(f"says that {size:,} bytes come out of {len(data):,}", path=path, hint=_DAMAGED)
+    try:
+        out = memoryview(pa.Codec("snappy").decompress(data, decompressed_size=size))
+    except (OSError, ValueError) as error:
+        raise CorruptError(f"its snappy block is damaged: {first_line(error)}", path=path, hint=_DAMAGED) from None
+    for at in range(0, size, PIECE):
+        yield bytes(out[at : at + PIECE])
+
+
+_WHOLE = {"snappy": _snappy, "npy": npy_in_order, "npz": npz_in_order}
+"""What takes all of the shard at once."""
+
+
+def _by_arrow(codec: str, pieces: Iterator[memoryview], path: str) -> Iterator[bytes]:
     source = _Source(pieces)
     try:
-        with pa.CompressedInputStream(pa.PythonFile(source, mode="r"), ZSTD) as stream:
+        with pa.CompressedInputStream(pa.PythonFile(source, mode="r"), codec) as stream:
             while out := stream.read(PIECE):
                 yield out
     except OSError as error:  # `pieces` raises errors of ours, which come through as they are
         raise CorruptError(
-            f"compressed, about byte {source.taken:,}: its zstd stream is damaged or cut short: {first_line(error)}",
+            f"compressed, about byte {source.taken:,}: its {codec} stream is damaged or cut short: {first_line(error)}",
             path=path,
             hint=_DAMAGED,
         ) from None

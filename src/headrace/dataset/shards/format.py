@@ -129,6 +129,18 @@ def groups_of(kind: Format, shard: ShardBytes) -> Iterator[Member | Alike]:
 
 
 @runtime_checkable
+class Repacked(Format, Protocol):
+    """A format some of whose shards cannot be read from their middle for a reason of the format's own."""
+
+    def repacked(self, shard: ShardBytes, /) -> str | None:
+        """How such a shard is made anew: a codec of `headrace.dataset.shards.compression`. None: it is read as it lies.
+
+        Raises as `scan`.
+        """
+        ...
+
+
+@runtime_checkable
 class Typed(Format, Protocol):
     """A format whose records are more than bytes: numbers, rows, lines of JSON; or bytes with a checksum.
 

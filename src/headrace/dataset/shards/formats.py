@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.base.errors import InputError
-from headrace.dataset.shards.format import Format
+from headrace.dataset.shards.format import Format, Repacked
 from headrace.dataset.shards.lines import CSV, JSONL
 from headrace.dataset.shards.litdata import LITDATA
 from headrace.dataset.shards.mds import MDS
@@ -28,6 +28,9 @@ CODECS: Mapping[str, tuple[str, ...]] = {
     "tfrecord": ("gzip", "zlib", "zstd"),
     "jsonl": ("gzip", "zstd"),
     "csv": ("gzip", "zstd"),
+    "mds": ("gzip", "zstd", "bz2", "brotli", "snappy"),
+    "npy": ("npy",),
+    "npz": ("npz",),
 }
 """Formats whose shards may be compressed, by name, and how; see `headrace.dataset.shards.compression`."""
 _ENDINGS = {"gzip": ".gz", "zstd": ".zst", "zlib": ".zlib"}
@@ -36,6 +39,8 @@ _SHORT = {"tar": (".tgz", ".tzst")}
 
 def compressed_suffixes(fmt: Format) -> tuple[str, ...]:
     """File name endings of that format's compressed shards."""
+    if isinstance(fmt, Repacked):
+        return ()  # its own suffixes are all there are
     long = (suffix + _ENDINGS[codec] for suffix in fmt.suffixes for codec in CODECS.get(fmt.name, ()))
     return (*long, *_SHORT.get(fmt.name, ()))
 

@@ -1,4 +1,4 @@
-"""MosaicML Streaming's shards (``.mds``), uncompressed: one record is one sample, its columns are the parts.
+"""MosaicML Streaming's shards (``.mds``): one record is one sample, its columns are the parts.
 
 A shard is how many records there are (uint32 n), where each begins and the last ends (uint32 [n+1]), the columns as
 JSON, the records. In a record the lengths of its columns without a fixed size come first (uint32 each), then all
@@ -32,7 +32,8 @@ from headrace.dataset.shards.values import Number, Several
 _LENGTH = struct.Struct("<I")
 _LONGEST = 1 << 20  # bytes of the columns' description
 _COLUMNS = 1024
-_PACKED = ("zstd", "gz", "bz2", "br", "snappy")
+_PACKED = {"zstd": "zstd", "gz": "gzip", "bz2": "bz2", "br": "brotli", "snappy": "snappy"}
+"""Compressions by the endings that they give to a shard's name."""
 _TYPES = {
     8: "<u1",
     9: "<i1",
@@ -86,6 +87,10 @@ class Mds:
         """
         return members(shard, table_of(shard, "MDS shard"), shard.size)
 
+    def repacked(self, shard: ShardBytes) -> str | None:
+        """See `headrace.dataset.shards.format.Repacked`: compressed as a whole, as its name tells."""
+        return _PACKED.get(shard.path.lower().rpartition(".mds.")[2])
+
     def decode(self, data: memoryview) -> memoryview:
         """The record's bytes; `decoder` makes columns of them."""
         return data
@@ -95,15 +100,8 @@ class Mds:
 
         Raises:
             CorruptError: the shard is none, or its description cannot be read.
-            UnsupportedError: compressed, another version, a column that is pickled or has an encoding not known here.
+            UnsupportedError: another version, a column that is pickled or has an encoding not known here.
         """
-        packed = next((one for one in _PACKED if shard.path.lower().endswith(f".mds.{one}")), None)
-        if packed is not None:
-            raise UnsupportedError(
-                f"compressed by {packed}: nothing can be read from its middle",
-                path=shard.path,
-                hint="unpack it, or write without compression=",
-            )
         table = table_of(shard, "MDS shard")
         start, stop = table.end, table.first
         try:

@@ -23,12 +23,12 @@ import numpy.typing as npt
 from headrace.base.errors import CorruptError, UnsupportedError
 from headrace.base.parsing import steadily
 from headrace.dataset.layout import Layout, laid_out
-from headrace.dataset.shards.format import Member, ShardBytes
+from headrace.dataset.shards.format import UNKNOWN, Member, ShardBytes
 
 _MAGIC = b"\x93NUMPY"
 _START = len(_MAGIC) + 2  # the magic, and two bytes of version
 _LENGTH = {(1, 0): struct.Struct("<H"), (2, 0): struct.Struct("<I"), (3, 0): struct.Struct("<I")}
-_LONGEST = 10_000  # bytes of a header: NumPy's own limit, for the sake of Python's compiler
+LONGEST = 10_000  # bytes of a header: NumPy's own limit, for the sake of Python's compiler
 _AXES = 64  # as many as an array may have
 
 
@@ -39,6 +39,8 @@ class Header(NamedTuple):
     shape: tuple[int, ...]
     size: int
     """Bytes before the data."""
+    fortran: bool
+    """Whether rows lie scattered."""
 
     @property
     def row(self) -> int:
@@ -48,7 +50,7 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True)
 class Npy:
-    """Rows of one array in C order. A sample is the part ``data``, its key the row's number."""
+    """Rows of one array. A sample is the part ``data``, its key the row's number."""
 
     name: str = "npy"
     version: int = 1
@@ -63,11 +65,11 @@ class Npy:
 
         Raises:
             CorruptError: the header is damaged, or the shard is shorter or longer than it says.
-            UnsupportedError: Python objects, Fortran order, an array without rows or whose rows hold no bytes.
+            UnsupportedError: Python objects, an array without an axis or whose rows hold no bytes.
         """
         header = header_of(self.preamble(shard), shard.path)
         rows, row = header.shape[0], header.row
-        if header.size + rows * row != shard.size:
+        if shard.size not in (header.size + rows * row, UNKNOWN):  # what is made anew ends where it should
             raise CorruptError(
                 f"the shard has {shard.size - header.size} bytes after its header, meant for {rows} rows of {row}",
                 path=shard.path,
@@ -76,6 +78,11 @@ class Npy:
         for number in range(rows):
             start = header.size + number * row
             yield Member(f"{number:08d}", "data", start, start + row)
+
+    def repacked(self, shard: ShardBytes) -> str | None:
+        """See `headrace.dataset.shards.format.Repacked`: an array in Fortran order. Raises as `scan`."""
+        header = header_of(self.preamble(shard), shard.path, any_order=True)
+        return "npy" if header.fortran else None
 
     def decode(self, data: memoryview) -> memoryview:
         """The row's bytes; `decoder` makes arrays of them."""
@@ -92,9 +99,9 @@ class Npy:
         if length is None:
             raise CorruptError("no .npy file of version 1, 2 or 3", path=shard.path)
         stop = _START + length.size + cast("int", length.unpack_from(head, _START)[0])
-        if stop > min(shard.size, _LONGEST):
+        if stop > min(shard.size, LONGEST):
             raise CorruptError(
-                f"a header of {stop} bytes, where the shard has {shard.size} and {_LONGEST} is the most",
+                f"a header of {stop} bytes, where the shard has {shard.size} and {LONGEST} is the most",
                 path=shard.path,
             )
         return bytes(shard.read(0, stop))
@@ -135,8 +142,8 @@ class RowDecoder:
 NPY = Npy()
 
 
-def header_of(preamble: bytes, path: str | None) -> Header:
-    """What the header says, and that it can be served by rows.
+def header_of(preamble: bytes, path: str | None, *, any_order: bool = False) -> Header:
+    """What the header says, and that it can be served by rows; `any_order`: once these lie in C order.
 
     Raises:
         CorruptError: it says nothing that makes sense. UnsupportedError: as `Npy.scan`.
@@ -147,7 +154,7 @@ def header_of(preamble: bytes, path: str | None) -> Header:
         dtype, fortran, shape = _fields(str(text, "utf-8" if version == (3, 0) else "latin-1"))
     except Exception as error:  # whatever the compiler and NumPy's dtype make of hostile text
         raise CorruptError(f"the .npy header cannot be read: {type(error).__name__}: {error}", path=path) from None
-    header = Header(dtype, shape, len(preamble))
+    header = Header(dtype, shape, len(preamble), fortran and len(shape) > 1)
     if dtype.hasobject:
         raise UnsupportedError(
             "the array holds pickled Python objects, which could run any code",
@@ -156,7 +163,7 @@ def header_of(preamble: bytes, path: str | None) -> Header:
         )
     if not shape:
         raise UnsupportedError("the array has no axis, so no rows", path=path, hint="read it as a single object")
-    if fortran and len(shape) > 1:
+    if header.fortran and not any_order:
         raise UnsupportedError(
             "the array is in Fortran order: its rows are scattered",
             path=path,

@@ -1,7 +1,8 @@
 """``.npz`` files as `numpy.savez` writes them: arrays of one length; their rows of one number are one sample.
 
-A zip archive of ``.npy`` files, found by Python's zipfile; what a row of each is, `npy` knows. Only archives that are
-not compressed: then every row has its place. The archive's CRC-32 is over whole arrays, so no row is verified by it.
+A zip archive of ``.npy`` files, found by Python's zipfile; what a row of each is, `npy` knows. In archives that are not
+compressed, of arrays in C order, every row has its place; others are made anew as a whole (`in_order`). The archive's
+CRC-32 is over whole arrays, so no row is verified by it where that is not needed.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 from headrace.base.errors import CorruptError, HeadraceError, UnsupportedError
 from headrace.dataset.own_key import KEY, OWN
 from headrace.dataset.shards.format import Decode, Member, ShardBytes
+from headrace.dataset.shards.in_order import MAGIC
 from headrace.dataset.shards.npy import NPY, Header, RowDecoder, header_of
 
 _SUFFIX = ".npy"
@@ -50,8 +53,8 @@ class Npz:
 
         Raises:
             CorruptError: the archive or an array's header is damaged.
-            UnsupportedError: compressed, encrypted, arrays of unequal length, members that are no arrays, and whatever
-                `npy` does not read.
+            UnsupportedError: encrypted, arrays of unequal length, members that are no arrays, and whatever `npy` does
+                not read.
         """
         arrays = _arrays(shard)
         for number in range(arrays[0].header.shape[0] if arrays else 0):
@@ -60,6 +63,14 @@ class Npz:
                     continue
                 first = start + header.size + number * header.row
                 yield Member(f"{number:08d}", OWN if name == KEY else name, first, first + header.row)
+
+    def repacked(self, shard: ShardBytes) -> str | None:
+        """See `headrace.dataset.shards.format.Repacked`: compressed, or with an array in Fortran order. Raises as
+        `scan`.
+        """
+        members = _listed(shard)
+        packed = any(one.compress_type != zipfile.ZIP_STORED for one in members)
+        return "npz" if packed or any(one.header.fortran for one in _stored(shard, members)) else None
 
     def decode(self, data: memoryview) -> memoryview:
         """A row's bytes; `decoder` makes arrays of them."""
@@ -82,18 +93,37 @@ class Npz:
 
 
 NPZ = Npz()
+_known: WeakKeyDictionary[ShardBytes, list[_Array]] = WeakKeyDictionary()
 
 
 def _arrays(shard: ShardBytes) -> list[_Array]:
-    """All arrays, of one length."""
-    found = [_array(shard, member) for member in _listed(shard)]
+    """All arrays, of one length, in C order."""
+    made = _made(shard) if bytes(shard.read(0, len(MAGIC))) == MAGIC else None
+    found = _stored(shard, _listed(shard)) if made is None else made
     for one in found:
+        header_of(one.preamble, shard.path)
         if one.header.shape[0] != found[0].header.shape[0]:
             raise UnsupportedError(
                 f"{found[0].name!r} has {found[0].header.shape[0]} rows, {one.name!r} {one.header.shape[0]}",
                 path=shard.path,
                 hint="a sample is one row of each array; save what belongs to all samples elsewhere",
             )
+    return found
+
+
+def _made(shard: ShardBytes) -> list[_Array]:
+    """As `in_order` has them."""
+    at = len(MAGIC) + 4
+    start = at + int.from_bytes(shard.read(len(MAGIC), at), "little")
+    found = [(name, place, bytes.fromhex(one)) for name, place, one in json.loads(bytes(shard.read(at, start)))]
+    return [_Array(name, start + place, header_of(one, shard.path), one) for name, place, one in found]
+
+
+def _stored(shard: ShardBytes, members: list[zipfile.ZipInfo]) -> list[_Array]:
+    """Of an archive that is not compressed; found once for a shard, which it takes several reads for."""
+    found = _known.get(shard)
+    if found is None:
+        found = _known[shard] = [_array(shard, member) for member in members]
     return found
 
 
@@ -137,7 +167,7 @@ def _array(shard: ShardBytes, member: zipfile.ZipInfo) -> _Array:
     try:
         inner = _Inner(shard, start, stop)
         preamble = NPY.preamble(inner)
-        header = header_of(preamble, None)
+        header = header_of(preamble, None, any_order=True)
         if header.size + header.shape[0] * header.row != inner.size:
             raise CorruptError(
                 f"{inner.size - header.size} bytes after the header, meant for {header.shape[0]} rows of {header.row}"

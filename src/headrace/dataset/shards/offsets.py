@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.shards.format import Member, ShardBytes
+from headrace.dataset.shards.format import UNKNOWN, Member, ShardBytes
 
 _PIECE = 1 << 20  # bytes a read
 
@@ -64,6 +64,9 @@ def members(shard: ShardBytes, table: Table, end: int) -> Iterator[Member]:
                 )
             yield Member(f"{number:08d}", "data", before, stop)
             number, before = number + 1, stop
+    if end == UNKNOWN:  # of a compressed shard; looking behind the last record tells where it ends
+        shard.read(before, before + 1)
+        end = shard.size
     if before != end:
         raise CorruptError(
             f"at byte {table.end - 4}: the last record ends at byte {before}, the shard at {end}",

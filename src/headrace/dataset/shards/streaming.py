@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headrace.base.errors import CorruptError, UnsupportedError
 from headrace.dataset.shards.compression import codec_of, decompressed
-from headrace.dataset.shards.format import UNKNOWN, Format, ShardBytes
+from headrace.dataset.shards.format import UNKNOWN, Format, Repacked, ShardBytes
 
 MOST = 4 << 30
 """Decompressed bytes of the largest shard: whoever reads a sample of it holds all of them."""
@@ -83,7 +83,8 @@ def seen_through(fmt: Format, data: ShardBytes) -> ShardBytes | StreamBytes | No
     """
     head = data.read(0, _HEAD)
     if fmt.recognise(head):
-        return data
+        anew = fmt.repacked(data) if isinstance(fmt, Repacked) else None
+        return data if anew is None else StreamBytes(data, anew)
     codec = codec_of(fmt, head)
     if codec is None:
         return None
