@@ -45,7 +45,8 @@ def written(kind: str, seed: int) -> bytes:
         pq.write_table(table(), out, row_group_size=50, compression=codec, data_page_version=["1.0", "2.0"][seed % 2])
     else:
         options = pa.ipc.IpcWriteOptions(compression=[None, "zstd", "lz4"][seed % 3])
-        with pa.ipc.new_file(out, table().schema, options=options) as file:
+        new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+        with new(out, table().schema, options=options) as file:
             file.write_table(table(), max_chunksize=50)
     return out.getvalue()
 
@@ -89,7 +90,7 @@ def damaged(data: bytes, rnd: random.Random) -> bytes:
 
 
 def main(name: str, seed: int, count: int) -> None:
-    kind, rnd = kind_named(name), random.Random(seed)
+    kind, rnd = kind_named("arrow" if name == "stream" else name), random.Random(seed)
     refused = 0
     for number in range(count):
         data = damaged(written(name, number), rnd)

@@ -10,7 +10,8 @@ people keep beside shards; beside anything else they are objects.
 
 A name may carry its shard's number behind the suffix, or instead of one, as Beam and TFDS write it
 (``train.tfrecord-00000-of-00002``, ``train-00000-of-00002``). Without a suffix the first bytes say what it is. MDS and
-litdata's chunks are known by the ``index.json`` beside them. What begins with ``_`` or ``.`` is no data.
+litdata's chunks are known by the ``index.json`` beside them, Arrow files of Hugging Face's ``save_to_disk`` by
+``state.json``. What begins with ``_`` or ``.`` is no data.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ from headrace.dataset.tables.kinds import ARROW, KINDS, PARQUET, kind_named
 Look: TypeAlias = "Callable[[str], memoryview]"
 """The first bytes of an object, by its key below the place that is opened. Raises as a store does."""
 
-_CENSUS = 4
+_CENSUS = 5
 _NUMBER = r"-\d+-of-\d+"
 _BARE = rf"(^|/)[^/.]*{_NUMBER}$"
 _CHUNK = r"(^|/)chunk-\d+-\d+\.bin$"
 _INDEX = r"(^|/)index\.json$"
+_STATE = r"(^|/)state\.json$"
 _BESIDE = "json|jsonl|txt|md|rst|yaml|yml|toml|csv|tsv|parquet|idx|index|sha1|sha256|md5|crc|sig|log|html|pdf|tmp|bak"
 _BESIDE_TABLES = rf"(?i)(^|/)[._][^/]*$|\.({_BESIDE.replace('parquet|', '')})$"
 """What Spark and Hadoop leave beside tables (``_SUCCESS``, ``_metadata``, ``.part-0.parquet.crc``), and people."""
@@ -119,7 +121,8 @@ def choose_kind(
 ) -> Kind | None:
     """The kind of tables that the objects are, None where they are none. Arguments as of `choose`, which comes after.
 
-    ``format=None``: Parquet, where nothing else is there but what Spark leaves beside.
+    ``format=None``: Parquet, where nothing else is there but what Spark leaves beside; Arrow, where ``state.json`` says
+    that Hugging Face's ``save_to_disk`` wrote it.
 
     Raises:
         InputError: `by` and `wanted` do not go together.
@@ -134,6 +137,8 @@ def choose_kind(
     seen = _seen(shelf, objects)
     if seen["tables"] and not seen["beside_tables"]:
         return PARQUET
+    if seen["saved"]:
+        return ARROW
     return _kind_of(_numbered_head(seen, look))
 
 
@@ -238,16 +243,18 @@ def _census(objects: Objects) -> dict[str, Any]:
         strange = key.filter(pc.invert(known))
         others += len(strange)
         example = example or (strange[0].as_py() if len(strange) else "")
-    tables = beside_tables = 0
+    tables = arrows = states = rest = 0
     for batch in () if packed or any(counts.values()) else objects.batches(("key",)):
         key = _shown(batch["key"])
+        states += _count(pc.match_substring_regex(key, _STATE))
         key = key.filter(pc.invert(pc.match_substring_regex(key, _BESIDE_TABLES)))
-        found = _count(_ends(key, PARQUET.suffixes))
-        tables, beside_tables = tables + found, beside_tables + len(key) - found
-        if beside_tables:
+        found, saved = _count(_ends(key, PARQUET.suffixes)), _count(_ends(key, ARROW.suffixes))
+        tables, arrows, rest = tables + found, arrows + saved, rest + len(key) - found - saved
+        if rest:
             break
     seen = {"counts": counts, "plain": plain, "packed": packed, "others": others, "example": example}
-    return {**seen, "tables": tables, "beside_tables": beside_tables, "indices": indices, "bare": bare}
+    saved = bool(arrows and states and not tables and not rest)
+    return {**seen, "tables": tables, "beside_tables": arrows + rest, "saved": saved, "indices": indices, "bare": bare}
 
 
 def _count(flags: Column) -> int:

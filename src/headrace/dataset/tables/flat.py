@@ -15,8 +15,9 @@ from headrace.store.protocol import Buffer
 _U16, _U32, _I32, _I64 = (struct.Struct(code) for code in ("<H", "<I", "<i", "<q"))
 _BLOCK = struct.Struct("<qi4xq")
 _DICTIONARIES, _BATCHES = 2, 3
-_HEADER_TYPE, _HEADER = 1, 2
-_RECORD_BATCH = 3
+_HEADER_TYPE, _HEADER, _BODY = 1, 2, 3
+SCHEMA, DICTIONARY, RECORD_BATCH = 1, 2, 3
+"""Kinds of messages."""
 _LENGTH = 0
 
 
@@ -35,17 +36,38 @@ def blocks(footer: Buffer) -> tuple[list[Block], list[Block]]:
     return _blocks(data, table, _DICTIONARIES), _blocks(data, table, _BATCHES)
 
 
+class Message(NamedTuple):
+    """What a message's meta data say: of which kind it is, bytes of its body, rows of a record batch (else 0)."""
+
+    kind: int
+    body: int
+    rows: int
+
+
 def batch_rows(message: Buffer) -> int:
     """Rows of a record batch, by its message's meta data. Raises CorruptError."""
+    found = message_of(message)
+    if found.kind != RECORD_BATCH:
+        raise CorruptError("a record batch is none")
+    return found.rows
+
+
+def message_of(message: Buffer) -> Message:
+    """A message's meta data, behind its length. Raises CorruptError."""
     data = memoryview(message)
     first = int(_at(_U32, data, 0))
     data = data[8 if first == 0xFFFFFFFF else 4 :]
     table = _offset(data, 0)
     kind, header = _field(data, table, _HEADER_TYPE), _field(data, table, _HEADER)
-    if kind is None or header is None or data[kind] != _RECORD_BATCH:
-        raise CorruptError("a record batch is none")
-    length = _field(data, _offset(data, header), _LENGTH)
-    return 0 if length is None else int(_at(_I64, data, length))
+    if kind is None or header is None:
+        raise CorruptError("a message is none")
+    body = _field(data, table, _BODY)
+    length = _field(data, _offset(data, header), _LENGTH) if data[kind] == RECORD_BATCH else None
+    return Message(
+        data[kind],
+        0 if body is None else int(_at(_I64, data, body)),
+        0 if length is None else int(_at(_I64, data, length)),
+    )
 
 
 def _blocks(data: memoryview, table: int, slot: int) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Arrow's own file format (also Feather, version 2): record batches, found by the footer.
+"""Arrow's own file format (also Feather, version 2): record batches, found by the footer. Streams: `ipc_stream`.
 
 Source: https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format. A record batch is read as a whole; columns
 not wanted are not decoded.
@@ -15,6 +15,8 @@ from headrace.base.memory import take
 from headrace.dataset.arrow import Expression, Schema, Table, first_line, pa
 from headrace.dataset.shards.format import ShardBytes
 from headrace.dataset.tables.flat import Block, batch_rows, blocks
+from headrace.dataset.tables.ipc_stream import MAGIC as STREAM_MAGIC
+from headrace.dataset.tables.ipc_stream import STREAM, StreamFooter, stream_footer
 from headrace.dataset.tables.kind import Pieces, joined
 from headrace.dataset.tables.sparse import SparseFile
 from headrace.store.protocol import Buffer
@@ -36,6 +38,10 @@ class Ipc:
     def footer(self, file: ShardBytes) -> bytes:
         """See `Kind.footer`: the number of batches, the rows of each, then what ends the file."""
         tail = self._tail(file)
+        if not tail:
+            kept = stream_footer(file)
+            self.parse(kept, file.size)
+            return kept
         try:
             _, batches = blocks(tail[: -len(_MAGIC) - 4])
             rows = [self._rows(file, block, len(tail)) for block in batches]
@@ -46,6 +52,7 @@ class Ipc:
         return kept
 
     def _tail(self, file: ShardBytes) -> bytes:
+        """Footer, its length and magic; nothing of a stream."""
         if not file.size:
             raise CorruptError("the file is empty", path=file.path, hint="even one without rows has a footer")
         tail = file.read(max(0, file.size - _TAIL), file.size)
@@ -53,12 +60,8 @@ class Ipc:
             if bytes(tail[-len(_FEATHER1) :]) == _FEATHER1:
                 raise UnsupportedError("is Feather version 1", path=file.path, hint="write it again as version 2")
             head = bytes(file.read(0, 8))
-            if head[:4] == b"\xff\xff\xff\xff":
-                raise UnsupportedError(
-                    "is Arrow's streaming format, which cannot be read at random",
-                    path=file.path,
-                    hint="write it as a file: pyarrow.ipc.new_file",
-                )
+            if head[:4] == STREAM_MAGIC:
+                return b""
             raise CorruptError(
                 f"does not end as an Arrow file does, at byte {file.size:,}", path=file.path, hint="is it cut short?"
             )
@@ -77,9 +80,18 @@ class Ipc:
             raise CorruptError(f"the record batch at byte {start:,} says that it has {rows} rows")
         return rows
 
-    def parse(self, footer: Buffer, size: int) -> IpcFooter:
+    def parse(self, footer: Buffer, size: int) -> IpcFooter | IpcStream:
         """See `Kind.parse`."""
-        return IpcFooter(footer, size)
+        count = int(_COUNT.unpack_from(memoryview(footer))[0])
+        return IpcStream(footer) if count & STREAM else IpcFooter(footer, size)
+
+
+class IpcStream(StreamFooter):
+    """See `headrace.dataset.tables.kind.Footer`."""
+
+    def open(self, descriptor: int) -> IpcOpened:
+        """See `Footer.open`."""
+        return IpcOpened(descriptor, self)
 
 
 class IpcFooter:
@@ -128,7 +140,7 @@ class IpcFooter:
 class IpcOpened:
     """See `headrace.dataset.tables.kind.Opened`."""
 
-    def __init__(self, descriptor: int, footer: IpcFooter) -> None:
+    def __init__(self, descriptor: int, footer: IpcFooter | IpcStream) -> None:
         self._descriptor, self._footer = os.dup(descriptor), footer
 
     def read(self, group: int, columns: Sequence[str]) -> Table:
