@@ -253,8 +253,12 @@ def test_a_damaged_record_is_skipped_only_within_the_budget(folder: Path) -> Non
     assert numbers(skipping, "tfrecord.gz") == [n for n in ALL if n != EACH]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+DAMAGED = [(kind, damage) for kind in KINDS for damage in ("cut", "flipped", "empty")]
+DAMAGED.remove(("tfrecord, unnamed", "empty"))
+"""Without a name that says so, nothing tells that it was compressed: a shard without records."""
+
+
+@pytest.mark.parametrize(("kind", "damage"), DAMAGED)
 def test_a_damaged_stream_is_named_when_the_shards_are_opened(folder: Path, kind: str, damage: str) -> None:
     write(folder, kind)
     path = next(iter(folder.glob("2.*")))

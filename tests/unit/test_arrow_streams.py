@@ -37,7 +37,7 @@ def test_what_hugging_face_saved(tmp_path: Path) -> None:
 def test_beside_other_files_arrow_has_to_be_asked_for(tmp_path: Path) -> None:
     folder = shutil.copytree(SAVED, tmp_path / "saved")
     (folder / "state.json").unlink()
-    assert "data-00000-of-00002" in list(hr.Dataset.open(folder))[0]["__key__"]
+    assert "data-00000-of-00002" in next(iter(hr.Dataset.open(folder)))["__key__"]
     assert len(hr.Dataset.open(folder, format="arrow")) == 10
 
 

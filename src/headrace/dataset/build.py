@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from headrace.dataset.batch import collate, collate_field, join_rows
+from headrace.dataset.forms import Forms, typed_batch, typed_columns
 from headrace.dataset.seats import Seat, seated
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.state import Progress
@@ -94,9 +95,12 @@ class Track:
 
 
 class Builder:
-    """Cuts samples into batches of `size` (None: hands them on singly). One thread."""
+    """Cuts samples into batches of `size` (None: hands them on singly). One thread. `forms`: see
+    `headrace.dataset.pipeline.Plan.forms`.
+    """
 
-    def __init__(self, size: int | None, start: Progress, *, drop_last: bool) -> None:
+    def __init__(self, size: int | None, start: Progress, *, drop_last: bool, forms: Forms | None = None) -> None:
+        self._forms = forms
         self._size, self._drop_last = size, drop_last
         self._track = Track(start)
         self._pieces: list[_Piece] = []
@@ -157,7 +161,7 @@ class Builder:
         at, count, local, size = 0, group.count, group.locals, self._size or group.count
         group.columns = None
         whole_batches = not self._locals and size < count and not count % size
-        if whole_batches and not group.seats and _only_lists(columns):
+        if whole_batches and self._forms is None and not group.seats and _only_lists(columns):
             yield from self._cut(group, columns, size)
             return
         while at < count:
@@ -195,7 +199,8 @@ class Builder:
         self._track.mark_all(self._locals)
         self._locals.clear()
         self._left_out.clear()
-        return self._packed(_joined(pieces), (), count, raw_back, held_back)
+        data = _joined(pieces) if self._forms is None else _typed(pieces, self._forms)
+        return self._packed(data, (), count, raw_back, held_back)
 
     def _deliver_singly(self) -> Delivery:
         pieces, count = self._take_pieces()
@@ -243,6 +248,14 @@ def _joined(pieces: list[_Piece]) -> Any:
         batch = seated([piece.seats.get(name) for piece in columns])
         found[name] = _field([one.values[name] for one in columns], own=own) if batch is None else batch
     return found
+
+
+def _typed(pieces: list[_Piece], forms: Forms) -> dict[str, Any]:
+    """One batch of records whose columns have these forms."""
+    if len(pieces) == 1 and isinstance(pieces[0], _Columns):
+        columns = pieces[0].values
+        return typed_columns(columns, len(next(iter(columns.values()))), forms)
+    return typed_batch(_samples(pieces), forms)
 
 
 def _field(columns: list[Sequence[Any]], *, own: bool) -> Any:

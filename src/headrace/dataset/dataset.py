@@ -20,6 +20,7 @@ from headrace.base.settings import Settings
 from headrace.base.units import parse_bytes
 from headrace.dataset.blocked import Blocked, Mixing, blocked
 from headrace.dataset.feed import Leaf
+from headrace.dataset.forms import Forms
 from headrace.dataset.ledger import Skip
 from headrace.dataset.mix import Join, Mix, block_counts
 from headrace.dataset.naming import target_of
@@ -28,7 +29,8 @@ from headrace.dataset.pipeline import Plan
 from headrace.dataset.planning import AUTO, Choice, choose_order, least_shared
 from headrace.dataset.ranks import WHOLE, Shard, stripe_of
 from headrace.dataset.reopen import Reopened
-from headrace.dataset.source import SampleIndex, open_source
+from headrace.dataset.shards.decoding import Records
+from headrace.dataset.source import Columns, SampleIndex, open_source
 from headrace.dataset.stages import Stage
 from headrace.dataset.wholes import wholes
 from headrace.dataset.windows import GRAIN, cut
@@ -87,7 +89,7 @@ class Dataset:
         *,
         on_change: str = "refuse",
         format: str | None = None,  # noqa: A002
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         where: Sequence[Any] | None = None,
         progress: Progress | None = None,
         refresh: bool = False,
@@ -108,7 +110,9 @@ class Dataset:
                 ``"npz"``, ``"mds"``, ``"litdata"``: records of such files; ``"parquet"``, ``"arrow"``: rows of tables;
                 ``"objects"``: every object as it is; None: tar, TFRecord and Parquet are found by names, and refused
                 where they are ambiguous.
-            columns: of tables, the names of those that are read; None: all, folders such as ``month=1`` included.
+            columns: of tables, the names of those that are read; None: all, folders such as ``month=1`` included. Of
+                JSON lines, types by name, ``{"x": "float64", "note": "object"}``, where the beginning of the files does
+                not tell them.
             where: of tables, which rows: ``[("day", ">=", 3), ("site", "in", ["a"])]``, or a list of such lists, any of
                 which is enough. Files and row groups that cannot hold any are not read, nor counted by ``len``.
             progress: told of shards and bytes while they are indexed. None: a bar on standard error, if that is a
@@ -463,7 +467,16 @@ class Dataset:
             skip=self.skip,
             prefetch=prefetch,
             window=window,
+            forms=self._forms(),
         )
+
+    def _forms(self) -> Forms | None:
+        """What columns of batches are, where records say so and nobody makes others of them."""
+        leaf = self.leaves[0]
+        if len(self.leaves) > 1 or leaf.window is not None or any(one.kind == "map" for one in self.stages):
+            return None
+        made = [stage.function for stage in leaf.stages if stage.kind == "map"]
+        return made[-1].forms if made and isinstance(made[-1], Records) else None
 
     @property
     def fingerprint(self) -> str:

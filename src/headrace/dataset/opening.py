@@ -24,6 +24,7 @@ from headrace.dataset.shards.index import Job, Shard, find_set, open_set
 from headrace.dataset.shards.samples import ShardSamples
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.snapshot import Snapshot, open_snapshot, snapshot_objects, snapshot_place
+from headrace.dataset.source import Columns
 from headrace.dataset.tables.footers import Job as TableJob
 from headrace.dataset.tables.kinds import kind_named
 from headrace.dataset.tables.samples import TableSamples
@@ -32,6 +33,7 @@ from headrace.dataset.tables.view import Wanted
 from headrace.namespace import Namespace
 
 _HEAD = 4096
+_TYPES = 'columns={"x": "float64"} is for JSON lines: say format="jsonl"'
 _TABLES = 'leave them out, or say what it holds: format="parquet"'
 
 
@@ -42,7 +44,7 @@ def open_samples(
     namespace: Namespace,
     pinned: bool,
     format: str | None = None,  # noqa: A002
-    columns: Sequence[str] | None = None,
+    columns: Columns | None = None,
     where: Sequence[Any] | None = None,
     settings: Settings,
     progress: Progress,
@@ -113,17 +115,22 @@ def _one_object(asked: Single) -> ShardSamples | TableSamples | None:
         job = TableJob(at.store, prefix, kind, [shard], asked.settings, asked.progress)
         return TableSamples(job, asked.wanted, shelf)
     if fmt is not None:
-        return _indexed(shelf, Job(at.store, fmt, [shard], asked.settings, asked.progress, root=prefix))
+        job = Job(at.store, fmt, [shard], asked.settings, asked.progress, root=prefix)
+        return _indexed(shelf, job, asked.wanted)
     hint = 'say what it holds: format="tar", "jsonl", "parquet" …; or open the folder that it lies in'
     reason = "is one object, and neither its name nor its first bytes say what samples it holds"
     raise InputError(reason, path=target, hint=hint)
 
 
-def _indexed(shelf: Shelf, job: Job) -> ShardSamples:
+def _indexed(shelf: Shelf, job: Job, wanted: Wanted) -> ShardSamples:
     shards, index = list(job.shards), open_set(shelf, job)
     if index.packed:
-        return CompressedSamples(job.store, job.root, job.format, shards, index, job.settings)
-    return ShardSamples(job.store, job.root, job.format, shards, index)
+        samples = CompressedSamples(job.store, job.root, job.format, shards, index, job.settings)
+    else:
+        samples = ShardSamples(job.store, job.root, job.format, shards, index)
+    if wanted.types is not None:
+        samples.give_types(wanted.types)
+    return samples
 
 
 def index_snapshot(
@@ -213,11 +220,13 @@ class _Opening:
             rows = TableSamples(job, self.wanted, shelf)
             rows.kept = self._kept(kind.name)
             return rows
-        if self.wanted != Wanted():
+        if self.wanted._replace(types=None) != Wanted():
             raise InputError("holds no tables, so columns and where mean nothing", path=self.target, hint=_TABLES)
         fmt = choose(self.format, self.by, shelf, objects, self.target, self.look)
         if fmt is not None:
             return self._shards(shelf, fmt, objects)
+        if self.wanted.types is not None:
+            raise InputError("holds single objects, whose parts have no types", path=self.target, hint=_TYPES)
         place, by = self.place, self.by
         groups = open_groups(shelf, objects, by)
         if not len(groups):
@@ -235,7 +244,7 @@ class _Opening:
 
     def _shards(self, shelf: Shelf, fmt: Format, objects: Objects) -> ShardSamples:
         job = self.job(fmt, objects)
-        samples = _indexed(shelf, job)
+        samples = _indexed(shelf, job, self.wanted)
         samples.kept = self._kept(fmt.name)
         return samples
 

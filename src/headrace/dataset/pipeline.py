@@ -34,6 +34,7 @@ from headrace.dataset.cached_files import CachedFiles
 from headrace.dataset.collect import InOrder, WithinWindow
 from headrace.dataset.effort import Effort, Watch
 from headrace.dataset.feed import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
+from headrace.dataset.forms import Forms
 from headrace.dataset.joining import MOST
 from headrace.dataset.layout import LEAST
 from headrace.dataset.ledger import Judge, Skip, Skipped
@@ -82,6 +83,8 @@ class Plan:
     skip: Skip | None
     prefetch: int
     window: int | None
+    forms: Forms | None = None
+    """What columns are in batches, where that does not follow from their values."""
 
     @property
     def stages_by_leaf(self) -> list[tuple[Stage, ...]]:
@@ -119,7 +122,7 @@ class Pipeline:
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
         self._batching = Batching(
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1)),
-            Builder(plan.batch, course.progress, drop_last=plan.drop_last),
+            Builder(plan.batch, course.progress, drop_last=plan.drop_last, forms=plan.forms),
             self,
         )
         self._files = self._files_here()

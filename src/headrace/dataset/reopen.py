@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.base.errors import ChangedError
 from headrace.base.settings import Settings
-from headrace.dataset.source import Rows, SampleIndex, SampleSpec, open_source
+from headrace.dataset.source import Columns, Rows, SampleIndex, SampleSpec, open_source
 from headrace.namespace import Namespace
 
 
@@ -22,7 +22,7 @@ class Reopened:
         namespace: Namespace,
         on_change: str,
         format: str | None = None,  # noqa: A002
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         where: Sequence[Any] | None = None,
     ) -> None:
         self._index = index
@@ -62,7 +62,7 @@ def _reopen(
     namespace: Namespace,
     on_change: str,
     format: str | None,  # noqa: A002
-    columns: Sequence[str] | None = None,
+    columns: Columns | None = None,
     where: Sequence[Any] | None = None,
 ) -> Reopened:
     index = open_source(

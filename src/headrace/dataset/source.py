@@ -21,6 +21,8 @@ from headrace.store.protocol import Store
 AGAIN = "open the dataset again, with refresh=True; for all processes here: headrace cache refresh PATH"
 """What to do where a shard is no longer as it was listed."""
 Rows: TypeAlias = npt.NDArray[np.int64]
+Columns: TypeAlias = "Sequence[str] | Mapping[str, str]"
+"""Names of columns to be read, or types of columns by name."""
 
 
 class Part(NamedTuple):
@@ -82,7 +84,7 @@ def open_source(
     namespace: Namespace,
     on_change: str = "refuse",
     format: str | None = None,  # noqa: A002
-    columns: Sequence[str] | None = None,
+    columns: Columns | None = None,
     where: Sequence[Any] | None = None,
     settings: Settings,
     progress: Progress = SILENT,
@@ -104,7 +106,7 @@ def open_source(
             an attribute ``reports`` carry the answer to the loader. A shard that changed is always refused.
         format: ``"tar"``: the objects with that suffix are shards; ``"objects"``: every object is taken as it is; None:
             found by names, where `by` is ``"stem"`` (see `headrace.dataset.shards.choice`).
-        columns: of tables; see `headrace.dataset.dataset.Dataset.open`.
+        columns: of tables, or types of JSON lines; see `headrace.dataset.dataset.Dataset.open`.
         where: likewise.
 
     Raises:

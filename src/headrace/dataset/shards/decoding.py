@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, InputError
+from headrace.dataset.forms import Forms
 from headrace.dataset.layout import Layout
 from headrace.dataset.own_key import KEY, OURS, OWN, GivesKeys, key_of, keys_of
 from headrace.dataset.shards.format import Decode
@@ -57,6 +58,11 @@ class Records(TakesColumns, GivesKeys):
             return None
         keys = columns[KEY] if KEY not in values else keys_of(values[KEY], columns[KEY])
         return {KEY: keys, **_items(values), "__shard__": columns["__shard__"]}
+
+    @property
+    def forms(self) -> Forms | None:
+        """What columns are in batches, where the format says so for all records."""
+        return getattr(self.decoders[0], "forms", None) if len(self.decoders) == 1 else None
 
     @property
     def keyed(self) -> bool:
@@ -128,3 +134,12 @@ def records(
                 raise error.at(shard) from None
     several = len(kinds) > 1
     return Records(tuple(decoders), {shard: kinds[preamble] for shard, preamble in preambles} if several else {})
+
+
+def typed(records: Records | None, types: Mapping[str, str], path: str) -> Records:
+    """With these types for columns. Raises InputError: records of that format have types already, or one is none."""
+    retyped = [getattr(one, "typed", None) for one in records.decoders] if records is not None else []
+    if records is None or any(one is None for one in retyped):
+        hint = "columns={…} is for JSON lines; of tables columns=[…] says which are read"
+        raise InputError("its columns have types already", path=path, hint=hint)
+    return replace(records, decoders=tuple(cast("Any", one)(types) for one in retyped))

@@ -165,6 +165,15 @@ class Typed(Format, Protocol):
 
 
 @runtime_checkable
+class Joined(Typed, Protocol):
+    """A format whose records are decoded alike in all shards of a set, by what all of their preambles say."""
+
+    def together(self, preambles: Sequence[bytes], /) -> bytes:
+        """The preamble that holds for all."""
+        ...
+
+
+@runtime_checkable
 class Accompanied(Typed, Protocol):
     """A format whose shards cannot be read without another object of their folder, which describes them all."""
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from headrace.base.errors import InputError
 from headrace.dataset.shards.format import Format, Repacked
-from headrace.dataset.shards.lines import CSV, JSONL
+from headrace.dataset.shards.jsonl import JSONL
+from headrace.dataset.shards.lines import CSV
 from headrace.dataset.shards.litdata import LITDATA
 from headrace.dataset.shards.mds import MDS
 from headrace.dataset.shards.npy import NPY

@@ -1,8 +1,7 @@
-"""JSON Lines and CSV: one line is one sample.
+"""Lines, found by arrays; and CSV: one line is one sample.
 
-JSON Lines as on jsonlines.org: UTF-8, one JSON value a line. CSV as in RFC 4180: quoted fields may hold separators,
-line ends and doubled quotes, fields without quotes may not hold any. Both: LF or CRLF, with or without one after the
-last line, a byte order mark skipped, empty lines skipped.
+CSV as in RFC 4180: quoted fields may hold separators, line ends and doubled quotes, fields without quotes may not hold
+any. LF or CRLF, with or without one after the last line, a byte order mark skipped, empty lines skipped.
 
 A CSV's header line concerns all its records. `Csv.preamble` reads it once, for the index to keep, and `Csv.decoder`
 makes what decodes the records of that shard.
@@ -10,12 +9,11 @@ makes what decodes the records of that shard.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,71 +25,10 @@ from headrace.dataset.shards.format import Member, ShardBytes
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 
-_PIECE = 1 << 20  # bytes a read
-_LONGEST = 64 << 20  # bytes of the longest line; longer ones are taken for a missing line end or quote
-_MARK = b"\xef\xbb\xbf"
+PIECE = 1 << 20  # bytes a read
+LONGEST = 64 << 20  # bytes of the longest line; longer ones are taken for a missing line end or quote
+MARK = b"\xef\xbb\xbf"
 _LF, _CR, _SPACE, _QUOTE = 10, 13, 32, 34
-
-
-@dataclass(frozen=True)
-class JsonLines:
-    """One JSON value a line. A sample is the part ``data``, its key the number of the line, not counting empty ones."""
-
-    longest: int = _LONGEST
-    name: str = "jsonl"
-    version: int = 2
-    suffixes: tuple[str, ...] = (".jsonl", ".ndjson")
-
-    def recognise(self, head: memoryview) -> bool:
-        """Whether the first line is a JSON object or array. (So is a small JSON file: believe the suffix first.)"""
-        line, end, _ = bytes(head).removeprefix(_MARK).partition(b"\n")
-        try:
-            return bool(end) and isinstance(self.decode(memoryview(line)), (dict, list))
-        except CorruptError:
-            return False
-
-    def scan(self, shard: ShardBytes) -> Iterator[Member]:
-        """Every line that is not blank; whether it is JSON shows when it is decoded. Reads the whole shard.
-
-        Raises:
-            CorruptError: a line is longer than `longest`.
-        """
-        return _members(_lines(shard, _Layout(None), self.longest))
-
-    def decode(self, data: memoryview) -> Any:
-        """The line's value: what `json.loads` makes of it.
-
-        Raises:
-            CorruptError: the line is not UTF-8, or not JSON.
-        """
-        try:
-            return json.loads(str(data, "utf-8"))
-        except RecursionError:
-            raise CorruptError("the line nests too deeply") from None
-        except ValueError as error:
-            raise CorruptError(f"the line is not JSON: {error}") from None
-
-    def preamble(self, shard: ShardBytes, /) -> bytes:
-        """Whether the first lines have keys of their own; more a line need not know."""
-        return b"keyed" if b'"__key__"' in bytes(shard.read(0, _PIECE)) else b""
-
-    def decoder(self, preamble: bytes, /) -> Callable[[memoryview], Any]:
-        """`decode`."""
-        return _Line(self, bool(preamble))
-
-
-@dataclass(frozen=True)
-class _Line:
-    """Decodes lines of JSON. A class, so that it can be pickled. `keyed`: whether the first ones have keys of their
-    own; any of them may.
-    """
-
-    format: JsonLines
-    keyed: bool
-    may_be_keyed: ClassVar[bool] = True
-
-    def __call__(self, data: memoryview) -> Any:
-        return self.format.decode(data)
 
 
 @dataclass(frozen=True)
@@ -110,10 +47,11 @@ class Csv:
 
     delimiter: str = ","
     columns: tuple[str, ...] | None = None
-    longest: int = _LONGEST
+    longest: int = LONGEST
     name: str = "csv"
     version: int = 1
     suffixes: tuple[str, ...] = (".csv",)
+    may_be_empty: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
@@ -124,7 +62,7 @@ class Csv:
 
         (Believe the suffix first. A bad row is the matter of who decodes it.)
         """
-        raw = bytes(head).removeprefix(_MARK)
+        raw = bytes(head).removeprefix(MARK)
         data = np.frombuffer(raw, np.uint8)
         ends, stray = self._layout.ends(data)
         if stray is not None:
@@ -143,7 +81,7 @@ class Csv:
         Raises:
             CorruptError: a record is longer than `longest`, or quotes are not as RFC 4180 has them.
         """
-        return _members(_lines(shard, self._layout, self.longest), skip=0 if self.columns else 1)
+        return members(lines(shard, self._layout, self.longest), skip=0 if self.columns else 1)
 
     def decode(self, data: memoryview) -> list[str]:
         """The record's fields; with their names from `decoder`.
@@ -165,7 +103,7 @@ class Csv:
         """
         if self.columns:
             return b""
-        for start, stop in _lines(shard, self._layout, self.longest):
+        for start, stop in lines(shard, self._layout, self.longest):
             return bytes(shard.read(start, stop))
         return b""
 
@@ -183,8 +121,8 @@ class Csv:
         return _Record(self, columns)
 
     @property
-    def _layout(self) -> _Layout:
-        return _Layout(ord(self.delimiter))
+    def _layout(self) -> Layout:
+        return Layout(ord(self.delimiter))
 
 
 @dataclass(frozen=True)
@@ -206,11 +144,10 @@ class _Record:
         return dict(zip(self.columns, values, strict=True))
 
 
-JSONL = JsonLines()
 CSV = Csv()
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """What tells lines apart: quoting, if any, and which lines count as blank."""
 
     delimiter: int | None
@@ -237,22 +174,23 @@ class _Layout(NamedTuple):
         return self.delimiter is None and not line.strip()
 
 
-def _members(ranges: Iterator[tuple[int, int]], skip: int = 0) -> Iterator[Member]:
+def members(ranges: Iterator[tuple[int, int]], skip: int = 0) -> Iterator[Member]:
+    """Lines, but for the first `skip`, as records by their number."""
     for number, (start, stop) in enumerate(ranges, -skip):
         if number >= 0:
             yield Member(f"{number:08d}", "data", start, stop)
 
 
-def _lines(shard: ShardBytes, layout: _Layout, longest: int) -> Iterator[tuple[int, int]]:
+def lines(shard: ShardBytes, layout: Layout, longest: int) -> Iterator[tuple[int, int]]:
     """[start, stop) of every line that is not blank, without its end.
 
     Holds one unfinished line and one piece. The piece is as large as the line is by then: a long line is looked
     through a few times, not once for each piece.
     """
-    at = base = len(_MARK) if bytes(shard.read(0, len(_MARK))) == _MARK else 0
+    at = base = len(MARK) if bytes(shard.read(0, len(MARK))) == MARK else 0
     rest = b""
     while at < shard.size:
-        piece = shard.read(at, at + max(_PIECE, len(rest)))
+        piece = shard.read(at, at + max(PIECE, len(rest)))
         at += len(piece)
         missing = b"\n" if at >= shard.size and piece[-1] != _LF else b""
         data = np.frombuffer(b"".join((rest, piece, missing)), np.uint8)

@@ -11,8 +11,8 @@ import numpy as np
 from headrace.dataset.arrow import pc, to_flags
 from headrace.dataset.ranged import Ranges
 from headrace.dataset.shards.adopt import Kept
-from headrace.dataset.shards.decoding import Records, records
-from headrace.dataset.shards.format import Format, Typed
+from headrace.dataset.shards.decoding import Records, records, typed
+from headrace.dataset.shards.format import Format, Joined, Typed
 from headrace.dataset.shards.index import Shard, ShardSet
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.dataset.text import folders_of
@@ -47,11 +47,14 @@ class ShardSamples:
         self.decode: Records | None = None
         """What makes values of the records, where the format has any."""
         if isinstance(fmt, Typed):
-            names = [shard.key[len(prefix) :] for shard in shards]
-            self.decode = records(fmt.decoder, list(zip(names, index.preambles, strict=True)))
+            self.decode = records(fmt.decoder, _preambles(fmt, [shard.key[len(prefix) :] for shard in shards], index))
         self._shards = [
             (shard.key, shard.size, shard.version, {"__shard__": shard.key[len(prefix) :]}) for shard in shards
         ]
+
+    def give_types(self, types: Mapping[str, str]) -> None:
+        """Have columns be of these types. Before anything is read. Raises InputError."""
+        self.decode = typed(self.decode, types, url_of(self.store, self.prefix))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -149,6 +152,16 @@ class ShardSamples:
         if len(rows) and (rows.min() < 0 or rows.max() >= len(self)):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)} samples")
         return rows
+
+
+def _preambles(fmt: Typed, names: list[str], index: ShardSet) -> list[tuple[str, bytes]]:
+    """Of the shards that hold any samples, by name."""
+    held = np.diff(index.first).tolist()
+    found = [(name, one) for name, one, count in zip(names, index.preambles, held, strict=True) if count]
+    if isinstance(fmt, Joined):
+        whole = fmt.together([one for _, one in found])
+        return [(name, whole) for name, _ in found]
+    return found
 
 
 def _fingerprint(fmt: Format, shards: list[Shard]) -> str:

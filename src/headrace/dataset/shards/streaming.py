@@ -13,6 +13,8 @@ MOST = 4 << 30
 _HEAD = 4096
 """Bytes by which a format is recognised."""
 _PIECE = 1 << 20
+PACKED = (".gz", ".zst", ".zlib", ".tgz", ".tzst")
+"""Endings of names of compressed shards, which are never without a byte."""
 
 
 class StreamBytes:
@@ -82,6 +84,8 @@ def seen_through(fmt: Format, data: ShardBytes) -> ShardBytes | StreamBytes | No
     Raises as `StreamBytes.read`.
     """
     head = data.read(0, _HEAD)
+    if not len(head):  # without records, where a format says nothing else of its shards
+        return data if getattr(fmt, "may_be_empty", False) and not data.path.lower().endswith(PACKED) else None
     if fmt.recognise(head):
         anew = fmt.repacked(data) if isinstance(fmt, Repacked) else None
         return data if anew is None else StreamBytes(data, anew)
@@ -90,7 +94,8 @@ def seen_through(fmt: Format, data: ShardBytes) -> ShardBytes | StreamBytes | No
         return None
     stream = StreamBytes(data, codec)
     try:
-        return stream if fmt.recognise(stream.read(0, _HEAD)) else None
+        out = stream.read(0, _HEAD)
+        return stream if fmt.recognise(out) or (not len(out) and getattr(fmt, "may_be_empty", False)) else None
     except CorruptError:
         if codec == "zlib":  # two bytes in five hundred look like it
             return None

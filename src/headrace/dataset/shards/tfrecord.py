@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class TFRecord:
     name: str = "tfrecord"
     version: int = 1
     suffixes: tuple[str, ...] = (".tfrecord", ".tfrecords")
+    may_be_empty: ClassVar[bool] = True
 
     def recognise(self, head: memoryview) -> bool:
         """Whether they start with a length and its checksum. An empty object is a TFRecord too, but says nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from headrace.base.settings import Settings
 from headrace.dataset.arrow import pa
 from headrace.dataset.shards.index import Shard
 from headrace.dataset.shelf import Shelf
+from headrace.dataset.source import Columns
 from headrace.dataset.tables.footers import Job
 from headrace.dataset.tables.kind import Kind
 from headrace.dataset.tables.kinds import PARQUET, kind_named
@@ -78,10 +79,12 @@ class Single(_Asked):
         return rows
 
 
-def wanted_of(columns: Sequence[str] | None, where: Sequence[Any] | None) -> Wanted:
-    """What the user wrote. Raises InputError for anything but names and terms."""
+def wanted_of(columns: Columns | None, where: Sequence[Any] | None) -> Wanted:
+    """What the user wrote. Raises InputError for anything but names, or names and types, and terms."""
     if columns is None:
         return Wanted(None, where_of(where))
+    if isinstance(columns, Mapping):
+        return Wanted(None, where_of(where), dict(columns))
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
         raise InputError(f"columns={columns!r}", hint='a list of names: columns=["label", "i1"]')
     return Wanted(tuple(columns), where_of(where))

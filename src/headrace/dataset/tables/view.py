@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import mmap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,10 +33,11 @@ _VIEW = "view-2-"
 
 
 class Wanted(NamedTuple):
-    """What is to be read. `columns` None: all."""
+    """What is to be read. `columns` None: all. `types`: of columns, by name, where the format has none of its own."""
 
     columns: tuple[str, ...] | None = None
     where: Where | None = None
+    types: Mapping[str, str] | None = None
 
 
 class View:
@@ -73,6 +74,9 @@ def open_view(shelf: Shelf, job: Job, wanted: Wanted) -> tuple[View, Partitions]
         InputError: columns or a `where` that do not go with the files. CorruptError: damaged files, or files whose
         columns differ. Otherwise as `read_footers`.
     """
+    if wanted.types is not None:
+        hint = "columns=[…] says which are read; columns={…} is for JSON lines"
+        raise InputError("tables have types already", path=url_of(job.store, job.prefix), hint=hint)
     names = [file.key[len(job.prefix) :] for file in job.files]
     partitions = partitions_of(names)
     text = (repr(wanted.columns), str(wanted.where))
