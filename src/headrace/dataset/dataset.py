@@ -30,6 +30,8 @@ from headrace.dataset.planning import AUTO, Choice, choose_order, least_shared
 from headrace.dataset.ranks import WHOLE, Shard, stripe_of
 from headrace.dataset.reopen import Reopened
 from headrace.dataset.shards.decoding import Records
+from headrace.dataset.shards.format import Format
+from headrace.dataset.shards.lines import csv_as
 from headrace.dataset.source import Columns, SampleIndex, open_source
 from headrace.dataset.stages import Stage
 from headrace.dataset.wholes import wholes
@@ -91,6 +93,8 @@ class Dataset:
         format: str | None = None,  # noqa: A002
         columns: Columns | None = None,
         where: Sequence[Any] | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
         progress: Progress | None = None,
         refresh: bool = False,
     ) -> Dataset:
@@ -115,6 +119,8 @@ class Dataset:
                 not tell them.
             where: of tables, which rows: ``[("day", ">=", 3), ("site", "in", ["a"])]``, or a list of such lists, any of
                 which is enough. Files and row groups that cannot hold any are not read, nor counted by ``len``.
+            delimiter: of CSV, what separates fields: ``";"``, a tab (then ``.tsv`` files are read, too); None: a comma.
+            encoding: of CSV, as Python names it: ``"latin-1"``, ``"utf-16"``; None: UTF-8.
             progress: told of shards and bytes while they are indexed. None: a bar on standard error, if that is a
                 terminal, the index takes more than a second, and the setting ``progress`` allows it.
             refresh: list now, though this node has a listing that is younger than ``cache.ttl``.
@@ -123,6 +129,11 @@ class Dataset:
             InputError, NotFoundError, CorruptError, ChangedError, DeniedError, TryAgainError.
         """
         settings = Settings.load()
+        form: str | Format | None = format
+        if delimiter is not None or encoding is not None:
+            if format != "csv":
+                raise InputError("delimiter and encoding are of CSV", path=str(target), hint='format="csv"')
+            form = csv_as(delimiter, encoding)
         if refresh:
             settings = dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0))
         space = namespace if namespace is not None else Namespace.load(settings)
@@ -134,13 +145,13 @@ class Dataset:
                 by=by,
                 namespace=space,
                 on_change=on_change,
-                format=format,
+                format=form,
                 columns=columns,
                 where=where,
                 settings=settings,
                 indexing=progress or shown,
             )
-        return Dataset.of(Reopened(index, target, by, space, on_change, format, columns, where), name=target)
+        return Dataset.of(Reopened(index, target, by, space, on_change, form, columns, where), name=target)
 
     @staticmethod
     def of(index: SampleIndex, name: str = "samples") -> Dataset:

@@ -43,7 +43,7 @@ def open_samples(
     by: str,
     namespace: Namespace,
     pinned: bool,
-    format: str | None = None,  # noqa: A002
+    format: str | Format | None = None,  # noqa: A002
     columns: Columns | None = None,
     where: Sequence[Any] | None = None,
     settings: Settings,
@@ -117,7 +117,8 @@ def _one_object(asked: Single) -> ShardSamples | TableSamples | None:
     if fmt is not None:
         job = Job(at.store, fmt, [shard], asked.settings, asked.progress, root=prefix)
         return _indexed(shelf, job, asked.wanted)
-    hint = 'say what it holds: format="tar", "jsonl", "parquet" …; or open the folder that it lies in'
+    what = 'say what it holds: format="tar", "jsonl", "parquet" …, for TSV format="csv" and delimiter="\\t"'
+    hint = f"{what}; or open the folder that it lies in"
     reason = "is one object, and neither its name nor its first bytes say what samples it holds"
     raise InputError(reason, path=target, hint=hint)
 
@@ -136,7 +137,7 @@ def _indexed(shelf: Shelf, job: Job, wanted: Wanted) -> ShardSamples:
 def index_snapshot(
     snapshot: Snapshot,
     *,
-    format: str | None = None,  # noqa: A002
+    format: str | Format | None = None,  # noqa: A002
     namespace: Namespace,
     settings: Settings,
     progress: Progress = SILENT,
@@ -204,7 +205,7 @@ class _Opening:
 
     place: Place
     by: str
-    format: str | None
+    format: str | Format | None
     wanted: Wanted
     settings: Settings
     progress: Progress

@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.base.errors import ChangedError
 from headrace.base.settings import Settings
+from headrace.dataset.shards.format import Format
 from headrace.dataset.source import Columns, Rows, SampleIndex, SampleSpec, open_source
 from headrace.namespace import Namespace
 
@@ -21,7 +22,7 @@ class Reopened:
         by: str,
         namespace: Namespace,
         on_change: str,
-        format: str | None = None,  # noqa: A002
+        format: str | Format | None = None,  # noqa: A002
         columns: Columns | None = None,
         where: Sequence[Any] | None = None,
     ) -> None:
@@ -61,7 +62,7 @@ def _reopen(
     by: str,
     namespace: Namespace,
     on_change: str,
-    format: str | None,  # noqa: A002
+    format: str | Format | None,  # noqa: A002
     columns: Columns | None = None,
     where: Sequence[Any] | None = None,
 ) -> Reopened:

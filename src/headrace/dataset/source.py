@@ -15,6 +15,7 @@ import numpy.typing as npt
 from headrace.base.errors import InputError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
+from headrace.dataset.shards.format import Format
 from headrace.namespace import Namespace
 from headrace.store.protocol import Store
 
@@ -83,7 +84,7 @@ def open_source(
     by: str = "stem",
     namespace: Namespace,
     on_change: str = "refuse",
-    format: str | None = None,  # noqa: A002
+    format: str | Format | None = None,  # noqa: A002
     columns: Columns | None = None,
     where: Sequence[Any] | None = None,
     settings: Settings,

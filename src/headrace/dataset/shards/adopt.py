@@ -23,7 +23,7 @@ import xxhash
 
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError
 from headrace.base.metrics import Metrics
-from headrace.dataset.shards.formats import CODECS
+from headrace.dataset.shards.formats import is_codec
 from headrace.dataset.shards.streaming import MOST
 from headrace.fetch import Fetcher, Read
 from headrace.namespace.home import url_of
@@ -155,7 +155,7 @@ def _check(job: Job, folder: Path, meta: Mapping[str, Any]) -> None:
     numbers = meta["preamble_of"]
     packed = meta.get("packed", {})
     known = all(
-        0 <= int(one) < len(job.shards) and codec in CODECS.get(job.format.name, ()) and 0 <= size <= MOST
+        0 <= int(one) < len(job.shards) and is_codec(job.format.name, codec) and 0 <= size <= MOST
         for one, (codec, size) in packed.items()
     )
     if (

@@ -41,6 +41,7 @@ _NUMBER = r"-\d+-of-\d+"
 _BARE = rf"(^|/)[^/.]*{_NUMBER}$"
 _CHUNK = r"(^|/)chunk-\d+-\d+\.bin$"
 _INDEX = r"(^|/)index\.json$"
+_TABS = (".tsv", ".tab")
 _STATE = r"(^|/)state\.json$"
 _BESIDE = "json|jsonl|txt|md|rst|yaml|yml|toml|csv|tsv|parquet|idx|index|sha1|sha256|md5|crc|sig|log|html|pdf|tmp|bak"
 _BESIDE_TABLES = rf"(?i)(^|/)[._][^/]*$|\.({_BESIDE.replace('parquet|', '')})$"
@@ -56,7 +57,7 @@ _UNPACK = 'compress them with gzip or zstd, or not at all; format="objects" take
 
 
 def choose(
-    wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: str, look: Look | None = None
+    wanted: str | Format | None, by: str, shelf: Shelf, objects: Objects, path: str, look: Look | None = None
 ) -> Format | None:
     """The format of the shards among `objects`, or None where every object is to be taken as it is.
 
@@ -95,7 +96,7 @@ def choose(
 
 
 def format_of(
-    target: str, wanted: str | None, by: str, head: Callable[[], memoryview]
+    target: str, wanted: str | Format | None, by: str, head: Callable[[], memoryview]
 ) -> tuple[Format | None, Kind | None]:
     """What one object that `target` names is, a shard or a table: `wanted`, else by its name, else by its first bytes
     (`head`). Two times None for anything else.
@@ -117,7 +118,7 @@ def format_of(
 
 
 def choose_kind(
-    wanted: str | None, by: str, shelf: Shelf, objects: Objects, path: str, look: Look | None = None
+    wanted: str | Format | None, by: str, shelf: Shelf, objects: Objects, path: str, look: Look | None = None
 ) -> Kind | None:
     """The kind of tables that the objects are, None where they are none. Arguments as of `choose`, which comes after.
 
@@ -184,7 +185,9 @@ def shards_of(fmt: Format, objects: Objects, prefix: str, path: str) -> list[Sha
         numbered += [Shard(prefix + row["key"], row["size"], row["version"]) for row in bare.to_pylist()]
     found = named or numbered
     if not found:
-        raise NotFoundError(f"holds no {' or '.join(fmt.suffixes)} objects", path=path, hint=f'format="{OBJECTS}"?')
+        tabs = fmt.name == "csv" and any(_count(_ends(batch["key"], _TABS)) for batch in objects.batches(("key",)))
+        hint = 'delimiter="\\t" reads its .tsv objects' if tabs else f'format="{OBJECTS}"?'
+        raise NotFoundError(f"holds no {' or '.join(fmt.suffixes)} objects", path=path, hint=hint)
     return found
 
 

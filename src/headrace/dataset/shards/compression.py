@@ -9,6 +9,7 @@ here too (`in_order`).
 
 from __future__ import annotations
 
+import codecs
 import io
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,8 +17,9 @@ from collections.abc import Callable, Iterator
 from headrace.base.errors import CorruptError
 from headrace.dataset.arrow import first_line, pa
 from headrace.dataset.shards.format import Format
-from headrace.dataset.shards.formats import CODECS
+from headrace.dataset.shards.formats import is_codec
 from headrace.dataset.shards.in_order import npy_in_order, npz_in_order
+from headrace.dataset.shards.lines import TEXT
 
 GZIP, ZLIB, ZSTD = "gzip", "zlib", "zstd"
 PIECE = 1 << 20
@@ -46,7 +48,7 @@ def codec_of(fmt: Format, head: memoryview) -> str | None:
         found = ZLIB
     else:
         return None
-    return found if found in CODECS.get(fmt.name, ()) else None
+    return found if is_codec(fmt.name, found) else None
 
 
 def decompressed(codec: str, pieces: Iterator[memoryview], path: str) -> Iterator[bytes]:
@@ -58,6 +60,8 @@ def decompressed(codec: str, pieces: Iterator[memoryview], path: str) -> Iterato
     """
     if codec in (GZIP, ZLIB):
         return _deflated(codec, pieces, path)
+    if codec.startswith(TEXT):
+        return _text(codec.removeprefix(TEXT), pieces, path)
     if codec in _WHOLE:
         return _WHOLE[codec](_joined(pieces), path)
     return _by_arrow(codec, pieces, path)
@@ -114,6 +118,22 @@ class _Deflated:
 
     def _bad(self, reason: str, hint: str) -> CorruptError:
         return CorruptError(f"compressed, about byte {self._taken:,}: {reason}", path=self._path, hint=hint)
+
+
+def _text(encoding: str, pieces: Iterator[memoryview], path: str) -> Iterator[bytes]:
+    """In UTF-8."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    taken = 0
+    try:
+        for piece in pieces:
+            for at in range(0, len(piece), _IN):
+                yield decoder.decode(bytes(piece[at : at + _IN])).encode()
+                taken += len(piece[at : at + _IN])
+        yield decoder.decode(b"", final=True).encode()
+    except UnicodeError as error:
+        raise CorruptError(
+            f"about byte {taken:,}: not {encoding.upper()}: {error}", path=path, hint="give the encoding that it has"
+        ) from None
 
 
 def _joined(pieces: Iterator[memoryview]) -> memoryview:

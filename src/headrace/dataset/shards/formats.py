@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.base.errors import InputError
-from headrace.dataset.shards.format import Format, Repacked
+from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.jsonl import JSONL
-from headrace.dataset.shards.lines import CSV
+from headrace.dataset.shards.lines import CSV, TEXT
 from headrace.dataset.shards.litdata import LITDATA
 from headrace.dataset.shards.mds import MDS
 from headrace.dataset.shards.npy import NPY
@@ -34,15 +34,24 @@ CODECS: Mapping[str, tuple[str, ...]] = {
     "npz": ("npz",),
 }
 """Formats whose shards may be compressed, by name, and how; see `headrace.dataset.shards.compression`."""
+
+
+def is_codec(form: str, codec: str) -> bool:
+    """Whether shards of a format, by its name, may be made of stored ones in that way."""
+    family = form.partition("-")[0]
+    return codec in CODECS.get(family, ()) or (family == CSV.name and codec.startswith(TEXT))
+
+
 _ENDINGS = {"gzip": ".gz", "zstd": ".zst", "zlib": ".zlib"}
 _SHORT = {"tar": (".tgz", ".tzst")}
 
 
 def compressed_suffixes(fmt: Format) -> tuple[str, ...]:
     """File name endings of that format's compressed shards."""
-    if isinstance(fmt, Repacked):
+    codecs = CODECS.get(fmt.name.partition("-")[0], ())
+    if any(codec not in _ENDINGS for codec in codecs):
         return ()  # its own suffixes are all there are
-    long = (suffix + _ENDINGS[codec] for suffix in fmt.suffixes for codec in CODECS.get(fmt.name, ()))
+    long = (suffix + _ENDINGS[codec] for suffix in fmt.suffixes for codec in codecs)
     return (*long, *_SHORT.get(fmt.name, ()))
 
 
@@ -51,12 +60,14 @@ def all_suffixes(fmt: Format) -> tuple[str, ...]:
     return (*fmt.suffixes, *compressed_suffixes(fmt))
 
 
-def format_named(name: str) -> Format | None:
-    """The format of that name; None for `OBJECTS`.
+def format_named(name: str | Format) -> Format | None:
+    """The format of that name, or itself; None for `OBJECTS`.
 
     Raises:
         InputError: there is none.
     """
+    if not isinstance(name, str):
+        return name
     for one in (*FORMATS, *ASKED):
         if one.name == name:
             return one

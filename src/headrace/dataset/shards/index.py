@@ -31,6 +31,7 @@ from headrace.fetch import Fetcher
 from headrace.store.protocol import Store
 
 FORMAT = 1
+_HEAD = 4096
 
 
 class Shard(NamedTuple):
@@ -188,6 +189,10 @@ def _folder(key: str) -> str:
     return key[: key.rfind("/") + 1]
 
 
+def _nothing_else(_: memoryview) -> None:
+    """Looks like nothing in particular."""
+
+
 def _nothing(_: int) -> None:
     """Progress counts shards only."""
 
@@ -205,10 +210,12 @@ def _scan(
     stored = StoreBytes(reader, job.store, shard.key, shard.size, shard.version, told.advance)
     data = seen_through(job.format, stored)
     if data is None:
+        looks_like = getattr(job.format, "looks_like", _nothing_else)
+        what = f"this is no {job.format.name.partition('-')[0]}" if shard.size else "the shard is empty"
         raise CorruptError(
-            f"at byte 0: this is no {job.format.name}" if shard.size else "at byte 0: the shard is empty",
+            f"at byte 0: {what}",
             path=stored.path,
-            hint='is it damaged? format="objects" takes every object as it is',
+            hint=looks_like(stored.read(0, _HEAD)) or 'is it damaged? format="objects" takes every object as it is',
         )
     folder.mkdir()
     writer = RowsWriter(folder, data.path)

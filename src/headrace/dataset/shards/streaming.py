@@ -95,6 +95,10 @@ def seen_through(fmt: Format, data: ShardBytes) -> ShardBytes | StreamBytes | No
     stream = StreamBytes(data, codec)
     try:
         out = stream.read(0, _HEAD)
+        if len(out) and isinstance(fmt, Repacked) and fmt.name.startswith("csv") and fmt.repacked(stream):
+            raise UnsupportedError(
+                f"is compressed, and text that has to be made UTF-8 ({fmt.name})", path=data.path, hint="decompress it"
+            )
         return stream if fmt.recognise(out) or (not len(out) and getattr(fmt, "may_be_empty", False)) else None
     except CorruptError:
         if codec == "zlib":  # two bytes in five hundred look like it

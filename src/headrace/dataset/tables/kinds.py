@@ -11,6 +11,6 @@ ARROW: Kind = Ipc()
 KINDS: tuple[Kind, ...] = (PARQUET, ARROW)
 
 
-def kind_named(name: str | None) -> Kind | None:
+def kind_named(name: object) -> Kind | None:
     """The kind of that name, None where there is none."""
     return next((kind for kind in KINDS if kind.name == name), None)

@@ -10,6 +10,7 @@ from headrace.base.errors import InputError, NotFoundError
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.dataset.arrow import pa
+from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.index import Shard
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.source import Columns
@@ -26,7 +27,7 @@ _PATHS = "path"
 
 class _Asked(NamedTuple):
     target: str
-    format: str | None
+    format: str | Format | None
     by: str
     wanted: Wanted
     namespace: Namespace
