@@ -107,6 +107,17 @@ def example(name: str = "data", *, single: Sequence[str] = ()) -> Example:
     return Example(name, tuple(single))
 
 
+def sequence_example(name: str = "data", *, single: Sequence[str] = ()) -> SequenceExample:
+    """A serialised ``tf.train.SequenceExample`` as its features, without TensorFlow.
+
+    The part `name` gives way to one part a feature of the context, as `example` has it, and one a feature list: an
+    array [steps, n] where every step has as many numbers, else a list of what each step holds. Features named in
+    `single` hold one value, or one a step: then a list is an array [steps], or a list of bytes. A feature ``__key__``
+    of one text, in the context, is the sample's key.
+    """
+    return SequenceExample(name, tuple(single))
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """See `image`. `height`, `width`: 0 where the size is left as it is."""
@@ -296,6 +307,52 @@ class Example(TakesColumns, GivesKeys):
     def may_name(self) -> bool:
         """See `GivesKeys.may_name`."""
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceExample(GivesKeys):
+    """See `sequence_example`."""
+
+    name: str
+    single: tuple[str, ...]
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """The sample with features.
+
+        Raises:
+            CorruptError: no SequenceExample, one that has a name twice, or lacks a value it should hold. KeyError: a
+                name the sample has not.
+        """
+        from headrace.dataset.shards.sequence import sequence, stacked
+
+        others = {name: value for name, value in sample.items() if name != self.name}
+        try:
+            found = sequence(sample[self.name])
+            twice = next((name for name in found.context if name in found.steps), None)
+            if twice is not None:
+                raise CorruptError(f"{twice!r} is a feature of the context, and a feature list")
+            features: dict[str, Any] = {name: self._one(name, value) for name, value in found.context.items()}
+            for name, steps in found.steps.items():
+                features[name] = stacked([self._one(name, value) for value in steps])
+            missing = next((name for name in self.single if name not in features), None)
+            if missing is not None:
+                raise CorruptError(f"has no feature {missing!r}")
+        except CorruptError as error:
+            raise error.at(f"{sample.get(KEY, '')}.{self.name}") from None
+        if KEY in features and KEY in others:
+            others[KEY] = key_of(features[KEY], others[KEY])
+        return {**features, **others}
+
+    def may_name(self) -> bool:
+        """See `GivesKeys.may_name`."""
+        return True
+
+    def _one(self, name: str, value: Any) -> Any:
+        if name not in self.single:
+            return value
+        if len(value) != 1:
+            raise CorruptError(f"feature {name!r} holds {len(value)} values instead of one")
+        return value[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,14 +92,14 @@ def _example(view: memoryview) -> dict[str, Value]:
         return {spot.name: _value(view, spot) for spot in layout.spots}
     features: dict[str, Value] = {}
     spots: list[_Spot] | None = []
-    for number, wire, start, stop in _fields(view, 0, len(view)):
+    for number, wire, start, stop in fields_in(view, 0, len(view)):
         if number == 1 and wire == _BYTES:
-            for inner, kind, begin, end in _fields(view, start, stop):
+            for inner, kind, begin, end in fields_in(view, start, stop):
                 if inner == 1 and kind == _BYTES:
                     spot = _usual(view, begin, end)
                     if spot is None:
                         spots = None
-                        name, value = _entry(view, begin, end)
+                        name, value = entry_of(view, begin, end)
                     else:
                         name, value = spot.name, _value(view, spot)
                         if spots is not None:
@@ -210,7 +210,7 @@ def _value(view: memoryview, spot: _Spot) -> Value:
 
 def _usual(view: memoryview, start: int, stop: int) -> _Spot | None:
     """One entry of the map the way every current writer has it: name, then a Feature that holds nothing but one list,
-    numbers packed. Twice as fast as `_entry`, which takes whatever is not like that (None).
+    numbers packed. Twice as fast as `entry_of`, which takes whatever is not like that (None).
     """
     if start == stop or view[start] != _FIRST:
         return None
@@ -218,7 +218,7 @@ def _usual(view: memoryview, start: int, stop: int) -> _Spot | None:
     end = start + size
     if end >= stop or view[end] != _SECOND:
         return None
-    name = _name(view, start, end)
+    name = name_at(view, start, end)
     size, start = _length(view, end + 1, stop)
     if start + size != stop or not size:
         return None
@@ -248,29 +248,30 @@ def _usual(view: memoryview, start: int, stop: int) -> _Spot | None:
     return _Spot(name, kind, ((start, stop),))
 
 
-def _entry(view: memoryview, start: int, stop: int) -> tuple[str, Value]:
+def entry_of(view: memoryview, start: int, stop: int) -> tuple[str, Value]:
     """One entry of the map: its key, and its Feature."""
     name, parts = "", list[tuple[int, int]]()
-    for number, wire, begin, end in _fields(view, start, stop):
+    for number, wire, begin, end in fields_in(view, start, stop):
         if wire == _BYTES and number == 1:
-            name = _name(view, begin, end)
+            name = name_at(view, begin, end)
         elif wire == _BYTES and number == 2:
             parts.append((begin, end))
-    return name, _feature(view, parts)
+    return name, feature_of(view, parts)
 
 
-def _name(view: memoryview, start: int, stop: int) -> str:
+def name_at(view: memoryview, start: int, stop: int) -> str:
+    """A feature's name. Raises CorruptError."""
     try:
         return str(view[start:stop], "utf-8")
     except UnicodeDecodeError:
         raise CorruptError(f"a feature's name, at byte {start}, is not UTF-8") from None
 
 
-def _feature(view: memoryview, parts: list[tuple[int, int]]) -> Value:
+def feature_of(view: memoryview, parts: list[tuple[int, int]]) -> Value:
     """The list that is set last counts; of one kind, all occurrences are joined."""
     kind, lists = 0, list[tuple[int, int]]()
     for part in parts:
-        for number, wire, begin, end in _fields(view, *part):
+        for number, wire, begin, end in fields_in(view, *part):
             if wire == _BYTES and _BYTES_LIST <= number <= _INT64_LIST:
                 if number != kind:
                     kind, lists = number, []
@@ -289,7 +290,7 @@ def _joined(pieces: list[npt.NDArray[Any]], kind: type[np.generic]) -> Any:
 
 
 def _bytes(view: memoryview, start: int, stop: int) -> Iterator[bytes]:
-    for number, wire, begin, end in _fields(view, start, stop):
+    for number, wire, begin, end in fields_in(view, start, stop):
         if number == 1 and wire == _BYTES:
             yield bytes(view[begin:end])
 
@@ -297,7 +298,7 @@ def _bytes(view: memoryview, start: int, stop: int) -> Iterator[bytes]:
 def _floats(view: memoryview, start: int, stop: int) -> Iterator[npt.NDArray[np.float32]]:
     """Packed lists whole; values written one by one, as old writers do, as few arrays as they have interruptions."""
     loose: list[float] = []
-    for number, wire, begin, end in _fields(view, start, stop):
+    for number, wire, begin, end in fields_in(view, start, stop):
         if number == 1 and wire == _FIXED32:
             loose.extend(struct.unpack_from("<f", view, begin))
         elif number == 1 and wire == _BYTES:
@@ -314,7 +315,7 @@ def _floats(view: memoryview, start: int, stop: int) -> Iterator[npt.NDArray[np.
 def _int64s(view: memoryview, start: int, stop: int) -> Iterator[npt.NDArray[np.int64]]:
     """As `_floats`."""
     loose: list[int] = []
-    for number, wire, begin, end in _fields(view, start, stop):
+    for number, wire, begin, end in fields_in(view, start, stop):
         if number == 1 and wire == _VARINT:
             loose.append(begin)
         elif number == 1 and wire == _BYTES:
@@ -356,7 +357,7 @@ def varints(data: memoryview) -> npt.NDArray[np.int64]:
     return numbers
 
 
-def _fields(view: memoryview, start: int, stop: int) -> Iterator[_Field]:
+def fields_in(view: memoryview, start: int, stop: int) -> Iterator[_Field]:
     """The fields of the message in [start, stop); every range handed out lies within it."""
     while start < stop:
         tag = view[start]
