@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError, UnsupportedError
+from headrace.dataset.shards.csv_records import CSV
 from headrace.dataset.shards.example import example
 from headrace.dataset.shards.jsonl import JSONL
-from headrace.dataset.shards.lines import CSV
 from headrace.dataset.shards.npy import NPY
 from headrace.dataset.shards.tfrecord import TFRECORD
 from tests.shard_formats_kit import Shard, ranges, record, values

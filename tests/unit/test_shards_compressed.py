@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from headrace.base.errors import CorruptError, TryAgainError, UnsupportedError
 from headrace.dataset.order import Rows
 from headrace.dataset.shards.compression import codec_of
+from headrace.dataset.shards.csv_records import CSV
 from headrace.dataset.shards.format import UNKNOWN, Format
 from headrace.dataset.shards.jsonl import JSONL, JsonLines
-from headrace.dataset.shards.lines import CSV
 from headrace.dataset.shards.streaming import StreamBytes, seen_through
 from headrace.dataset.shards.tar import Tar
 from headrace.dataset.shards.tfrecord import TFRECORD

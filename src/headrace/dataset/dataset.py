@@ -29,9 +29,9 @@ from headrace.dataset.pipeline import Plan
 from headrace.dataset.planning import AUTO, Choice, choose_order, least_shared
 from headrace.dataset.ranks import WHOLE, Shard, stripe_of
 from headrace.dataset.reopen import Reopened
+from headrace.dataset.shards.csv_records import csv_as
 from headrace.dataset.shards.decoding import Records
 from headrace.dataset.shards.format import Format
-from headrace.dataset.shards.lines import csv_as
 from headrace.dataset.source import Columns, SampleIndex, open_source
 from headrace.dataset.stages import Stage
 from headrace.dataset.wholes import wholes

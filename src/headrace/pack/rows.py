@@ -15,8 +15,8 @@ import pyarrow.json
 
 from headrace.base.errors import BadSampleError, CorruptError, InputError
 from headrace.dataset.arrow import csv, pa, pc
+from headrace.dataset.shards.csv_records import CSV
 from headrace.dataset.shards.jsonl import JSONL
-from headrace.dataset.shards.lines import CSV
 from headrace.pack.schema import KINDS, Field, Schema
 from headrace.pack.values import row_of, row_of_cells, table_of
 

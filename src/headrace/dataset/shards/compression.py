@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 
 from headrace.base.errors import CorruptError
 from headrace.dataset.arrow import first_line, pa
+from headrace.dataset.shards.csv_records import TEXT
 from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.formats import is_codec
 from headrace.dataset.shards.in_order import npy_in_order, npz_in_order
-from headrace.dataset.shards.lines import TEXT
 
 GZIP, ZLIB, ZSTD = "gzip", "zlib", "zstd"
 PIECE = 1 << 20

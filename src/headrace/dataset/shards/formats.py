@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.base.errors import InputError
+from headrace.dataset.shards.csv_records import CSV, TEXT
 from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.jsonl import JSONL
-from headrace.dataset.shards.lines import CSV, TEXT
 from headrace.dataset.shards.litdata import LITDATA
 from headrace.dataset.shards.mds import MDS
 from headrace.dataset.shards.npy import NPY
