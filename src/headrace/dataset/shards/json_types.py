@@ -4,7 +4,7 @@ What a column holds is looked up in the first `LOOKED_AT` bytes of each file, wh
 others make floats; numbers and truth values of which none is missing are arrays in a batch, floats also where some are
 (NaN); objects that all have the same names are dicts of such columns; anything else, and what is mixed, is a list. A
 later row that does not fit is an error which says what to give, `columns={"x": "float64"}`. See
-``design/021-json-types.md``.
+``design/022-json-types.md``.
 
 Why not all of a file: looking for the types of every value would make indexing several times slower.
 """
