@@ -35,6 +35,8 @@ from headrace.fetch import Fetcher
 _FILE = "keys.npy"
 _STEP = 8192
 _PREFETCH = 64 << 20
+_NUMBERED = "\0number"
+"""Stands for the number of a row that is looked at for a key of its own."""
 _PAIR = np.dtype([("hash", "<u8"), ("row", "<i8")])
 
 
@@ -53,7 +55,7 @@ def find(
     for number, leaf in enumerate(leaves):
         through = _naming([*leaf.stages, *stages])
         row = row_of(leaf.index, key, settings)
-        if through and (row is None or _named(leaf.index, row, through, fetcher) != key):
+        if through and (row is None or _named(leaf.index, row, through, fetcher, _NUMBERED) != _NUMBERED):
             row = _row_by_own(leaf.index, through, key, settings, fetcher)
         if row is not None:
             return number, row
@@ -103,19 +105,24 @@ def _row_by_own(
     return next((row for row in _alike(pairs, key) if _named(index, row, through, fetcher) == key), None)
 
 
-def _named(index: SampleIndex, row: int, through: tuple[Stage, ...], fetcher: Fetcher) -> str:
-    """A row's key behind these stages."""
-    leaf = Leaf(index, stages=(Stage("map", _KeyOnly(through)),))
+def _named(
+    index: SampleIndex, row: int, through: tuple[Stage, ...], fetcher: Fetcher, number: str | None = None
+) -> str:
+    """A row's key behind these stages; `number`: what to call it, where it has none of its own."""
+    leaf = Leaf(index, stages=(Stage("map", _KeyOnly(through, number)),))
     return samples_at(Rows(len(index), "key"), (leaf,), (), 0, np.asarray([row], np.int64), fetcher)[0][KEY]
 
 
 @dataclass(frozen=True)
 class _KeyOnly:
-    """A sample as its key alone. A damaged record has its number."""
+    """A sample as its key alone. A damaged record has its number, or what `number` calls it."""
 
     through: tuple[Stage, ...]
+    number: str | None = None
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        if self.number is not None:
+            sample = {**sample, KEY: self.number}
         found: Any = sample
         try:
             for stage in self.through:
