@@ -90,9 +90,14 @@ def test_a_new_file_costs_one_put_and_is_warm(s3: World):
 def test_a_closed_file_costs_no_memory(s3: World):
     """What it is is the mount's own to know. Measured between two counts of files, past what is made once."""
 
+    cache = s3.fetcher.cache
+    assert cache is not None
+
     def held(count: int) -> int:
+        there = cache.status().entries
         for number in range(count):
             s3.write(f"/d/{count}-{number}", b"x")
+        assert wait_for(lambda: cache.status().entries == there + count)  # what waits for the cache lies in memory
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
