@@ -4,7 +4,7 @@ Runs whose limit is constructed (`why_cases.py`), one after the other, as real r
 machine, each judged from what it left in the bucket, every second one beside a neighbour (`why_neighbours.py`). Then
 what was advised is done to the case (`why_advice.py`), and it is run again: the gain that came against the gain that
 was said. The confusion table, and the share that is named right; held-out cases, whose parameters set no threshold, are
-counted apart. ``--repetitions``: how often; ``--only``: some of them.
+counted apart. ``--repetitions``: how often; ``--only``: some of them, beside the last results of the others.
 
 Results go to ``benchmarks/results/why.{md,json}``.
 """
@@ -222,12 +222,22 @@ def main() -> None:
             beside = f", beside {row.neighbour}" if row.neighbour else ""
             print(f"{mark}{case.name}{beside}: {row.bound}, called {row.said} ({row.cause}){told}", flush=True)
             rows.append(row)
+    rows = with_kept(rows) if options.only else rows
     text = report(rows)
     print(text)
-    if not options.only:
-        (RESULTS / "why.md").write_text(text)
-        kept = {"machine": machine(), "rows": [asdict(row) for row in rows]}
-        (RESULTS / "why.json").write_text(json.dumps(kept, indent=1))
+    (RESULTS / "why.md").write_text(text)
+    kept = {"machine": machine(), "rows": [asdict(row) for row in rows]}
+    (RESULTS / "why.json").write_text(json.dumps(kept, indent=1))
+
+
+def with_kept(rows: Sequence[Row]) -> list[Row]:
+    """These, and the last results of the other cases, if they are of this machine."""
+    kept = json.loads((RESULTS / "why.json").read_text()) if (RESULTS / "why.json").exists() else {}
+    if kept.get("machine") != machine():
+        return list(rows)
+    others = [Row(**row) for row in kept["rows"]]
+    new = {row.case for row in rows}
+    return [*(row for row in others if row.case not in new), *rows]
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -82,3 +84,23 @@ def test_what_a_stage_raises_is_what_it_raised(tmp_path: Path) -> None:
 
     with pytest.raises(hr.errors.BadSampleError, match="ValueError"):
         worked(tmp_path, fail, 1)
+
+
+def test_what_the_loop_waits_for_is_decoded_next(tmp_path: Path) -> None:
+    """Also where many are here, and came in another order: one object may bring the samples of ten epochs at once."""
+    for number in range(40):
+        (tmp_path / f"{number:03}.bin").write_bytes(b"headrace")
+    turns: list[int] = []
+    lock, numbers = threading.Lock(), itertools.count()
+
+    def decode(sample: Sample) -> Sample:
+        with lock:
+            turns.append(next(numbers))
+        time.sleep(0.001)
+        return {"turn": turns[-1], **sample}
+
+    ds = hr.Dataset.open(str(tmp_path)).shuffle(seed=1).repeat(10).map(decode, threads=1)
+    with ds.batch(4).loader() as loader:
+        seen = [int(turn) for batch in loader for turn in batch["turn"]]
+    assert len(seen) == 400
+    assert max(abs(turn - place) for place, turn in enumerate(seen)) <= 64, "decoded far out of turn"

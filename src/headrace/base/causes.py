@@ -155,7 +155,7 @@ def _straggling(figures: Figures, evidence: tuple[str, ...]) -> Cause:
     statement = "The store is the limit: stragglers, a few requests that take very long."
     hedges, remains = figures.sum("fetch.hedges"), 1 - latency.stragglers
     if not hedges:  # a way to the store that has none, or they are switched off
-        action, advice = Action("warm"), (_WARM, ahead)
+        action, advice, remains = Action("warm"), (_WARM, ahead), 0.0
     else:
         action = Action("hedge", math.ceil(200 * latency.straggling))
         more = f"Raise fetch.hedge_rate to {action.value:.0f} (percent): every late request gets a second one then."

@@ -151,7 +151,9 @@ def _waiting(threads: Decoders, figures: Figures, evidence: tuple[str, ...]) -> 
 
 
 def _neighbours(threads: Decoders, figures: Figures, evidence: tuple[str, ...]) -> Cause:
-    remains = _quicker(threads.cores, min(threads.runnable, figures.cores_allowed or threads.runnable))
+    returned = threads.cores + (figures.cores_of_others or 0.0)
+    most = min(threads.runnable, returned, figures.cores_allowed or threads.runnable)
+    remains = _quicker(threads.cores, most)
     return _others(figures, evidence, remains)
 
 

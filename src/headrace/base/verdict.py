@@ -111,7 +111,7 @@ class _Time:
         """
         rest = self.total - part
         then = rest + part * cause.remains if cause.pause else max(rest, self.total * cause.remains)
-        return min(_MOST, self.total / max(then, self.total * floor, self.total / _MOST))
+        return min(_MOST, self.total / max(then, self.total * min(floor, 1.0), self.total / _MOST))
 
 
 def judge(figures: Figures) -> Verdict:
@@ -188,7 +188,7 @@ def _writing(figures: Figures, time: _Time, evidence: tuple[str, ...]) -> Verdic
         action=Action("aside"),
         pause=True,
     )
-    gain = time.gain(time.stall, cause)
+    gain = time.gain(time.stall, cause, time.stall / time.total)  # it takes as long as before, beside the loop
     return Verdict(cause.bound, cause.name, cause.statement, cause.evidence, cause.advice, gain, cause.action)
 
 

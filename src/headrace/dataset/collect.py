@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from queue import SimpleQueue
+from typing import Generic, Protocol, TypeVar
 
 from headrace.dataset.slots import Group
+
+_Job = TypeVar("_Job")
 
 
 class Gate:
@@ -51,6 +55,34 @@ class Gate:
         self.open = True
         with self._condition:
             self._condition.notify_all()
+
+
+class InTurn(Generic[_Job]):
+    """What waits for any of several threads: the one with the lowest number is next, of equals the one that came first.
+
+    Bytes come as the store gives them. Were they decoded in that order, the group that everybody waits for could lie
+    behind all others that are here, a whole window of them.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, _Job]] = []
+        self._serial = itertools.count()
+        self._tokens: SimpleQueue[None] = SimpleQueue()  # one for each that waits
+
+    def put(self, number: int, job: _Job) -> None:
+        """Any thread."""
+        # Needs no lock: integers alone are compared, in C, so no other thread runs in between.
+        heapq.heappush(self._heap, (number, next(self._serial), job))
+        self._tokens.put(None)
+
+    def get(self) -> _Job:
+        """Wait for one. Any thread."""
+        self._tokens.get()
+        return heapq.heappop(self._heap)[2]
+
+    def qsize(self) -> int:
+        """How many wait."""
+        return len(self._heap)
 
 
 class Collector(Protocol):

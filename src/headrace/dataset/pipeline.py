@@ -31,7 +31,7 @@ from headrace.base.errors import HeadraceError, InputError
 from headrace.dataset.batching import Batching
 from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.cached_files import CachedFiles
-from headrace.dataset.collect import InOrder, WithinWindow
+from headrace.dataset.collect import InOrder, InTurn, WithinWindow
 from headrace.dataset.effort import Effort, Watch
 from headrace.dataset.feed import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
 from headrace.dataset.forms import Forms
@@ -69,6 +69,8 @@ _WARM, _WARM_TOGETHER = 128 << 20, 32 << 20
 _WARM_CHUNK = 2048
 """Samples planned at once while the cache serves whole objects."""
 _JOIN_S = 1.8
+_FIRST = -1
+"""Before every group."""
 _LOOK_S = 0.25
 
 
@@ -128,7 +130,7 @@ class Pipeline:
         self._files = self._files_here()
         self._scattered = self._transform.scatter_from(self._files)
         self._readers = self._readers_here()
-        self._raw: SimpleQueue[Group | Read | None] = SimpleQueue()
+        self._raw: InTurn[Group | Read | None] = InTurn()
         self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
         self._at_hand: deque[Delivery] = deque()  # the consumer's own
         self._built = self._taken = self._returned = self._given_back = 0
@@ -227,7 +229,7 @@ class Pipeline:
             if group.ticket is not None:
                 group.ticket.cancel()
         for _ in range(self._threads_wanted):
-            self._raw.put(None)
+            self._raw.put(_FIRST, None)
         self._ready.put(Failure(closed()))  # a consumer that waits on another thread
         if self._readers is not None:
             self._readers.close()
@@ -360,7 +362,7 @@ class Pipeline:
                     self._complete(slot)
         if reads and self._files is not None and self._files.suit(len(reads), sum(group.size for group in groups)):
             for read in reads:
-                self._raw.put(read)
+                self._raw.put(groups[0].number, read)
         elif reads:
             ticket = self._fetcher.submit(reads, self.arrived, here=True, pieces=self._pieces(groups))
             for group in groups:
@@ -401,7 +403,7 @@ class Pipeline:
     def filled(self, group: ObjectGroup) -> None:
         """See `headrace.dataset.readers.Around`."""
         if self._threads_wanted:
-            self._raw.put(group)
+            self._raw.put(group.number, group)
         else:
             self._finish(group, build=True)
 
@@ -415,7 +417,7 @@ class Pipeline:
 
     def _here(self, group: Group) -> None:
         if self._threads_wanted:
-            self._raw.put(group)
+            self._raw.put(group.number, group)
         else:
             self._finish(group)
 
