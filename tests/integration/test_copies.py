@@ -18,6 +18,7 @@ from headrace.base.errors import ChangedError
 from headrace.base.settings import Settings
 from headrace.fetch import Fetcher, Read
 from headrace.namespace import Namespace
+from headrace.store.protocol import Blob
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
 from headrace.testing.plan import Fault, Kind, Plan
@@ -224,3 +225,20 @@ def test_what_is_there_already(seaweedfs: EmbeddedS3, tmp_path: Path, option: st
     ended = subprocess.run([*command, "--no-clobber"], check=False, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert "exclude each other" in ended.stderr
+
+
+@pytest.mark.parametrize("size", [20 * MIB, LARGE])
+def test_an_unknown_object_that_changes_after_its_beginning_is_read_as_it_is_then(
+    ns: Namespace, data: bytes, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns.write("/s3/x", data[:size])
+    place, get = ns.resolve("/s3/x"), ns.fetcher.get
+
+    def then_changed(read: Read) -> Blob:
+        blob = get(read)
+        if read.version is None:
+            place.store.put(place.key, data[-9000:])
+        return blob
+
+    monkeypatch.setattr(ns.fetcher, "get", then_changed)
+    assert ns.read("/s3/x") == data[-9000:]

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import ChangedError, InputError, NotFoundError
-from headrace.base.memory import take
 from headrace.base.progress import SILENT, Progress
 from headrace.namespace import paths
 from headrace.namespace.location import Place
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 _FIRST = 8 << 20
 """Bytes of an object of unknown size that are asked for first: what is left comes in parts, many at once."""
-_LONG = 4 * _FIRST
 
 
 class Objects:
@@ -179,14 +177,12 @@ class Objects:
             opened.metadata.keep(blob.info)
         elif first != stop:  # nobody says how much there is
             return self._fetcher().get(Read(opened.store, place.key, start=start)).data
-        came, left = len(blob.data), blob.info.size - start - len(blob.data)
-        if first == stop or left <= 0:
+        if first == stop or blob.info.size <= start + len(blob.data):
             return blob.data
-        if left >= _LONG:  # in one piece, with the beginning once more: that costs less than the copy
+        try:  # the beginning once more: of two reads, one might lie beyond the end of what has become shorter
             return self._read_version(opened, blob.info, start, None)
-        whole = take(came + left)
-        whole[:came], whole[came:] = blob.data, self._read_version(opened, blob.info, start + came, None)
-        return whole.toreadonly()
+        except (ChangedError, NotFoundError):  # nothing was handed out yet: the present version, then
+            return self._read_version(opened, self.head(place), start, None)
 
     def _read_version(self, opened: Opened, info: ObjectInfo, start: int, stop: int | None) -> memoryview:
         from headrace.fetch import Read

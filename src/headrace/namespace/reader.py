@@ -7,7 +7,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import ChangedError, DeadlineError, HeadraceError, InputError, TryAgainError
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher, Read, Ticket
 
 _GRACE_S = 10.0
-_LONG = 32 << 20
-"""Bytes from which on reading to the end is one read."""
 
 
 class _Chunk:
@@ -134,22 +131,8 @@ class Reader(io.RawIOBase):
 
     def readall(self) -> bytes:
         """From the position to the end; raises as `readinto`."""
-        left = self._info.size - self._position
-        if left >= _LONG and not self._chunks:
-            with suppress(ChangedError):  # told again below, or met with the present version
-                return self._rest(left)
         pieces = list(iter(lambda: self._take(self._info.size - self._position), b""))
         return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
-
-    def _rest(self, size: int) -> bytes:
-        """In one long read: its parts come many at once, each to its place."""
-        from headrace.fetch import Read
-
-        info, at = self._info, self._position
-        data = self._fetcher().get(Read(self._store, info.key, info.size, info.version, at, info.size)).data
-        self._refresh = None
-        self._position += size
-        return bytes(data)
 
     def close(self) -> None:
         """Cancel what is still being read ahead. Idempotent."""
