@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -70,6 +71,11 @@ def given(server: EmbeddedS3) -> dict[str, str]:
     return {name: value for name, value in asdict(server.options()).items() if value and isinstance(value, str)}
 
 
+def through(server: EmbeddedS3) -> FaultServer:
+    """One that passes on what it is asked, and knows what that was."""
+    return FaultServer(Upstream("127.0.0.1", int(server.endpoint.rpartition(":")[2])))
+
+
 def requests(ns: Namespace) -> float:
     return ns.fetcher.stats().counters.get("fetch.requests", 0.0)
 
@@ -106,18 +112,35 @@ def test_what_the_cache_holds_is_not_asked_for(ns: Namespace, data: bytes) -> No
         assert ns.read(f"/file/{name}") == content
 
 
+@pytest.mark.parametrize("seen", ["listed", "walked"])
 @pytest.mark.parametrize("size", [0, 1, 9000, LARGE])
 def test_an_object_that_changed_since_it_was_listed_is_copied_as_it_is_now(
-    ns: Namespace, data: bytes, size: int, tmp_path: Path
+    ns: Namespace, data: bytes, size: int, seen: str, tmp_path: Path
 ) -> None:
     ns.write("/s3/x", b"was")
-    assert [entry.size for entry in ns.list("/s3")] == [3]
+    (entry,) = ns.list("/s3") if seen == "listed" else ns.walk("/s3")
+    assert entry.size == 3
     other = Namespace(ns.fetcher.settings, fetcher=lambda: ns.fetcher)
     for mount in ns.mounts():
         other.attach(mount.path, mount.url, **mount.options)
     other.write("/s3/x", data[:size])
-    ns.copy("/s3/x", "/file/x")
+    ns.copy("/s3/x" if seen == "listed" else entry, "/file/x")
     assert (tmp_path / "file/x").read_bytes() == data[:size]
+
+
+def test_a_tree_costs_one_request_a_small_file(seaweedfs: EmbeddedS3, tmp_path: Path) -> None:
+    with through(seaweedfs) as server, closing(Fetcher.open(Settings.load(environ={}))) as fetcher:
+        direct = Namespace(fetcher.settings, fetcher=lambda: fetcher)
+        bucket = seaweedfs.create_bucket(f"copies-{os.urandom(4).hex()}")
+        direct.attach("/s3", bucket, **given(seaweedfs))
+        for number in range(20):
+            direct.write(f"/s3/{number}", b"x" * number)
+        counted = Namespace(fetcher.settings, fetcher=lambda: fetcher)
+        counted.attach("/s3", bucket, **given(seaweedfs) | {"endpoint": server.endpoint})
+        for entry in counted.walk("/s3"):
+            counted.copy(entry, tmp_path / entry.name)
+        assert Counter(seen.operation for seen in server.seen) == {"list": 1, "get": 20}
+    assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == {str(n): n for n in range(20)}
 
 
 def test_a_version_that_is_no_more_is_not_copied(ns: Namespace, data: bytes, tmp_path: Path) -> None:
@@ -180,7 +203,7 @@ def test_a_killed_copy_leaves_no_file_that_looks_whole_and_is_resumed(
     for name, content in wanted.items():
         space.write(f"/s3/{name}", content)
     target = tmp_path / "target"
-    with FaultServer(Upstream("127.0.0.1", int(seaweedfs.endpoint.rpartition(":")[2]))) as late:
+    with through(seaweedfs) as late:
         late.plan = Plan([Fault(Kind.LATENCY, delay_s=0.2)])
         slow = {**os.environ, **seaweedfs.variables(), "AWS_ENDPOINT_URL_S3": late.endpoint, "HEADRACE_CACHE_SIZE": "0"}
         command = [sys.executable, "-m", "headrace.cli", "cp", "-r", "-j", "2", "--resume", bucket, str(target)]

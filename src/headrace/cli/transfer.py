@@ -18,7 +18,7 @@ from headrace.cli.target import base_name, is_snapshot, target, walk
 
 if TYPE_CHECKING:
     from headrace.fetch import Read
-    from headrace.namespace import Namespace
+    from headrace.namespace import Entry, Namespace
 
 _Item = TypeVar("_Item")
 
@@ -36,14 +36,10 @@ class There(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One file to copy; `size` in bytes, `mtime_us` in microseconds since the epoch. `pinned`: the version that is
-    meant, None for the one that is there.
-    """
+    """One file to copy, as a listing tells of it. `pinned`: the version that is meant, None for the one that is there."""
 
-    source: str
+    source: Entry
     destination: str
-    size: int
-    mtime_us: int = 0
     pinned: Read | None = None
 
 
@@ -76,7 +72,7 @@ def plan(
         source = target(namespace, text)
         entry = namespace.stat(source)
         if entry.kind == "file":
-            yield Pair(source, f"{goal}/{base_name(source)}" if into else goal, entry.size, entry.mtime_us)
+            yield Pair(entry, f"{goal}/{base_name(source)}" if into else goal)
             continue
         if not recursive:
             raise InputError("is a folder", path=text, hint="cp -r copies everything below it")
@@ -86,7 +82,7 @@ def plan(
             local = _local(namespace, file.path) if skipped is not None else None
             if skipped is not None and local is not None and local in skipped:
                 continue
-            yield Pair(file.path, root + file.path[len(source.rstrip("/")) :], file.size, file.mtime_us)
+            yield Pair(file, root + file.path[len(source.rstrip("/")) :])
 
 
 def _left_out(namespace: Namespace, source: str, tell: Callable[[str], object], *, follow: bool) -> LeftOut | None:
@@ -102,9 +98,10 @@ def _local(namespace: Namespace, path: str) -> str | None:
 
 def _of_snapshot(namespace: Namespace, name: str, root: str) -> Iterator[Pair]:
     from headrace.cli.snapshot_tree import open_objects, reads
+    from headrace.namespace import Entry
 
     for key, read in reads(open_objects(namespace, name)):
-        yield Pair(read.path, f"{root}/{key}", read.size or 0, pinned=read)
+        yield Pair(Entry(base_name(key), read.path, "file", read.size or 0), f"{root}/{key}", read)
 
 
 def copy_all(
@@ -137,9 +134,11 @@ def _done(namespace: Namespace, pair: Pair, there: There) -> bool:
         return False
     if there is There.KEEP:
         return True
-    if found.kind != "file" or found.size != pair.size:
+    if found.kind != "file" or found.size != pair.source.size:
         return False
-    return found.mtime_us >= pair.mtime_us if there is There.RESUME else namespace.same(pair.source, pair.destination)
+    if there is There.RESUME:
+        return found.mtime_us >= pair.source.mtime_us
+    return namespace.same(pair.source.path, pair.destination)
 
 
 def for_each(work: Callable[[_Item], None], items: Iterable[_Item], *, jobs: int) -> None:

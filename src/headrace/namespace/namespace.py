@@ -258,9 +258,10 @@ class Namespace:
         place = self._writable(path)
         return file_entry(place.root, self._objects.put(place, data, if_match=if_match, create=create))
 
-    def copy(self, source: PathLike, target: PathLike, *, progress: Progress = SILENT) -> None:
+    def copy(self, source: PathLike | Entry, target: PathLike, *, progress: Progress = SILENT) -> None:
         """Copy one object to exactly the path `target`: by the store itself inside one store, else through here.
 
+        Of an entry of a listing the version is known, which saves a request. What changed since is copied as it is now.
         Large ones go in parts, several at once, past the cache unless it holds them. `progress` is told the bytes as
         they arrive, and one item at the end.
 
@@ -268,7 +269,11 @@ class Namespace:
             NotFoundError: no such source. ChangedError: it changed while it was copied, and nothing was written.
         """
         there = self._writable(target)
-        self._objects.copy(self._place(source), there, progress=progress)
+        if isinstance(source, Entry):
+            listed = ObjectInfo("", source.size, source.etag, source.mtime_us)
+            self._objects.copy(self._place(source.path), there, listed=listed, progress=progress)
+        else:
+            self._objects.copy(self._place(source), there, progress=progress)
 
     def copy_version(self, read: Read, target: PathLike, *, progress: Progress = SILENT) -> None:
         """The same for the whole of one object version, as a snapshot names it; never by the store itself, as none

@@ -87,8 +87,13 @@ class Objects:
         finally:
             self.forget(place)
 
-    def copy(self, source: Place, target: Place, *, progress: Progress = SILENT) -> None:
-        """By the store itself where both are in one, else through this process, pinned to one version."""
+    def copy(
+        self, source: Place, target: Place, *, listed: ObjectInfo | None = None, progress: Progress = SILENT
+    ) -> None:
+        """By the store itself where both are in one, else through this process, pinned to one version.
+
+        `listed`: what a listing told of the source; a request for what it is now is saved, if it is that.
+        """
         origin, destination = source.open(self._stores), target.open(self._stores)
         if origin.store is not destination.store:
             from headrace.fetch import Read
@@ -96,10 +101,11 @@ class Objects:
             def copy(info: ObjectInfo) -> None:
                 self.copy_version(Read(origin.store, info.key, info.size, info.version), target, progress=progress)
 
-            known = origin.metadata.info(source.key)
-            if known is not None and known[1]:
+            if listed is None and (known := origin.metadata.info(source.key)) is not None and known[1]:
+                listed = known[0]
+            if listed is not None and listed.size >= 0:
                 with suppress(ChangedError, NotFoundError):  # it changed since it was seen: the present version, then
-                    copy(known[0])
+                    copy(listed._replace(key=source.key))
                     return
             copy(self.head(source))
             return
