@@ -36,7 +36,7 @@ class There(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One file to copy, as a listing tells of it. `pinned`: the version that is meant, None for the one that is there."""
+    """One file to copy, as a listing tells of it. `pinned`: the version that is meant; None: the one that is there."""
 
     source: Entry
     destination: str

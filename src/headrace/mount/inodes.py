@@ -84,12 +84,13 @@ class Node:
 
     `told`, `until`: when that was learned and how long it is trusted (monotonic seconds). `staged`: the local file that
     is being written under this name. `attrs`: mode, owner and times of its own. `linked`: False: the name is gone, by
-    our own doing, and what it stood for is still open.
+    our own doing, and what it stood for is still open. `copied`: the store has copied to this name what was written, and
+    has not told yet which version that is.
     """
 
     __slots__ = (
-        "attrs", "count", "etag", "folder", "id", "kind", "linked", "mtime_us", "name", "size", "staged", "told",
-        "until",
+        "attrs", "copied", "count", "etag", "folder", "id", "kind", "linked", "mtime_us", "name", "size", "staged",
+        "told", "until",
     )  # fmt: skip
 
     def __init__(self, number: int, folder: Folder, name: bytes, kind: int) -> None:
@@ -98,6 +99,7 @@ class Node:
         self.name = name
         self.kind = kind
         self.linked = True
+        self.copied = False
         self.size = self.mtime_us = self.count = 0
         self.etag: str | None = None
         self.told = self.until = 0.0
@@ -107,6 +109,7 @@ class Node:
     def tells(self, info: ObjectInfo, ttl: float) -> None:
         """Take over what the store has just said."""
         self.size, self.mtime_us, self.etag = info.size, info.mtime_us, info.etag
+        self.copied = False
         self.trust(ttl)
 
     def trust(self, ttl: float) -> None:

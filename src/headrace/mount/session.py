@@ -258,6 +258,9 @@ class Session:
         self.waiters.add(run)
 
     def _let_go(self, request: Request) -> Request | None:
+        """The request, to whoever asks first; None: it was answered, or its handler has deferred it."""
+        if self._pending.get(request.unique) is not request:
+            return None
         found = self._pending.pop(request.unique, None)
         if found is not None:
             self._readers.over(found.group)

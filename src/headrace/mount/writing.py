@@ -128,15 +128,13 @@ class Writing:
         flags, _ = wire.OPEN_IN.unpack_from(request.body)
         node = self._table.nodes.get(request.node)
         if not wants_to_write(flags):
-            if node is None or node.staged is None:
-                return self._files.open(request)
-            file = self._staging.hold(self._path(known(node)))
-            if file is None or file is not node.staged:
-                if file is not None:
-                    file.release()
-                self.settle(node)
-                return self._files.open(request)
-            return self._opened(request, file, node, flags)
+            file = self._held(node) if node is not None and node.staged is not None else None
+            if node is not None and file is not None:
+                return self._opened(request, file, node, flags)
+            if node is not None and node.copied:
+                request.must_wait()
+                self._learn(node)
+            return self._files.open(request)
         if request.node in stats.NODES:
             raise OSError(errno.EACCES, "cannot be written")
         request.must_wait()
@@ -378,7 +376,10 @@ class Writing:
                 self.find(folder, name)
 
     def settle(self, node: Node) -> None:
-        """A staged file that is retired has become an object: the node stands for that now."""
+        """A staged file that is retired has become an object: the node stands for that now.
+
+        Where it was renamed after it was published, the store has to tell which version that is (`Node.copied`).
+        """
         file = node.staged
         if file is None or (file.fd >= 0 and not (file.gone and file.handles <= 0)):
             return
@@ -389,6 +390,10 @@ class Writing:
             if file.base is not None:
                 node.attrs = file.attrs
                 node.tells(file.base, self._ttl)
+            else:
+                node.size, node.attrs = file.shown()
+                node.mtime_us, node.etag, node.until = (node.attrs.mtime_ns or 0) // 1000, None, 0.0
+                node.copied = node.linked
             node.staged = None
         self._reading.backings.drop(node.id)
         if by_kernel:
@@ -402,6 +407,8 @@ class Writing:
             self._reading.backings.drop(handle.node.id)  # so that whoever still writes is a mapping
         handle.file.release()
         self.settle(handle.node)
+        if handle.node.copied:
+            self._learn(handle.node)
 
     def _to_write(self, found: Known, *, truncate: bool) -> tuple[StagedFile, Node]:
         """The staged file to write a node's content to, with a handle on it.
@@ -413,6 +420,8 @@ class Writing:
             raise OSError(errno.EISDIR if found.kind == FOLDER else errno.EINVAL, "not a file")
         if found.node is not None:
             self.settle(found.node)
+            if found.node.copied:
+                self._learn(found.node)
             found = known(found.node)
         staged = found.node.staged if found.node is not None else None
         if staged is None and self._reading.is_open(found.id):
@@ -558,6 +567,16 @@ class Writing:
         if node.kind != FOLDER and node.staged is None and not outlives_copy(node.etag):
             self._learn(node)
 
+    def _held(self, node: Node) -> StagedFile | None:
+        """The staged file of a node, with a handle on it; None: it has just been retired."""
+        file = self._staging.hold(self._path(known(node)))
+        if file is not None and file is not node.staged:
+            file.release()
+            file = None
+        if file is None:
+            self.settle(node)
+        return file
+
     def _truncate(self, found: Known, change: wire.Change) -> None:
         handle = self._handles.get(change.handle) if change.valid & Fattr.FH else None
         if handle is not None:
@@ -571,6 +590,8 @@ class Writing:
         finally:
             file.release()
             self.settle(node)
+            if node.copied:
+                self._learn(node)
             if node.staged is not None:
                 self._invalidate_if_kernels(node)
 
@@ -584,10 +605,12 @@ class Writing:
             node = self._table.promote(found, self._ttl)
             self.settle(node)  # before its release does, which knows of no attributes but the file's
             node.attrs = asked.over(node.attrs or Attributes())
-            node.trust(self._ttl)
+            if not node.copied:
+                node.trust(self._ttl)
             if (folder := self._table.folders.get(found.id)) is not None:
                 self._date(folder, asked)
-        self._learn_copied(node)
+        if wait or not node.copied:
+            self._learn_copied(node)
 
     def _date(self, folder: Folder, asked: Attributes) -> None:
         """Somebody gives a folder a time; the next change of its content gives it another. Under the lock."""

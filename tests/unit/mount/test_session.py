@@ -1,0 +1,69 @@
+"""Every request is answered, once, on whichever thread that happens."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from headrace.base.metrics import Metrics
+from headrace.mount import wire
+from headrace.mount.readers import Readers
+from headrace.mount.requests import Answer, Request
+from headrace.mount.session import Session
+from headrace.mount.wire import Op
+
+
+@contextmanager
+def asked(handler: Callable[[Request], Answer]) -> Iterator[socket.socket]:
+    """The kernel's end of a session that answers OPEN by `handler`."""
+    metrics = Metrics()
+    kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    session = Session(ours.detach(), threads=1, depth=0, metrics=metrics, readers=Readers(metrics))
+    session.serve({Op.OPEN: handler}, {})
+    kernel.settimeout(10)
+    try:
+        yield kernel
+    finally:
+        session.close()
+        kernel.send(asks(9))  # what wakes the thread that reads, and finds the descriptor closed
+        assert session.ended.wait(10)
+        kernel.close()
+
+
+def asks(unique: int) -> bytes:
+    return wire.IN.pack(wire.HEADER, Op.OPEN, unique, 5, 0, 0, 0, 0, 0)
+
+
+def deferring(request: Request) -> None:
+    """As an open whose object is fetched: the answer comes from another thread."""
+    later = request.deferred(lambda: None)
+    threading.Timer(0.05, lambda: later.finish(wire.reply(later.unique, b"come"))).start()
+
+
+def at_once(request: Request) -> Answer:
+    return wire.reply(request.unique, b"come")
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["on the thread that reads", "on one that may wait"])
+@pytest.mark.parametrize("answer", [at_once, deferring])
+def test_a_request_is_answered_once(
+    answer: Callable[[Request], Answer], waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.mount.requests._IDLE_S", 0.1)  # threads that wait end soon
+
+    def handler(request: Request) -> Answer:
+        if waits:
+            request.must_wait()
+        return answer(request)
+
+    with asked(handler) as kernel:
+        for unique in (3, 4):
+            kernel.send(asks(unique))
+            assert kernel.recv(1000) == wire.reply(unique, b"come")
+        kernel.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            kernel.recv(1000)
