@@ -84,8 +84,8 @@ class Node:
 
     `told`, `until`: when that was learned and how long it is trusted (monotonic seconds). `staged`: the local file that
     is being written under this name. `attrs`: mode, owner and times of its own. `linked`: False: the name is gone, by
-    our own doing, and what it stood for is still open. `copied`: the store has copied to this name what was written, and
-    has not told yet which version that is.
+    our own doing, and what it stood for is still open. `copied`: the store has copied to this name what was written,
+    and has not told yet which version that is.
     """
 
     __slots__ = (

@@ -269,6 +269,18 @@ class Runs:
                 return found[::-1]
             last = names[-1]
 
+    def newest(self, count: int) -> list[str]:
+        """At least so many of those made of a time, if there are, the newest first; without a listing of all.
+
+        Days, then longer and longer stretches back from now are looked at, each by a listing of its own.
+        """
+        found: list[str] = []
+        for digits in _STRETCHES:
+            found = self._since(digits, count)
+            if len(found) >= count:
+                return found
+        return self.ids()[:count]
+
     def by_time(self, ids: Iterable[str]) -> list[str]:
         """Sorted by creation, the newest first: by the time in the id, which tells seconds. Of an id that was given
         (`--id`), and of the others of its second, the record tells, and is read for it once. Left out is what has none.
