@@ -93,7 +93,7 @@ def _record(held: Mapping[str, bytes]) -> str:
 
 def _repository(files: Files) -> None:
     shutil.copytree(files.tree, files.repository)
-    for command in (("init", "-q"), ("add", "."), (*_WHO, "commit", "-qm", "files"), ("gc", "-q")):
+    for command in (("init", "-q"), ("add", "."), (*_WHO, "commit", "-qm", "files"), ("gc", "-q", "--force")):
         subprocess.run(["git", *command], cwd=files.repository, env={**os.environ, **_QUIET}, check=True)
 
 
