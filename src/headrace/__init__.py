@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from headrace.dataset import torch as torch
     from headrace.namespace import Namespace as Namespace
     from headrace.tracking.log import log as log
+    from headrace.tracking.recorded import run as run
+    from headrace.tracking.recorded import runs as runs
 
 reporting.at_offer(lambda: importlib.import_module("headrace.tracking.reporter").begin())
 __version__ = "0.1.0"
-__all__ = ["Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "tf", "torch"]
+__all__ = [
+    "Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "run", "runs", "tf", "torch",
+]  # fmt: skip
 
 _FACE = {
     "Dataset": ("headrace.dataset", "Dataset"),
@@ -33,6 +37,8 @@ _FACE = {
     "errors": ("headrace.base.errors", None),
     "jax": ("headrace.dataset.jax", None),
     "log": ("headrace.tracking.log", "log"),
+    "run": ("headrace.tracking.recorded", "run"),
+    "runs": ("headrace.tracking.recorded", "runs"),
     "tf": ("headrace.dataset.tf", None),
     "torch": ("headrace.dataset.torch", None),
 }

@@ -20,7 +20,8 @@ from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
 from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
-from headrace.tracking.figures import read_figures
+from headrace.tracking.figures import NAMES, figures_of
+from headrace.tracking.reading import read_metrics
 from tests.mount_rig import Rig, need_fuse
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
@@ -114,7 +115,7 @@ def started(rig: RunsRig, name: str, job: dict[str, Any]) -> subprocess.Popen[st
 def judged(rig: RunsRig, name: str) -> dict[str, Any]:
     """As the command does, without its start."""
     (run,) = (run for run in rig.ids() if name_of(name) == run[16:-5])
-    return judge(read_figures(rig.store(), f"home/runs/{run}/metrics/")).as_dict()
+    return judge(figures_of(read_metrics(rig.store(), f"home/runs/{run}/metrics/", names=NAMES).table)).as_dict()
 
 
 def why(rig: RunsRig, name: str) -> dict[str, Any]:

@@ -45,6 +45,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "tensorboard": "Show runs in TensorBoard, live.",
         "mlflow": "Start MLflow over the home, or send runs to it.",
     },
+    "Looking": {
+        "web": "Show runs in a browser: why the GPU waits, logs, metrics.",
+    },
     "Outputs": {
         "sync": "Keep a bucket up to date with a folder that is written to.",
     },

@@ -46,18 +46,12 @@ def command(run: str, *, last: str | None, rank: int | None, watch: bool, as_jso
 
 
 def _judged(run: Run, last_s: float | None, rank: int | None) -> Verdict:
-    from headrace.base.verdict import judge, with_end
-    from headrace.tracking.ending import LOOKED_AT, ending
-    from headrace.tracking.figures import read_figures
-    from headrace.tracking.logs import LogReader
+    from headrace.tracking.figures import NAMES
+    from headrace.tracking.judged import judged
+    from headrace.tracking.reading import read_metrics
 
-    view = run.look()
-    figures = read_figures(run.store, f"{run.prefix}metrics/", last_s=last_s, rank=rank)
-    verdict = judge(figures)
-    if not view.over or view.state == "finished":
-        return verdict
-    lines = LogReader(run.store, f"{run.prefix}logs/", ("stderr",)).tail(LOOKED_AT)
-    return with_end(verdict, figures, ending(view.ended, [line.text for line in lines]))
+    points = read_metrics(run.store, f"{run.prefix}metrics/", names=NAMES).table
+    return judged(run, run.look(), points, last_s=last_s, rank=rank)
 
 
 def _show(run: Run, verdict: Verdict, *, as_json: bool) -> None:

@@ -286,9 +286,17 @@ class Store(ABC):
     def list_folder(self, prefix: str = "") -> Folder:
         """One level below `prefix` (empty, or ending in ``/``), complete, delimiter ``/``."""
 
-    def list_pages(self, prefix: str = "") -> Iterator[Folder]:
-        """The same page by page, as the store gives it: a folder of a million keys need not be held at once."""
-        yield self.list_folder(prefix)
+    def list_pages(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Folder]:
+        """The same page by page, as the store gives it: a folder of a million keys need not be held at once.
+
+        `start_after`: only what comes after this key; a folder that it lies in may come too.
+        """
+        whole = self.list_folder(prefix)
+        if start_after is None:
+            yield whole
+        else:
+            folders = tuple(one for one in whole.folders if one > start_after)
+            yield Folder(folders, tuple(one for one in whole.objects if one.key > start_after))
 
     @abstractmethod
     def put(

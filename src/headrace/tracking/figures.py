@@ -9,28 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.base.figures import Figures
-from headrace.store.protocol import Store
 from headrace.tracking.arrow import Table, to_array
 from headrace.tracking.points import SCHEMA
-from headrace.tracking.reading import read_metrics
 from headrace.tracking.reporter import GAUGES, PREFIX
 
 _LASTING: Final = ("system/cpus", "process.cores")
 NAMES: Final = (f"{PREFIX}*", "system/*", "job/*")
 
 
-def read_figures(store: Store, prefix: str, *, last_s: float | None = None, rank: int | None = None) -> Figures:
-    """Of the segments below `prefix` (``runs/<id>/metrics/``). `last_s`: of the last seconds that it told of; None: of
-    all. `rank`: of one rank only. Any thread.
+def figures_of(
+    points: Table, *, last_s: float | None = None, rank: int | None = None, span: tuple[int, int] | None = None
+) -> Figures:
+    """Of a table of points, of those of `NAMES`. Increments are summed over processes and ranks, gauges are averaged.
 
-    Raises:
-        As `headrace.tracking.reading.read_metrics`.
+    `last_s`: of the last seconds that it tells of; None: of all. `span`: of these times only, [first, last) in
+    microseconds since the epoch. `rank`: of one rank only. Any thread.
     """
-    return figures_of(read_metrics(store, prefix, names=NAMES).table, last_s=last_s, rank=rank)
-
-
-def figures_of(points: Table, *, last_s: float | None = None, rank: int | None = None) -> Figures:
-    """The same from a table of points. Increments are summed over processes and ranks, gauges are averaged."""
     if not points.num_rows:
         return Figures()
     whole = points.unify_dictionaries().combine_chunks()
@@ -41,6 +35,8 @@ def figures_of(points: Table, *, last_s: float | None = None, rank: int | None =
     wanted = np.isfinite(values)
     if last_s is not None:
         wanted &= times > times.max() - int(last_s * 1e6)
+    if span is not None:
+        wanted &= (times >= span[0]) & (times < span[1])
     of_job = np.array([name.startswith(PREFIX) for name in names])[codes]
     if rank is not None:
         wanted &= ~of_job | (ranks == rank)

@@ -1,6 +1,7 @@
 """What a command wrote, as it came, with the time it came, in immutable segments.
 
-    logs/<stream>/<seq>.zst     one zstd frame of JSON lines: {"format": 1, "stream"}, then
+    logs/<stream>/<seq>.zst     one zstd frame of JSON lines: {"format": 1, "stream", "line": how many lines were
+                                ended before it}, then
                                 {"t": microseconds since the epoch, "text": whole lines, or the last one so far}
 
 A text that does not end in a newline is the last line as it stood when the segment was closed: what comes next begins
@@ -60,7 +61,7 @@ class LogWriter:
         self._on_text = on_text
         self._lock = threading.Lock()
         self._rest = self._shown = b""
-        self._seq = 0
+        self._seq = self._ended = 0
         self._file: _Segment | None = None
         self.lost = 0
         """Bytes that could not be written."""
@@ -115,7 +116,8 @@ class LogWriter:
         try:
             if self._file is None:
                 os.makedirs(self.folder, exist_ok=True)
-                self._file = _Segment(os.path.join(self.folder, f"{self._seq:08d}.zst"), self.stream)
+                self._file = _Segment(os.path.join(self.folder, f"{self._seq:08d}.zst"), self.stream, self._ended)
+            self._ended += text.count(b"\n")
             self._file.add(text)
         except OSError as error:
             self._tell_lost(len(text), error)
@@ -129,12 +131,12 @@ class LogWriter:
 class _Segment:
     """One file, under a name that is not sent until `publish`."""
 
-    def __init__(self, path: str, stream: str) -> None:
+    def __init__(self, path: str, stream: str, line: int) -> None:
         self._path = path
         self._raw: BinaryIO = open(f"{path}.tmp", "wb", buffering=0)  # noqa: SIM115
         self._out = pa.CompressedOutputStream(self._raw, "zstd")
         self.bytes = 0
-        self._line({"format": FORMAT, "stream": stream})
+        self._line({"format": FORMAT, "stream": stream, "line": line})
 
     def add(self, text: bytes) -> None:
         self.bytes += len(text)
@@ -253,10 +255,9 @@ class LogReader:
             yield from one.result()
 
     def _segment(self, stream: str, seq: int) -> list[Line]:
-        key = f"{self._prefix}{stream}/{seq:08d}.zst"
-        lines = list(_lines_of(bytes(self._store.get(key).data), stream, key))
+        lines = read_segment(self._store, self._prefix, stream, seq).lines
         self._next[stream] = max(self._next[stream], seq + 1)
-        return lines
+        return list(lines)
 
 
 def _by_time(streams: Iterable[Iterable[Line]]) -> Iterator[Line]:
@@ -264,19 +265,43 @@ def _by_time(streams: Iterable[Iterable[Line]]) -> Iterator[Line]:
     return heapq.merge(*streams, key=lambda line: line.time_us)
 
 
-def _lines_of(data: bytes, stream: str, key: str) -> Iterator[Line]:
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What one segment holds. `first`: how many lines of its stream were ended before it; None: it does not tell."""
+
+    lines: tuple[Line, ...]
+    first: int | None
+
+
+def segments(store: Store, prefix: str, stream: str, *, after: int = -1) -> list[int]:
+    """Numbers of a stream's segments above `after` below `prefix` (``<home>/runs/<id>/logs/``), in order: one listing.
+
+    Raises any store error.
+    """
+    below = f"{prefix}{stream}/"
+    start = f"{below}{after:08d}.zst" if after >= 0 else None
+    names = (info.key[len(below) :] for page in store.list(below, start_after=start) for info in page)
+    return sorted(int(name[:8]) for name in names if re.fullmatch(r"\d{8}\.zst", name))
+
+
+def read_segment(store: Store, prefix: str, stream: str, seq: int) -> Segment:
+    """One GET. Raises NotFoundError, any store error, CorruptError, UnsupportedError."""
+    key = f"{prefix}{stream}/{seq:08d}.zst"
     try:
-        with pa.CompressedInputStream(io.BytesIO(data), "zstd") as file:
-            entries = [json.loads(line) for line in file.read().splitlines()]
-        number = int(entries[0]["format"])
+        with pa.CompressedInputStream(io.BytesIO(bytes(store.get(key).data)), "zstd") as file:
+            head, *entries = [json.loads(line) for line in file.read().splitlines()]
+        number = int(head["format"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise CorruptError(f"is no segment of a log: {error}", path=key) from error
     if number > FORMAT:
         raise UnsupportedError(f"has format {number}, newer than this headrace knows", path=key, hint="update")
-    for entry in entries[1:]:
+    return Segment(tuple(_lines_of(entries, stream)), head.get("line"))
+
+
+def _lines_of(entries: Iterable[dict[str, Any]], stream: str) -> Iterator[Line]:
+    for entry in entries:
         text = str(entry["text"])
         for line in text.split("\n")[:-1]:
             yield Line(int(entry["t"]), stream, line)
         if (rest := text.rpartition("\n")[2]) != "":
             yield Line(int(entry["t"]), stream, rest, over=False)
-

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
@@ -31,6 +31,8 @@ _AT_ONCE = 8
 _CLOCK_S = 60.0
 _JUMP_S = 5.0
 """A clock that is so far from where it was to be by now was set."""
+_STRETCHES: Final = tuple(timedelta(hours=hours) for hours in (1, 6, 48, 24 * 14, 24 * 90))
+_MOST_LISTED: Final = 1500
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DATED: Final = re.compile(r"(\d{8}-\d{6})-(.+)-[0-9a-f]{4}")
 """An id that was made of a time and a name."""
@@ -270,16 +272,30 @@ class Runs:
             last = names[-1]
 
     def newest(self, count: int) -> list[str]:
-        """At least so many of those made of a time, if there are, the newest first; without a listing of all.
+        """At least so many of those made of a time, the newest first, without a listing of all, if it can be; else all.
 
-        Days, then longer and longer stretches back from now are looked at, each by a listing of its own.
+        Stretches back from now, each some times as long as the one before, are listed from their beginning on until one
+        holds enough.
         """
+        now = datetime.now(UTC)
+        for back in _STRETCHES:
+            since = f"{now - back:%Y%m%d-%H%M%S}"
+            ids = self._ids_since(since, most=_MOST_LISTED)
+            if ids is None:
+                break
+            if len(ids) >= count:
+                return ids
+        return self.ids()
+
+    def _ids_since(self, since: str, most: int) -> list[str] | None:
+        """Those made of a time that come after it, the newest first; None: there are more than `most`."""
         found: list[str] = []
-        for digits in _STRETCHES:
-            found = self._since(digits, count)
-            if len(found) >= count:
-                return found
-        return self.ids()[:count]
+        prefix = self.home.key(RUNS, "")
+        for page in self.home.store.list_pages(prefix, start_after=f"{prefix}{since}"):
+            found += [one for one in (folder[len(prefix) : -1] for folder in page.folders) if DATED.fullmatch(one)]
+            if len(found) > most:
+                return None
+        return found[::-1]
 
     def by_time(self, ids: Iterable[str]) -> list[str]:
         """Sorted by creation, the newest first: by the time in the id, which tells seconds. Of an id that was given

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ def tell(data: str | None, folder: str, *, epochs: int) -> None:
         click.echo(f"   {server.endpoint}")
         stage = Stage.make(place, server)
         accuracy = _act(stage, data_set, samples, epochs)
+        _look(stage)
     click.echo(f"\ndone in {format_seconds(time.monotonic() - started)}; server stopped; {place} may be deleted")
     if data is None and epochs >= _GOAL_EPOCHS and accuracy < _GOAL:
         raise InternalError(f"held-out accuracy {accuracy:.1%} is below {_GOAL:.0%}")
@@ -97,6 +99,23 @@ class Stage:
             stores={f"s3://{BUCKET}": {**options, **keys}},
         )
         return Stage(folder, settings, _environment(folder, server), Namespace.load(settings))
+
+
+def _look(stage: Stage) -> None:
+    """The page over the demonstration's home, for as long as somebody at a terminal wants it."""
+    from headrace.web.extra import needed
+
+    needed()
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        click.echo("\nat a terminal the page over these runs stays up here until Enter; over your own: headrace web")
+        return
+    from headrace.web import Options
+    from headrace.web.server import Server
+    from headrace.web.world import World
+
+    server = Server(World(stage.settings, stage.namespace, Options()))
+    click.echo(f"\nthe runs in a browser: {server.entry}")
+    server.beside(lambda: click.prompt("Enter ends it", default="", show_default=False, prompt_suffix=" "))
 
 
 def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int) -> float:

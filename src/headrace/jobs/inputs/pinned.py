@@ -70,7 +70,10 @@ class PinnedStore(ForwardingStore):
         folders = chain.from_iterable(page.folders for page in pages)
         return Folder(tuple(folders), tuple(chain.from_iterable(page.objects for page in pages)))
 
-    def list_pages(self, prefix: str = "") -> Iterator[Folder]:
+    def list_pages(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Folder]:
+        if start_after is not None:
+            yield from super().list_pages(prefix, start_after=start_after)
+            return
         row, cut = self._at(prefix), len(prefix)
         while row < len(self._objects):
             folders: list[str] = []

@@ -471,8 +471,9 @@ class S3Store(Store):
             objects += page.objects
         return Folder(tuple(folders), tuple(objects))
 
-    def list_pages(self, prefix: str = "") -> Iterator[Folder]:
-        for page in self._pages(prefix, {"delimiter": "/"}):
+    def list_pages(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Folder]:
+        after = {"start-after": self._root + start_after} if start_after is not None else {}
+        for page in self._pages(prefix, {"delimiter": "/", **after}):
             yield Folder(
                 tuple(name for name in page.folders if not name.startswith(PREFIX)),
                 tuple(one for one in page.objects if one.key and not one.key.startswith(PREFIX)),

@@ -1,0 +1,47 @@
+"""``headrace web``."""
+
+from __future__ import annotations
+
+import click
+
+from headrace.cli.output import json_option
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port to listen on.  [default: a free one]")
+@click.option("--base", default="", metavar="/PATH", help="What a proxy puts before every path.")
+@click.option("--hosts", default="", metavar="NAME,…", help="Names by which browsers reach this machine.")
+@click.option("--allow", default="", metavar="WHAT,…",
+              help="Let viewers stop, rerun, tag, delete-runs, write-files.  [default: look only]")  # fmt: skip
+@json_option
+def command(host: str, port: int, base: str, hosts: str, allow: str, *, as_json: bool) -> None:
+    """Show runs, data and files of the home in a browser, until Ctrl-C.
+
+    The page is a view of the bucket: anybody who may read the home can start one, and nothing is lost when it ends. The
+    URL that is printed holds a token; who has it sees the page.
+    """
+    from headrace.cli.output import show_record
+    from headrace.cli.serving import stop_on_signals
+    from headrace.web.extra import needed
+
+    needed()
+    from headrace.web import Options
+    from headrace.web.server import Server
+    from headrace.web.world import World
+
+    options = Options(host, port, base, _listed(hosts), frozenset(_listed(allow)))
+    server = Server(World.load(options))
+    stop_on_signals()
+    if as_json:
+        show_record({"id": server.url, "url": server.entry}, as_json=True)
+    else:
+        click.echo(f"{server.entry}\n(Ctrl-C stops it)")
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        click.echo("stopping", err=True)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())

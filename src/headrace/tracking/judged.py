@@ -1,0 +1,40 @@
+"""What limits a run, as its metrics in the bucket tell: what `headrace why` says, and the page."""
+
+from __future__ import annotations
+
+from headrace.base.verdict import Verdict, judge, with_end
+from headrace.tracking.arrow import Table
+from headrace.tracking.ending import LOOKED_AT, ending
+from headrace.tracking.figures import figures_of
+from headrace.tracking.logs import LogReader
+from headrace.tracking.runs import Run, RunView
+
+
+def judged(
+    run: Run,
+    view: RunView,
+    points: Table,
+    *,
+    last_s: float | None = None,
+    rank: int | None = None,
+    span: tuple[int, int] | None = None,
+) -> Verdict:
+    """The verdict on a run, or on a stretch of it. Any thread.
+
+    Args:
+        run: which; asked for the end of its log, where it did not finish.
+        view: how it stands.
+        points: its metrics, those of `headrace.tracking.figures.NAMES` at least.
+        last_s: of the last seconds only.
+        rank: of one rank only.
+        span: of these times only, [first, last) in microseconds since the epoch.
+
+    Raises:
+        Any store error, CorruptError, UnsupportedError: of its log.
+    """
+    figures = figures_of(points, last_s=last_s, rank=rank, span=span)
+    verdict = judge(figures)
+    if span is not None or not view.over or view.state == "finished":
+        return verdict
+    lines = LogReader(run.store, f"{run.prefix}logs/", ("stderr",)).tail(LOOKED_AT)
+    return with_end(verdict, figures, ending(view.ended, [line.text for line in lines]))

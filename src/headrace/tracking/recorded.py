@@ -1,0 +1,117 @@
+"""Runs from Python: found, and what the bucket says of them. `hr.run`, `hr.runs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from headrace.base.settings import Settings
+from headrace.namespace.home import Home
+from headrace.namespace.namespace import Namespace
+from headrace.tracking.record import RunRecord
+from headrace.tracking.runs import Run, Runs, RunView
+from headrace.tracking.watching import Wanted, Watch
+
+if TYPE_CHECKING:
+    from headrace.base.verdict import Verdict
+    from headrace.tracking.arrow import Table
+    from headrace.tracking.logs import Line
+    from headrace.tracking.reading import Series
+
+
+class RecordedRun:
+    """A run as its home has it. Every call asks the bucket anew. Any thread.
+
+    `id`: its name in the home; `url`: where it is recorded.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.id = run.id
+        self.url = run.url
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+    @property
+    def record(self) -> RunRecord:
+        """What it was when it started, which never changes. Raises any store error."""
+        return self._run.record()
+
+    def look(self) -> RunView:
+        """How it stands: its state, its last transition, seconds so far. Raises any store error."""
+        return self._run.look()
+
+    def metrics(self, *names: str) -> Table:
+        """All points, as a pyarrow table with the columns `time` (UTC), `step`, `rank`, `name` and `value`.
+
+        `names`: only of these metrics, or patterns (``train/*``). ``.to_pandas()`` makes a data frame of it.
+
+        Raises:
+            CorruptError: a segment is damaged. UnsupportedError: a later version wrote it. Any store error.
+        """
+        from headrace.tracking.reading import read_metrics
+
+        return read_metrics(self._run.store, f"{self._run.prefix}metrics/", names=names).table
+
+    def series(self, *names: str, rank: int | None = None) -> dict[str, Series]:
+        """Each metric as arrays in the order of steps: ``run.series("loss")["loss"].values``. `rank`: whose; None: the
+        lowest that logged it. Raises as `metrics`.
+        """
+        from headrace.tracking.reading import series
+
+        return series(self.metrics(*names), rank=rank)
+
+    def logs(self, stream: str = "stdout") -> Iterator[Line]:
+        """What it wrote: lines with `time_us` and `text`. `stream`: ``stdout``, ``stderr`` or ``headrace``.
+
+        Raises:
+            CorruptError, UnsupportedError, any store error.
+        """
+        from headrace.tracking.logs import LogReader
+
+        return LogReader(self._run.store, f"{self._run.prefix}logs/", (stream,)).read()
+
+    def why(self) -> Verdict:
+        """What limits it, as `headrace why` says. Raises as `metrics`."""
+        from headrace.tracking.figures import NAMES
+        from headrace.tracking.judged import judged
+
+        return judged(self._run, self.look(), self.metrics(*NAMES))
+
+
+def run(text: str = "latest") -> RecordedRun:
+    """The run with this id, or whose id begins or ends so, or the newest of this name; ``latest``: the newest.
+
+    Raises:
+        NotFoundError: there is none. InputError: it is said of several. SettingError: no home is set.
+    """
+    return RecordedRun(_runs().find(text))
+
+
+def runs(
+    name: str | None = None,
+    *,
+    states: tuple[str, ...] = (),
+    tags: Mapping[str, str] | None = None,
+    limit: int | None = 20,
+) -> list[RecordedRun]:
+    """The newest `limit` runs that are wanted (None: all), the newest first.
+
+    Args:
+        name: a pattern as a shell's.
+        states: any of these.
+        tags: all of these; values are patterns (``*``: any).
+        limit: how many.
+
+    Raises:
+        SettingError: no home is set. Any store error.
+    """
+    found = _runs()
+    views = Watch(found, limit, Wanted(name, tuple(states), dict(tags or {}))).look()
+    return [RecordedRun(found.run(view.record.id)) for view in views]
+
+
+def _runs() -> Runs:
+    settings = Settings.load()
+    return Runs(Home.of(Namespace(settings), settings))

@@ -1,0 +1,105 @@
+"""The application: each page as HTML and, below ``/api/v1``, as JSON; what they need beside; behind the guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+import headrace
+from headrace.base.errors import HeadraceError
+from headrace.web.api import API, described
+from headrace.web.drawing import Drawing
+from headrace.web.failures import failure_of
+from headrace.web.guard import SEALED, Application, Guard
+from headrace.web.pages import PAGES, files
+from headrace.web.told import Page
+from headrace.web.world import World
+
+_PIECE: Final = 1 << 20
+_STATIC: Final = Path(__file__).parent / "static"
+
+
+def application(world: World) -> Application:
+    """To be served. What it answers is made on threads, so that no store is waited for on the event loop."""
+    drawing = Drawing(world)
+
+    def first(_: Request) -> Response:
+        return RedirectResponse(f"{world.options.base}/runs")
+
+    def description(_: Request) -> Response:
+        return _json(described(PAGES))
+
+    routes: list[BaseRoute] = [
+        Route("/", first, methods=["GET"]),
+        Route(f"{API}/openapi.json", description, methods=["GET"]),
+    ]
+    for page in PAGES:
+        routes.append(Route(page.path, _html(world, page, drawing), methods=["GET"], name=page.name))
+        routes.append(Route(API + page.path, _twin(world, page), methods=["GET"], name=f"api-{page.name}"))
+    routes.append(Route("/raw/runs/{run}/{name:path}", _raw(world, drawing), methods=["GET"], name="raw"))
+    routes.append(Mount(f"/static/{headrace.__version__}", StaticFiles(directory=_STATIC), name="static"))
+    failed = {Exception: drawing.failed, HTTPException: drawing.failed}
+    return Guard(Starlette(routes=routes, exception_handlers=failed), world.options)
+
+
+def _html(world: World, page: Page, drawing: Drawing) -> Callable[[Request], Response]:
+    def answer(request: Request) -> Response:
+        try:
+            told = page.tell(world, request.path_params, _query(request))
+        except HeadraceError as error:
+            return drawing.failed(request, error)
+        twin = f"{API}{request.url.path}" + (f"?{request.url.query}" if request.url.query else "")
+        return drawing.draw(f"{page.name}.html", shown=told.data, told=told, page=page, twin=twin)
+
+    return answer
+
+
+def _raw(world: World, drawing: Drawing) -> Callable[[Request], Response]:
+    """A file's bytes, to be kept, never to be shown: whatever they are, a browser makes no page of them."""
+
+    def answer(request: Request) -> Response:
+        try:
+            where = files.location(world, request.path_params["run"], request.path_params["name"])
+            file = world.namespace.open(where)
+        except HeadraceError as error:
+            return drawing.failed(request, error)
+        name = quote(where.rpartition("/")[2])
+        headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "cache-control": "no-store", **SEALED}
+        return StreamingResponse(iter(lambda: file.read(_PIECE), b""), 200, headers, "application/octet-stream")
+
+    return answer
+
+
+def _query(request: Request) -> dict[str, str]:
+    """What is given several times, with commas."""
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        found[name] = f"{found[name]},{value}" if name in found else value
+    return found
+
+
+def _twin(world: World, page: Page) -> Callable[[Request], Response]:
+    def answer(request: Request) -> Response:
+        try:
+            return _json(page.tell(world, request.path_params, _query(request)).data)
+        except HeadraceError as error:
+            failure = failure_of(error)
+            return _json(failure, failure.status)
+
+    return answer
+
+
+def _json(data: Any, status: int = 200) -> Response:
+    """NaN and infinity are null, which JSON has words for."""
+    body = msgspec.json.encode(data)
+    return Response(body, status, {"cache-control": "no-store"}, "application/json")

@@ -1,0 +1,68 @@
+"""Templates into answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+import headrace
+from headrace.web.api import API
+from headrace.web.curves import Axis, Curve
+from headrace.web.failures import failure_of
+from headrace.web.svg import chart
+from headrace.web.words import FILTERS
+from headrace.web.world import World
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_FRESH: Final = {"cache-control": "no-store"}
+
+
+_PARTS: Final = {
+    "own": "its own work", "wait_store": "waited for the store", "wait_decode": "waited for decoding",
+    "wait_batch": "waited for batches",
+}  # fmt: skip
+_PLACES: Final = (("runs", "Runs"),)
+"""What the head of every page leads to."""
+
+
+def _chart(curves: list[Curve], title: str, axis: Axis = "step", *, log: bool = False, width: int = 420) -> Markup:
+    height = 180 if width < 600 else 240
+    return Markup(chart(curves, title=title, axis=axis, log=log, width=width, height=height))  # noqa: S704 (made of numbers, escaped)
+
+
+class Drawing:
+    """Any thread. Everything that goes into a template is escaped there; what names and logs hold that a browser would
+    not show, by `headrace.web.words.plain`.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+        )  # fmt: skip
+        self._templates.filters.update(FILTERS)
+        base = world.options.base
+        known: dict[str, Any] = {
+            "base": base, "static": f"{base}/static/{headrace.__version__}", "api": f"{base}{API}",
+            "version": headrace.__version__, "home": world.settings.home, "chart": _chart, "places": _PLACES,
+            "parts_of_time": _PARTS,
+        }  # fmt: skip
+        self._templates.globals.update(known)
+
+    def draw(self, template: str, status: int = 200, **values: Any) -> Response:
+        """A page."""
+        return HTMLResponse(self._templates.get_template(template).render(values), status, _FRESH)
+
+    def failed(self, request: Request, error: Exception) -> Response:
+        """What went wrong, in the form that was asked for."""
+        failure = failure_of(error)
+        if request.url.path.startswith(API):
+            return Response(msgspec.json.encode(failure), failure.status, _FRESH, "application/json")
+        return self.draw("failed.html", failure.status, failure=failure)

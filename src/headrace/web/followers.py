@@ -1,0 +1,167 @@
+"""What is known of the runs that are looked at: one follower a run for all viewers, so fifty cost what one does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from headrace.base.errors import HeadraceError
+from headrace.base.verdict import Verdict
+from headrace.tracking.arrow import Table
+from headrace.tracking.judged import judged
+from headrace.tracking.logs import STREAMS
+from headrace.tracking.pages import LogPages
+from headrace.tracking.reading import MetricsReader, Series, series
+from headrace.tracking.record import RunRecord, Status
+from headrace.tracking.runs import Run, Runs, RunView
+from headrace.upload import committed
+
+_Known = TypeVar("_Known")
+_MOST: Final = 20
+"""Runs in memory."""
+_LOOK_S, _POINTS_S, _LOG_S = 2.0, 5.0, 1.0
+"""How long is trusted how a run stands, its points, and that there are no more lines."""
+_CHECKPOINTS_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A part that was asked for, when (monotonic seconds), and what the store said instead when it was asked again."""
+
+    value: Any
+    at: float
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete one: its folder's name, when it was committed (microseconds since the epoch), its files and bytes."""
+
+    name: str
+    written_us: int
+    files: int
+    bytes: int
+
+
+class Follower:
+    """One run. Any thread: who comes while a part is asked for waits for that answer."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._locks = {name: threading.Lock() for name in ("view", "points", "statuses", "checkpoints", *STREAMS)}
+        self._known: dict[str, Fresh] = {}
+        self._reader = MetricsReader(run.store, f"{run.prefix}metrics/")
+        self._pages = {stream: LogPages(run.store, f"{run.prefix}logs/", stream) for stream in STREAMS}
+        self._series: tuple[Table, dict[str, Series]] | None = None
+        self._judged: tuple[Table, str, Verdict] | None = None
+
+    def view(self) -> RunView:
+        """How it stands. Raises NotFoundError, any store error."""
+        return self._get("view", _LOOK_S, lambda: self.run.look(self._record()))
+
+    def statuses(self) -> list[Status]:
+        """Its transitions. Raises any store error."""
+        state = self.view().state
+        return self._get(f"statuses {state}", float("inf"), self.run.statuses, lock="statuses")
+
+    def points(self) -> Table:
+        """Its metrics so far. Raises any store error, CorruptError."""
+        return self._get("points", _POINTS_S, self._reader.poll)
+
+    def series(self) -> dict[str, Series]:
+        """Each metric."""
+        points = self.points()
+        known = self._series
+        if known is None or known[0] is not points:
+            known = self._series = points, series(points)
+        return known[1]
+
+    def verdict(self) -> Verdict:
+        """What limits it."""
+        points, view = self.points(), self.view()
+        known = self._judged
+        if known is None or known[0] is not points or known[1] != view.state:
+            known = self._judged = points, view.state, judged(self.run, view, points)
+        return known[2]
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The complete ones, the oldest first. Raises any store error."""
+        return self._get("checkpoints", _CHECKPOINTS_S, self._checkpoints)
+
+    def log(self, stream: str) -> LogPages:
+        """Its lines, looked for anew if that was a second ago. Raises KeyError, any store error, CorruptError."""
+        pages = self._pages[stream]
+        self._get(stream, _LOG_S, pages.refresh)
+        return pages
+
+    def problem(self) -> tuple[str | None, float]:
+        """What the store said when a part was last asked for, if it failed; and how old what is shown is, seconds."""
+        failed = [one for one in list(self._known.values()) if one.problem is not None]
+        if not failed:
+            return None, 0.0
+        return failed[0].problem, time.monotonic() - min(one.at for one in failed)
+
+    def _checkpoints(self) -> list[Checkpoint]:
+        store, below = self.run.store, f"{self.run.prefix}checkpoints/"
+        found: list[Checkpoint] = []
+        for folder in store.list_folder(below).folders:
+            if (done := committed(store, folder)) is not None:
+                sizes = [info.size for page in store.list(folder) for info in page]
+                found.append(Checkpoint(folder[len(below) :].rstrip("/"), done.said_us, len(sizes) - 1, sum(sizes)))
+        return sorted(found, key=lambda one: one.written_us)
+
+    def _record(self) -> RunRecord | None:
+        known = self._known.get("view")
+        return known.value.record if known is not None else None
+
+    def _get(self, name: str, lasts_s: float, ask: Callable[[], _Known], lock: str | None = None) -> _Known:
+        """What is known, or is asked for now; where the store is away, what was known before."""
+        with self._locks[lock or name]:
+            known = self._known.get(name)
+            over = known is not None and self._is_over(name, known)
+            if known is not None and (over or time.monotonic() - known.at < lasts_s):
+                return known.value
+            try:
+                value = ask()
+            except HeadraceError as error:
+                if known is None:
+                    raise
+                self._known[name] = Fresh(known.value, known.at, str(error))
+                return known.value
+            self._known[name] = Fresh(value, time.monotonic())
+            return value
+
+    def _is_over(self, name: str, known: Fresh) -> bool:
+        """Whether nothing more can come: the run had ended when it was asked for."""
+        view = self._known.get("view")
+        if view is None or not view.value.over or view.value.state == "lost":
+            return False
+        return name == "view" or known.at > view.at
+
+
+class Followers:
+    """Of the runs looked at last. Any thread."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._lock = threading.Lock()
+        self._all: OrderedDict[str, Follower] = OrderedDict()
+
+    def of(self, name: str) -> Follower:
+        """Raises InputError: it can be no run's id."""
+        with self._lock:
+            if name not in self._all:
+                self._all[name] = Follower(self._runs.run(name))
+                while len(self._all) > _MOST:
+                    self._all.popitem(last=False)
+            self._all.move_to_end(name)
+            return self._all[name]
+
+    def forget(self, name: str) -> None:
+        """It was deleted."""
+        with self._lock:
+            self._all.pop(name, None)

@@ -1,0 +1,306 @@
+"""Runs of a home as rows that are searched and sorted: one SQLite file in the node's cache, made anew at any time.
+
+The bucket is the record; what is here is a hint that spares asking it again. The newest runs are looked at while the
+first page waits, all others behind it. A run that is over never changes, so it is read once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from headrace.base.errors import HeadraceError
+from headrace.tracking.runs import Runs, RunView
+from headrace.tracking.watching import tags_of
+
+_log = logging.getLogger("headrace.web")
+FIRST: Final = 50
+"""Runs looked at before the first page is shown."""
+_LOOK_S: Final = 2.0
+"""How long what is known of runs under way, and that none is new, is trusted."""
+_LISTED_S: Final = 60.0
+"""How long it is trusted that no run is gone."""
+_JUDGED_S: Final = 3600.0
+_AT_ONCE: Final = 8
+_BATCH: Final = 64
+_FORMAT: Final = 1
+_PUT: Final = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS runs (
+    id TEXT PRIMARY KEY, created TEXT NOT NULL, state TEXT NOT NULL, over INTEGER NOT NULL, name TEXT NOT NULL,
+    seconds REAL NOT NULL, words TEXT NOT NULL, row TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_created ON runs (created DESC, id DESC);
+CREATE INDEX IF NOT EXISTS open_ones ON runs (over) WHERE over = 0;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as lists show it. `created`: RFC 3339; `seconds`: so far, or in all; `waited`: share of the time that its
+    GPU waited for data, 0 to 1; None: not known.
+    """
+
+    id: str
+    name: str
+    state: str
+    created: str
+    seconds: float
+    host: str
+    user: str
+    command: tuple[str, ...]
+    over: bool = False
+    attempt: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+    data: tuple[str, ...] = ()
+    """Which data it read: snapshots, or what was asked for."""
+    verdict: str | None = None
+    gain: float | None = None
+    waited: float | None = None
+    loss: float | None = None
+
+    @staticmethod
+    def of(view: RunView) -> RunRow:
+        """From what the bucket says of it."""
+        record, status = view.record, view.status
+        data = tuple(str(one.get("snapshot") or one.get("source")) for one in record.inputs.values())
+        return RunRow(
+            record.id, record.name, view.state, record.created, round(view.seconds, 3), record.host, record.user,
+            record.command, view.over and status.state == view.state, status.attempt, status.exit_code,
+            status.reason, tags_of(record), data,
+        )  # fmt: skip
+
+
+SORTS: Final = {
+    "created": "created DESC, id DESC",
+    "name": "name, created DESC",
+    "state": "state, created DESC",
+    "duration": "seconds DESC",
+    "waited": "json_extract(row, '$.waited') IS NULL, json_extract(row, '$.waited') DESC, created DESC",
+    "loss": "json_extract(row, '$.loss') IS NULL, json_extract(row, '$.loss'), created DESC",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A stretch of the runs that are wanted. `total`: of all that are wanted; `known`: of all in the index; `complete`:
+    whether the index holds all that the bucket has.
+    """
+
+    rows: tuple[RunRow, ...]
+    total: int
+    known: int
+    complete: bool
+    problem: str | None = None
+    """What the store said when it was last asked, if it failed."""
+    age_s: float = 0.0
+    """Since it was last asked with success."""
+
+
+class RunIndex:
+    """Any thread. `folder`: where its file lies; None: in memory, for as long as this is used."""
+
+    def __init__(self, runs: Runs, folder: str | None, judge: Callable[[str], Mapping[str, Any]]) -> None:
+        """`judge`: what `learn` is told of a run that is over, of which nothing is known yet."""
+        self._runs, self._judge = runs, judge
+        name = hashlib.sha256(runs.home.url().encode()).hexdigest()[:16]
+        self._path = os.path.join(folder, f"runs-{name}-{_FORMAT}.sqlite") if folder is not None else ":memory:"
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._database = self._open()
+        self._looked_at = self._listed_at = float("-inf")
+        self._problem: str | None = None
+        self._complete = False
+        self._behind: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def find(
+        self, text: str = "", *, states: Sequence[str] = (), tags: Iterable[str] = (), sort: str = "created",
+        start: int = 0, count: int = FIRST,
+    ) -> Found:  # fmt: skip
+        """Runs that hold every word of `text` (in id, name, command, host, user, tags, data), are in one of `states`
+        and have all `tags` (``name`` or ``name=value``).
+        """
+        self._look()
+        wanted, values = _where(text, states, tags)
+        with self._reading() as database:
+            known = database.execute("SELECT count(*) FROM runs").fetchone()[0]
+            total = database.execute(f"SELECT count(*) FROM runs WHERE {wanted}", values).fetchone()[0]  # noqa: S608
+            query = f"SELECT row FROM runs WHERE {wanted} ORDER BY {SORTS[sort]} LIMIT ? OFFSET ?"  # noqa: S608
+            rows = tuple(_row(text) for (text,) in database.execute(query, (*values, count, start)))
+        age = time.monotonic() - self._looked_at
+        return Found(rows, total, known, self._complete, self._problem, age if age != float("inf") else 0.0)
+
+    def one(self, name: str) -> RunRow | None:
+        """What is known of one run, without asking the bucket."""
+        with self._reading() as database:
+            found = database.execute("SELECT row FROM runs WHERE id = ?", (name,)).fetchone()
+        return _row(found[0]) if found is not None else None
+
+    def learn(self, name: str, **known: str | float | None) -> None:
+        """Columns of a run that take reading all it logged: `verdict`, `gain`, `waited`, `loss`."""
+        row = self.one(name)
+        if row is not None and any(getattr(row, column) != value for column, value in known.items()):
+            with self._reading() as database:
+                database.execute(_PUT, _stored(replace(row, **known)))  # pyright: ignore[reportArgumentType]
+
+    def forget(self, name: str) -> None:
+        """It was deleted."""
+        with self._reading() as database:
+            database.execute("DELETE FROM runs WHERE id = ?", (name,))
+
+    def close(self) -> None:
+        """End what works behind. Idempotent."""
+        self._closed.set()
+        if self._behind is not None:
+            self._behind.join()
+        with self._lock:
+            self._database.close()
+
+    def _look(self) -> None:
+        """What is new, and what became of those under way; who comes meanwhile waits, and need not look again."""
+        with self._looking:
+            now = time.monotonic()
+            if now - self._looked_at < _LOOK_S:
+                return
+            try:
+                self._look_again(now)
+                self._problem, self._looked_at = None, time.monotonic()
+            except HeadraceError as error:
+                self._problem = str(error)
+
+    def _look_again(self, now: float) -> None:
+        newest = self._newest()
+        ids = self._runs.newest(FIRST) if newest is None else self._runs.ids_after(newest)
+        self._take([*ids, *self._under_way()])
+        if now - self._listed_at >= _LISTED_S and (self._behind is None or not self._behind.is_alive()):
+            self._listed_at = now
+            self._behind = threading.Thread(target=self._complete_it, name="headrace-web-index", daemon=True)
+            self._behind.start()
+
+    def _complete_it(self) -> None:
+        """All ids, and each run that is not known yet; those that are gone go."""
+        try:
+            ids = self._runs.ids()
+            with self._reading() as database:
+                known = {one for (one,) in database.execute("SELECT id FROM runs")}
+            for gone in known.difference(ids):
+                self.forget(gone)
+            missing = [one for one in ids if one not in known]
+            for at in range(0, len(missing), _BATCH):
+                if self._closed.is_set():
+                    return
+                self._take(missing[at : at + _BATCH])
+            self._complete = True
+            self._judge_newest()
+        except HeadraceError as error:
+            self._problem = str(error)
+
+    def _judge_newest(self) -> None:
+        """The columns of those that are seen first: of runs that did not take long, since all they logged is read."""
+        with self._reading() as database:
+            ids = database.execute(
+                "SELECT id FROM runs WHERE over AND seconds < ? AND json_extract(row, '$.verdict') IS NULL "
+                "ORDER BY created DESC LIMIT ?",
+                (_JUDGED_S, FIRST),
+            ).fetchall()
+        for (one,) in ids:
+            if self._closed.is_set():
+                return
+            try:
+                self.learn(one, **self._judge(one))
+            except HeadraceError as error:
+                _log.info("%s: not judged: %s", one, error)
+
+    def _take(self, ids: Sequence[str]) -> None:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+            rows = [RunRow.of(view) for view in pool.map(self._runs.view, dict.fromkeys(ids)) if view is not None]
+        with self._reading() as database:
+            for row in rows:
+                found = database.execute("SELECT row FROM runs WHERE id = ?", (row.id,)).fetchone()
+                database.execute(_PUT, _stored(row if found is None else _with_learnt(row, _row(found[0]))))
+
+    def _newest(self) -> str | None:
+        with self._reading() as database:
+            found = database.execute("SELECT id FROM runs WHERE id GLOB '[0-9]*-[0-9]*-*-*' ORDER BY id DESC LIMIT 1")
+            row = found.fetchone()
+        return row[0] if row is not None else None
+
+    def _under_way(self) -> list[str]:
+        with self._reading() as database:
+            return [one for (one,) in database.execute("SELECT id FROM runs WHERE over = 0 ORDER BY created DESC")]
+
+    @contextmanager
+    def _reading(self) -> Generator[sqlite3.Connection]:
+        with self._lock, self._database as database:
+            yield database
+
+    def _open(self) -> sqlite3.Connection:
+        """The file; where it is damaged, or cannot be written, one in memory, which the bucket fills again."""
+        try:
+            if self._path != ":memory:":
+                os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            return self._prepared()
+        except (sqlite3.Error, OSError) as error:
+            _log.warning("the index of runs is made anew: %s", error)
+            for left in ("", "-wal", "-shm"):
+                with suppress(OSError):
+                    os.unlink(self._path + left)
+            self._path = ":memory:"
+            return self._prepared()
+
+    def _prepared(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self._path, timeout=10, check_same_thread=False)
+        try:
+            database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;" + _TABLE)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+
+def _stored(row: RunRow) -> tuple[Any, ...]:
+    words = [row.id, row.name, row.host, row.user, *row.command, *row.data]
+    words += [f"{name}={value}" for name, value in row.tags.items()]
+    text = msgspec.json.encode(row).decode()
+    return row.id, row.created, row.state, row.over, row.name, row.seconds, "\n".join(words).lower(), text
+
+
+def _row(text: str) -> RunRow:
+    return msgspec.json.decode(text, type=RunRow)
+
+
+def _with_learnt(row: RunRow, known: RunRow) -> RunRow:
+    return replace(row, verdict=known.verdict, gain=known.gain, waited=known.waited, loss=known.loss)
+
+
+def _where(text: str, states: Sequence[str], tags: Iterable[str]) -> tuple[str, list[str]]:
+    parts, values = ["1"], list[str]()
+    for word in text.lower().split():
+        parts.append("instr(words, ?)")
+        values.append(word)
+    if states:
+        parts.append(f"state IN ({', '.join('?' for _ in states)})")
+        values += states
+    for tag in tags:
+        name, equals, value = tag.partition("=")
+        if equals:
+            parts.append("EXISTS (SELECT 1 FROM json_each(row, '$.tags') WHERE key = ? AND value = ?)")
+            values += [name, value]
+        else:
+            parts.append("EXISTS (SELECT 1 FROM json_each(row, '$.tags') WHERE key = ?)")
+            values.append(name)
+    return " AND ".join(parts), values

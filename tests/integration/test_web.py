@@ -1,0 +1,371 @@
+"""The page over the bucket: in a real browser, over a real store; what it shows, keeps current, and refuses."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+import schemathesis
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from headrace.testing.http import FaultServer
+from headrace.testing.origins import Upstream
+from headrace.testing.plan import Fault, Kind, Plan
+from headrace.testing.servers import EmbeddedS3
+from headrace.web.guard import HEADER
+from tests.runs_rig import RunsRig
+from tests.sync_rig import wait_for
+from tests.web_rig import Served, browser, served
+
+pytestmark = pytest.mark.server
+AXE = Path(__file__).parents[2] / ".tools/node_modules/axe-core/axe.min.js"
+HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
+JOB = f"""
+    import os, sys
+    import headrace as hr
+    for step in range(1200):
+        loss = float("nan") if step == 77 else 2.0 - step / 1000
+        hr.log({{"loss": loss, "train/lr": 0.1, {HOSTILE!r}: step}}, step=step)
+    for number in range(700):
+        print(f"line {{number}}")
+    print("\\x1b[31mred\\x1b[0m {HOSTILE} \\u202edesrever")
+    with open(os.path.join(os.environ["HEADRACE_OUTPUTS"], "evil.html"), "w") as file:
+        file.write("<script>window.hacked=1</script>")
+    if len(sys.argv) > 1:
+        raise ValueError("no such luck")
+"""
+
+
+@pytest.fixture(scope="module")
+def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunsRig]:
+    """A home with two runs that are over."""
+    made = RunsRig(seaweedfs, tmp_path_factory.mktemp("web"), {"HEADRACE_CACHE_SIZE": "1GB"})
+    made.variables = {"HEADRACE_CACHE_SIZE": "1GB", "HEADRACE_CACHE_DIR": str(made.scratch / "cache")}
+    script = made.script(JOB)
+    made.headrace("run", "--id", "good", "--name", "digits", "--set", "tags.team=vision", "--", "python", script)
+    made.headrace("run", "--id", "bad", "--name", "broken", "--", "python", script, "fail", code=1)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def web(rig: RunsRig) -> Iterator[Served]:
+    with served(rig) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as made:
+        yield made
+
+
+@pytest.fixture
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    made = chromium.new_context()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, web: Served) -> Iterator[Page]:
+    """One that has brought its token. What its console says against it fails the test."""
+    made = context.new_page()
+    wrong: list[str] = []
+    made.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    made.on("pageerror", lambda error: wrong.append(str(error)))
+    made.goto(web.entry)
+    yield made
+    assert wrong == []
+
+
+PAGES = ("/runs", "/runs/good", "/runs/good/why", "/runs/good/log", "/runs/good/metrics", "/runs/good/machine",
+         "/runs/good/files", "/runs/good/code", "/runs/good/inputs", "/compare?run=good&run=bad")  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (320, "dark")])
+def test_every_page_is_accessible_and_fits(page: Page, web: Served, path: str, width: int, colours: str) -> None:
+    page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(web.url + path)
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("async () => (await axe.run()).violations.map(v => [v.id, v.nodes[0].html])")
+    assert found == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("window.hacked") is None
+
+
+def test_without_the_token_nothing_is_told(web: Served) -> None:
+    for path in ("/", *PAGES, "/api/v1/runs", "/api/v1/openapi.json", "/raw/runs/good/outputs/evil.html"):
+        assert httpx.get(web.url + path).status_code == 401
+    assert httpx.get(f"{web.url}/?token=wrong").status_code == 401
+    assert httpx.get(f"{web.url}/runs", headers={"authorization": "Bearer wrong"}).status_code == 401
+
+
+def test_the_token_leaves_the_url_and_becomes_a_cookie_that_no_script_reads(page: Page, web: Served) -> None:
+    assert page.url == f"{web.url}/runs"
+    (cookie,) = page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    assert page.evaluate("document.cookie") == ""
+    page.goto(f"{web.url}/runs/good/log?token={web.token}&stream=stderr")
+    assert page.url == f"{web.url}/runs/good/log?stream=stderr"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("evil.example", 421), ("evil.example:80", 421), ("", 421), ("127.0.0.1.evil.example", 421), ("localhost:1", 200),
+     ("LOCALHOST", 200), ("[::1]:9", 200), ("127.0.0.1", 200)],
+)  # fmt: skip
+def test_only_names_of_this_machine_are_answered(web: Served, host: str, status: int) -> None:
+    assert web.get("/runs", host=host).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("origin", "header", "status"),
+    [("", "", 403), ("", "1", 403), ("http://evil.example", "1", 403), ("ours", "", 403), ("ours", "1", 405)],
+)
+def test_what_another_site_posts_is_refused(web: Served, origin: str, header: str, status: int) -> None:
+    told = {"authorization": f"Bearer {web.token}", "origin": web.url if origin == "ours" else origin, HEADER: header}
+    assert httpx.post(f"{web.url}/runs", headers=told).status_code == status, "405: it is looked at, and does nothing"
+
+
+def test_what_a_browser_may_do_with_a_page(web: Served) -> None:
+    for path in (*PAGES, "/nothing", "/static/0.1.0/page.js"):
+        headers = web.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+    assert web.get("/runs").headers["cache-control"] == "no-store"
+
+
+def test_bytes_of_the_bucket_are_kept_and_never_shown(page: Page, web: Served) -> None:
+    answer = web.get("/raw/runs/good/outputs/evil.html")
+    assert answer.text == "<script>window.hacked=1</script>"
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment;")
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    page.goto(f"{web.url}/runs/good/files")
+    with page.expect_download() as started:
+        page.get_by_role("link", name="outputs/evil.html").click()
+    assert started.value.suggested_filename == "evil.html"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "%2e%2e/bad/run.json",
+        "..%2Fbad%2Frun.json",
+        "outputs/%2e%2e/%2e%2e/bad/run.json",
+        "%2e/run.json",
+        "/run.json",
+        "",
+    ],
+)
+def test_no_name_leads_out_of_a_run(web: Served, name: str) -> None:
+    answer = web.get(f"/raw/runs/good/{name}")
+    assert answer.status_code in (400, 404)
+    assert "format" not in answer.text
+
+
+def test_names_and_lines_are_text(page: Page, web: Served) -> None:
+    page.goto(f"{web.url}/runs/good/log")
+    line = page.locator("#lines li").last.locator("span")
+    expect(line).to_have_text(f"red {HOSTILE} \\u202edesrever")
+    page.goto(f"{web.url}/runs/good/metrics")
+    expect(page.get_by_text(HOSTILE)).to_be_visible()
+    assert page.evaluate("window.hacked") is None
+
+
+def test_the_list_is_searched_filtered_and_leads_to_a_run(page: Page, web: Served) -> None:
+    assert {run["id"] for run in web.twin("/runs")["runs"]} == {"good", "bad"}  # pyright: ignore
+    page.get_by_role("searchbox").fill("VISION")
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    assert "q=VISION" in page.url
+    page.get_by_role("link", name="digits").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("digits")
+    page.goto(f"{web.url}/runs?state=failed")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.goto(f"{web.url}/runs?q=nobody")
+    expect(page.get_by_text("No run is like that")).to_be_visible()
+
+
+def test_the_list_tells_what_takes_reading_all_that_was_logged(web: Served) -> None:
+    def told() -> bool:
+        runs = {run["id"]: run for run in web.twin("/runs")["runs"]}  # pyright: ignore
+        return runs["good"]["loss"] is not None and runs["bad"]["verdict"] == "failed"
+
+    assert wait_for(told, 30)
+
+
+def test_a_run_that_failed_shows_why_first(page: Page, web: Served) -> None:
+    page.goto(f"{web.url}/runs/bad")
+    expect(page.locator(".verdict")).to_contain_text("failed")
+    expect(page.locator("pre.log .bad").last).to_have_text("ValueError: no such luck")
+    page.goto(f"{web.url}/runs/bad/log?stream=stderr")
+    page.get_by_role("link", name=re.compile("Traceback")).click()
+    assert page.url.endswith("#L0")
+
+
+def test_any_line_of_a_log(page: Page, web: Served) -> None:
+    page.goto(f"{web.url}/runs/good/log?start=300&count=5")
+    expect(page.locator("#lines li").first).to_contain_text("line 300")
+    page.goto(f"{web.url}/runs/good/log")
+    expect(page.locator("#lines li")).to_have_count(200)
+    page.locator("#lines").evaluate("box => { box.scrollTop = 0 }")
+    expect(page.locator("#L400")).to_be_attached()  # what comes before comes when one scrolls up to it
+    page.get_by_role("searchbox").fill("LINE 69")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("#lines li")).to_have_count(11)
+
+
+def test_what_a_metric_shows(page: Page, web: Served) -> None:
+    told = {one["name"]: one for one in web.twin("/runs/good/metrics?q=loss")["metrics"]}  # pyright: ignore
+    drawn = told["loss"]["curve"]
+    assert (told["loss"]["points"], sum(drawn["odd"])) == (1200, 1)
+    assert len(drawn["x"]) <= 500
+    assert (min(low for low in drawn["low"] if low is not None), max(drawn["high"])) == pytest.approx((0.801, 2.0))
+    page.goto(f"{web.url}/runs/good/metrics")
+    expect(page.get_by_text("1,200 of 1,200 points, all extremes shown").first).to_be_visible()
+    expect(page.get_by_role("img", name="loss", exact=True).locator(".odd")).to_have_count(1)
+
+
+def test_two_runs_side_by_side(page: Page, web: Served) -> None:
+    boxes = page.get_by_role("checkbox")
+    expect(page.get_by_role("button", name="Compare selected")).to_be_disabled()
+    boxes.nth(0).check()
+    boxes.nth(1).check()
+    page.get_by_role("button", name="Compare selected").click()
+    expect(page.get_by_role("row", name="job command")).to_contain_text("fail")
+    expect(page.get_by_role("img", name="loss", exact=True).locator("polyline")).to_have_count(2)
+
+
+def test_everything_by_keys(page: Page, web: Served) -> None:
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("search")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("digits?")
+    expect(page.get_by_role("searchbox")).to_have_value("digits?")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs/*")
+    page.keyboard.press("3")
+    page.wait_for_url("**/log")
+    before = page.evaluate("getComputedStyle(document.body).color")
+    page.keyboard.press("t")
+    assert page.evaluate("getComputedStyle(document.body).color") != before
+    page.keyboard.press("r")
+    page.wait_for_url("**/runs")
+    assert page.evaluate("getComputedStyle(document.body).color") != before, "the colours stay"
+
+
+def test_a_run_under_way_is_followed(page: Page, web: Served, rig: RunsRig) -> None:
+    script = rig.script(
+        """
+        import os, sys, time
+        import headrace as hr
+        for step in range(10000):
+            print(f"at {step}", flush=True)
+            hr.log({"loss": 1 / (step + 1)}, step=step)
+            time.sleep(0.5)
+        """,
+        "long.py",
+    )
+    running = rig.start("run", "--id", "live", "--", "python", script)
+    assert wait_for(lambda: web.get("/api/v1/runs/live/log").json().get("total", 0) > 0, 30)
+    page.goto(f"{web.url}/runs/live/log")
+    shown = page.locator("#lines li").count()
+    expect(page.locator(f"#L{shown + 8}")).to_be_visible(timeout=30_000)
+    page.goto(f"{web.url}/runs/live")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("running")
+    running.send_signal(signal.SIGTERM)
+    running.wait(60)
+    expect(page.locator(".life")).to_contain_text("stopped", timeout=30_000)
+
+
+def test_fifty_viewers_cost_the_bucket_what_one_does(seaweedfs: EmbeddedS3, rig: RunsRig) -> None:
+    with FaultServer(Upstream("127.0.0.1", int(seaweedfs.endpoint.rpartition(":")[2]))) as between:
+        other = RunsRig(seaweedfs, rig.scratch / "fifty", {}, rig.bucket)
+        other.variables = {"AWS_ENDPOINT_URL_S3": between.endpoint, "AWS_ENDPOINT_URL": between.endpoint}
+
+        def asked(viewers: int) -> list[str]:
+            with served(other) as web, ThreadPoolExecutor(viewers) as pool:
+                before = len(between.seen)
+                assert {one.status_code for one in pool.map(web.get, ["/runs/good"] * viewers)} == {200}
+                return sorted(seen.path for seen in between.seen[before:] if "/runs/good/" in seen.path)
+
+        assert asked(50) == asked(1)
+
+
+def test_a_store_that_is_away_is_told(seaweedfs: EmbeddedS3, rig: RunsRig, page: Page) -> None:
+    """And what was known is shown."""
+    with FaultServer(Upstream("127.0.0.1", int(seaweedfs.endpoint.rpartition(":")[2]))) as between:
+        other = RunsRig(seaweedfs, rig.scratch / "away", {}, rig.bucket)
+        other.variables = {"AWS_ENDPOINT_URL_S3": between.endpoint, "AWS_ENDPOINT_URL": between.endpoint}
+        with served(other) as web:
+            assert web.get("/runs").status_code == 200
+            between.plan = Plan([Fault(Kind.ARCHIVED, operations=frozenset({"get", "list", "head"}))])
+            page.goto(web.entry)
+            assert wait_for(lambda: "The store does not answer" in web.get("/runs").text, 30)
+            page.goto(f"{web.url}/runs")
+            expect(page.get_by_role("status")).to_contain_text("The store does not answer")
+            expect(page.locator("tbody tr")).to_have_count(len(rig.ids()))
+            between.plan = Plan()
+
+
+def test_what_cannot_be_shown_says_what_to_do(web: Served) -> None:
+    for path, status, hint in (
+        ("/runs/none", 404, "headrace runs lists them"), ("/runs/%2e%2e", 400, "letters, digits"),
+        ("/nothing", 404, "/runs"), ("/runs?count=many", 400, "count"), ("/runs/good/log?stream=nope", 400, "stream"),
+        ("/compare", 400, "choose them"),
+    ):  # fmt: skip
+        for before in ("", "/api/v1"):
+            answer = web.get(before + path)
+            assert answer.status_code == status, path
+            assert hint in answer.text
+            assert "Traceback" not in answer.text
+    assert web.get("/api/v1/runs/none").json()["code"] == "not-found"
+
+
+def test_the_api_is_as_described(web: Served) -> None:
+    """Anything that the description allows is asked for, and each answer is what it says."""
+    headers = {"authorization": f"Bearer {web.token}"}
+    schema = schemathesis.openapi.from_url(f"{web.url}/api/v1/openapi.json", headers=headers)
+    operations = [found.ok() for found in schema.get_all_operations()]
+    assert len(operations) == len(PAGES)
+    for operation in operations:
+        query = {"run": "good,bad"} if operation.path.endswith("/compare") else {}
+        case = operation.Case(path_parameters={"run": "good"}, query=query)
+        answer = case.call(headers=headers)
+        case.validate_response(answer, headers=headers)
+        assert answer.status_code == 200, (case.path, answer.text)
+
+
+def test_a_proxy_may_put_a_path_before_all(rig: RunsRig) -> None:
+    with served(rig, "--base", "/user/ann/headrace", "--hosts", "hub.example") as web:
+        local = web.url.removesuffix("/user/ann/headrace")
+        told = {"authorization": f"Bearer {web.token}", "host": "hub.example"}
+        text = httpx.get(f"{local}/runs/good", headers=told).text
+        links = re.findall(r'(?:href|src|action)="(/[^"]*)"', text)
+        assert links
+        assert all(link.startswith("/user/ann/headrace/") for link in links)
+        moved = httpx.get(f"{local}/?token={web.token}", headers={"host": "hub.example"})
+        assert moved.headers["location"] == "/user/ann/headrace/"
+        assert "Path=/user/ann/headrace" in moved.headers["set-cookie"]
+
+
+def test_it_ends_at_once(rig: RunsRig) -> None:
+    with served(rig) as web:
+        assert web.get("/runs/good").status_code == 200
+        web.process.send_signal(signal.SIGINT)
+        assert web.process.wait(10) == 0

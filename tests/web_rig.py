@@ -1,0 +1,73 @@
+"""``headrace web`` in a process of its own, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.children import running
+from tests.runs_rig import COMMAND, RunsRig
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass(frozen=True)
+class Served:
+    """`url`: without the token; `entry`: with it."""
+
+    url: str
+    entry: str
+    process: subprocess.Popen[str]
+
+    @property
+    def token(self) -> str:
+        return self.entry.rpartition("token=")[2]
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        """With the token, as a script asks."""
+        told = {"authorization": f"Bearer {self.token}", **headers}
+        return httpx.get(self.url + path, headers=told, timeout=30)
+
+    def twin(self, path: str) -> dict[str, object]:
+        answer = self.get(f"/api/v1{path}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+@contextmanager
+def served(rig: RunsRig, *options: str) -> Iterator[Served]:
+    command = [*COMMAND, "web", "--json", *options]
+    with running(command, env=rig.environment, cwd=rig.work, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines: list[str] = []
+        for line in process.stdout:
+            lines.append(line)
+            if line == "}\n":
+                break
+        told = json.loads("".join(lines))
+        yield Served(told["id"], told["url"], process)
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    path = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("Chromium is not installed: Debian package chromium")
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        try:
+            yield made
+        finally:
+            made.close()
