@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import headrace
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import CorruptError, HeadraceError
 from headrace.web.api import API, described
 from headrace.web.drawing import Drawing
 from headrace.web.failures import failure_of
@@ -46,6 +46,8 @@ def application(world: World) -> Application:
     for page in PAGES:
         routes.append(Route(page.path, _html(world, page, drawing), methods=["GET"], name=page.name))
         routes.append(Route(API + page.path, _twin(world, page), methods=["GET"], name=f"api-{page.name}"))
+    picture = "/picture/{name}/{version}/{place:int}/{part}"
+    routes.append(Route(picture, _picture(world, drawing), methods=["GET"], name="picture"))
     routes.append(Route("/raw/runs/{run}/{name:path}", _raw(world, drawing), methods=["GET"], name="raw"))
     routes.append(Mount(f"/static/{headrace.__version__}", StaticFiles(directory=_STATIC), name="static"))
     failed = {Exception: drawing.failed, HTTPException: drawing.failed}
@@ -76,6 +78,22 @@ def _raw(world: World, drawing: Drawing) -> Callable[[Request], Response]:
         name = quote(where.rpartition("/")[2])
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "cache-control": "no-store", **SEALED}
         return StreamingResponse(iter(lambda: file.read(_PIECE), b""), 200, headers, "application/octet-stream")
+
+    return answer
+
+
+def _picture(world: World, drawing: Drawing) -> Callable[[Request], Response]:
+    """A part of a sample, as a small picture that was made here."""
+
+    def answer(request: Request) -> Response:
+        asked = request.path_params
+        try:
+            made = world.samples.picture(f"{asked['name']}@{asked['version']}", asked["place"], asked["part"])
+        except CorruptError as error:
+            return Response(f"{error}\n", 415, SEALED, "text/plain")
+        except HeadraceError as error:
+            return drawing.failed(request, error)
+        return Response(made, 200, {"cache-control": "private, max-age=86400", **SEALED}, "image/jpeg")
 
     return answer
 

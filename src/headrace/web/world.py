@@ -13,6 +13,7 @@ from headrace.tracking.runs import Runs
 from headrace.web.followers import Follower, Followers
 from headrace.web.index import RunIndex
 from headrace.web.options import Options
+from headrace.web.samples import Samples
 from headrace.web.verdicts import columns
 
 
@@ -55,6 +56,11 @@ class World:
     def followers(self) -> Followers:
         """Of the runs that are looked at."""
         return Followers(self.runs)
+
+    @cached_property
+    def samples(self) -> Samples:
+        """Of the snapshots that are looked at."""
+        return Samples(self.namespace, self.settings)
 
     def close(self) -> None:
         """End what works behind. Idempotent."""
