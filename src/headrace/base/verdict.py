@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from headrace.base.cards import card
 from headrace.base.causes import Action, Cause, fetching
 from headrace.base.causes_decoding import batching, decoding
 from headrace.base.figures import Figures
@@ -69,6 +70,10 @@ class Verdict:
             "gain": round(self.gain, 3),
             "action": None if self.action is None else {"name": self.action.name, "value": self.action.value},
         }
+
+    def _repr_html_(self) -> str:
+        rows = {"to gain": self.gain_text if self.gain > 1.01 else None, "evidence": "; ".join(self.evidence) or None}
+        return card(f"{self.bound}: {self.statement}", rows, lines=self.advice)
 
     def __str__(self) -> str:
         gain = (f"To gain: {self.gain_text}.",) if self.gain > 1.01 else ()

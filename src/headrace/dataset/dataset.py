@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from headrace.base import cards
 from headrace.base.drawing import Tally, drawn
 from headrace.base.errors import InputError
 from headrace.base.progress import Progress
@@ -40,6 +41,7 @@ from headrace.namespace import Namespace
 
 if TYPE_CHECKING:
     from headrace.dataset.loader import Loader
+    from headrace.dataset.showing import Grid
     from headrace.fetch import Fetcher
 
 
@@ -389,6 +391,20 @@ class Dataset:
         filtered = any(stage.kind == "filter" for stage in self._all_stages())
         self._refuse(filtered, what, "a filter moves what comes behind it: choose before the filter")
 
+    def show(self, n: int = 12, start: int = 0, *, epoch: int = 0) -> Grid:
+        """The `n` samples from place `start` on, to be looked at: in a notebook as pictures and text, else as lines.
+
+        Pictures are images as they are stored, and uint8 arrays of shape (height, width) or (height, width, 3).
+
+        Raises:
+            As `at`.
+        """
+        from headrace.dataset.showing import Grid
+
+        size = self.stream.size
+        stop = start + n if size is None else min(start + n, size)
+        return Grid(self.at(range(start, stop), epoch=epoch))
+
     # -- samples -----------------------------------------------------------------------------------------------------
 
     def map(self, fn: Callable[[Any], Any], threads: int = 8, on_error: Skip | None = None) -> Dataset:
@@ -514,6 +530,11 @@ class Dataset:
         tail = "".join(f".{stage.name}" for stage in self.stages)
         batch = f".batch({self.batch_size})" if self.batch_size else ""
         return f"Dataset({self.stream.describe()}){tail}{batch}{'.to_arrow()' if self.arrow else ''}"
+
+    def _repr_html_(self) -> str:
+        size = self.stream.size
+        rows = {"samples": "without end" if size is None else f"{size:,}", "batches of": self.batch_size}
+        return cards.card(repr(self), rows)
 
     def _with(self, stage: Stage, on_error: Skip | None) -> Dataset:
         self._unbatched(stage.kind)

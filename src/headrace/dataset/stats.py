@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from headrace.base import verdict
+from headrace.base import cards, verdict
 from headrace.base.figures import STAGE, Figures
 from headrace.base.quantiles import quantiles
 from headrace.base.units import format_bytes, format_seconds
@@ -167,6 +167,16 @@ class Stats:
         rates = {"samples_per_s": self.samples_per_s, "bytes_per_s": self.bytes_per_s, "verdict": self.verdict}
         decoding = {"decode_threads": self.decode_threads, "decode_busy_s": self.decode_busy_s}
         return {**asdict(self), "counters": dict(self.counters), **decoding, **rates}
+
+    def _repr_html_(self) -> str:
+        judged = verdict.judge(self.figures())
+        rows = {
+            "samples": f"{self.samples:,} in {format_seconds(self.elapsed_s)}, {self.samples_per_s:,.0f} a second",
+            "waited": f"{format_seconds(self.wait_s)} (store {format_seconds(self.wait_store_s)}, "
+            f"decoding {format_seconds(self.wait_decode_s)}, batching {format_seconds(self.wait_batch_s)})",
+            "own work": format_seconds(self.own_s),
+        }
+        return cards.card(f"{judged.bound}: {judged.statement}", rows, lines=judged.advice)
 
     def __str__(self) -> str:
         rate = f"{self.samples_per_s:,.0f} samples/s, {format_bytes(self.bytes_per_s)}/s"

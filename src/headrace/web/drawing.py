@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 import headrace
+from headrace.base.words import FILTERS
+from headrace.tracking.curves import Axis, Curve
+from headrace.tracking.svg import chart
 from headrace.web.api import API
-from headrace.web.curves import Axis, Curve
 from headrace.web.failures import failure_of
-from headrace.web.svg import chart
-from headrace.web.words import FILTERS
 from headrace.web.world import World
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -38,7 +38,7 @@ def _chart(curves: list[Curve], title: str, axis: Axis = "step", *, log: bool = 
 
 class Drawing:
     """Any thread. Everything that goes into a template is escaped there; what names and logs hold that a browser would
-    not show, by `headrace.web.words.plain`.
+    not show, by `headrace.base.words.plain`.
     """
 
     def __init__(self, world: World) -> None:

@@ -32,6 +32,7 @@ _LOOK_S: Final = 2.0
 _LISTED_S: Final = 60.0
 """How long it is trusted that no run is gone."""
 _JUDGED_S: Final = 3600.0
+_END_S: Final = 1.0
 _AT_ONCE: Final = 8
 _BATCH: Final = 64
 _FORMAT: Final = 1
@@ -163,10 +164,12 @@ class RunIndex:
             database.execute("DELETE FROM runs WHERE id = ?", (name,))
 
     def close(self) -> None:
-        """End what works behind. Idempotent."""
+        """End what works behind; a listing that is under way is left to end with the process. Idempotent."""
         self._closed.set()
         if self._behind is not None:
-            self._behind.join()
+            self._behind.join(_END_S)
+            if self._behind.is_alive():
+                return
         with self._lock:
             self._database.close()
 

@@ -10,10 +10,9 @@ from headrace.base.figures import Figures
 from headrace.base.verdict import UNKNOWN, Verdict
 from headrace.tracking.figures import figures_of
 from headrace.tracking.reading import Series
+from headrace.tracking.recorded import OURS
 from headrace.web.followers import Follower
 
-OURS: Final = ("system/", "job/", "headrace/")
-"""Before the names of metrics that the job did not log itself."""
 _MAIN: Final = ("loss", "train/loss", "train_loss", "val/loss", "val_loss", "accuracy", "reward")
 """The metric that is shown first, if there is one of these names."""
 

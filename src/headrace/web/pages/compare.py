@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from headrace.base.errors import InputError
 from headrace.jobs import diff
+from headrace.tracking.curves import Axis, Curve, curve
 from headrace.tracking.reading import Series
-from headrace.web.curves import Axis, Curve, curve
+from headrace.tracking.recorded import OURS
 from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
-from headrace.web.verdicts import OURS
 from headrace.web.world import World
 
 _MOST: Final = 20

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.dataset.quality import Group, Report, quality_report
+from headrace.dataset.showing import PartShown, shown_part
 from headrace.dataset.snapshot import Snapshot, list_snapshots, open_snapshot
-from headrace.web.samples import PartShown, shown_part
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
+from headrace.base.words import plain
 from headrace.tracking.logs import STREAMS
 from headrace.tracking.pages import LogPages, Numbered
 from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
-from headrace.web.words import plain
 from headrace.web.world import World
 
 Stream: TypeAlias = Literal["stdout", "stderr", "headrace"]

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from headrace.web.curves import Axis, Curve, curve
+from headrace.tracking.curves import Axis, Curve, curve
+from headrace.tracking.recorded import OURS
 from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
-from headrace.web.verdicts import OURS, main_metric
+from headrace.web.verdicts import main_metric
 from headrace.web.world import World
 
 _MACHINE: Final = ("system/", "job/")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.tracking.curves import Curve, curve
 from headrace.tracking.logs import STREAMS
-from headrace.web.curves import Curve, curve
+from headrace.tracking.recorded import OURS
 from headrace.web.followers import Checkpoint
 from headrace.web.index import RunRow
 from headrace.web.pages.log import LineShown, shown_line
 from headrace.web.told import Page, Told
-from headrace.web.verdicts import OURS, VerdictShown, columns, main_metric, shown_verdict
+from headrace.web.verdicts import VerdictShown, columns, main_metric, shown_verdict
 from headrace.web.world import World
 
 TAIL = 12

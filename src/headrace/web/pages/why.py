@@ -11,9 +11,9 @@ import numpy as np
 from headrace.base.figures import Figures
 from headrace.base.verdict import judge
 from headrace.tracking.arrow import Table, to_array
+from headrace.tracking.curves import Curve, curve
 from headrace.tracking.figures import figures_of
 from headrace.tracking.judged import judged
-from headrace.web.curves import Curve, curve
 from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
 from headrace.web.verdicts import VerdictShown, shown_verdict, waited

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.tracking.curves import curve
 from headrace.tracking.reading import Series
-from headrace.web.curves import curve
-from headrace.web.svg import chart, ticks
+from headrace.tracking.svg import chart, ticks
 
 VALUES = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=300)
 

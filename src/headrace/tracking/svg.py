@@ -9,12 +9,18 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
-from headrace.web.curves import Axis, Curve
-from headrace.web.words import number, plain
+from headrace.base.words import number, plain
+from headrace.tracking.curves import Axis, Curve
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 8, 22
 _TICKS: Final = 5
 COLOURS: Final = 8
+_COLOURS: Final = ("#2a7bd1", "#d9622b", "#2f9e59", "#8a63e8", "#d24a88", "#1f9c90", "#a5803a", "#7a8798")
+_STYLE: Final = (
+    ".tick{fill:#808080;font:11px sans-serif}.end{text-anchor:end}.middle{text-anchor:middle}"
+    ".grid{stroke:#808080;stroke-opacity:.3;fill:none}.line{fill:none;stroke-width:1.6}.band{fill-opacity:.2}"
+    ".odd{fill:#c33}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,16 @@ def chart(
     for at, one in enumerate(drawn):
         parts += _drawn(one, box, f"c{at % COLOURS}")
     return "".join([*parts, "</svg>"])
+
+
+def alone(drawn: str) -> bytes:
+    """A picture that `chart` made, as a file of its own: with its colours in it, on white or on dark."""
+    lines = "".join(
+        f".line.c{at}{{stroke:{one}}}.band.c{at},.dot-of.c{at}{{fill:{one}}}" for at, one in enumerate(_COLOURS)
+    )
+    style = f"<style>{_STYLE}{lines}</style>"
+    head, closing, rest = drawn.partition(">")
+    return f'{head} xmlns="http://www.w3.org/2000/svg"{closing}{style}{rest}'.encode()
 
 
 def _drawn(one: Curve, box: _Box, colour: str) -> list[str]:
