@@ -12,10 +12,8 @@ from headrace.cli.output import json_option
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port to listen on.  [default: a free one]")
 @click.option("--base", default="", metavar="/PATH", help="What a proxy puts before every path.")
 @click.option("--hosts", default="", metavar="NAME,…", help="Names by which browsers reach this machine.")
-@click.option("--allow", default="", metavar="WHAT,…",
-              help="Let viewers stop, rerun, tag, delete-runs, write-files.  [default: look only]")  # fmt: skip
 @json_option
-def command(host: str, port: int, base: str, hosts: str, allow: str, *, as_json: bool) -> None:
+def command(host: str, port: int, base: str, hosts: str, *, as_json: bool) -> None:
     """Show runs, data and files of the home in a browser, until Ctrl-C.
 
     The page is a view of the bucket: anybody who may read the home can start one, and nothing is lost when it ends. The
@@ -30,7 +28,7 @@ def command(host: str, port: int, base: str, hosts: str, allow: str, *, as_json:
     from headrace.web.server import Server
     from headrace.web.world import World
 
-    options = Options(host, port, base, _listed(hosts), frozenset(_listed(allow)))
+    options = Options(host, port, base, _listed(hosts))
     server = Server(World.load(options))
     stop_on_signals()
     if as_json:

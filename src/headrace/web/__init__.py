@@ -1,5 +1,5 @@
 """The page over the bucket: runs, data and files as one looks at them in a browser."""
 
-from headrace.web.options import ALLOWED, Options
+from headrace.web.options import Options
 
-__all__ = ["ALLOWED", "Options"]
+__all__ = ["Options"]

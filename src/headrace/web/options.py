@@ -1,16 +1,13 @@
-"""How the page is served, and what it lets its viewers do."""
+"""How the page is served."""
 
 from __future__ import annotations
 
 import re
 import secrets
 from dataclasses import dataclass, field
-from typing import Final
 
 from headrace.base.errors import InputError
 
-ALLOWED: Final = ("stop", "rerun", "tag", "delete-runs", "write-files")
-"""What `Options.allow` may name. Nothing is allowed by default."""
 _BASE = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
@@ -20,21 +17,17 @@ class Options:
 
     `host`, `port`: where it listens; port 0: a free one. `base`: the path that a proxy puts before every URL, empty or
     like ``/user/ann/headrace``. `hosts`: names beside this machine's own that a request may give as ``Host``.
-    `allow`: which of `ALLOWED` buttons do something. `token`: what a viewer must bring.
+    `token`: what a viewer must bring.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
     base: str = ""
     hosts: tuple[str, ...] = ()
-    allow: frozenset[str] = frozenset()
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
 
     def __post_init__(self) -> None:
         """Raises InputError."""
-        unknown = sorted(self.allow - set(ALLOWED))
-        if unknown:
-            raise InputError(f"{unknown[0]!r} cannot be allowed", hint=f"one of {', '.join(ALLOWED)}")
         if not _BASE.fullmatch(self.base):
             raise InputError(f"{self.base!r} is no base", hint="like /user/ann/headrace, without a slash at the end")
         if len(self.token) < 16:
