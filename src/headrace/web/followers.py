@@ -30,10 +30,11 @@ _CHECKPOINTS_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A part that was asked for, when (monotonic seconds), and what the store said instead when it was asked again."""
+    """A part, when it was told and when it was last asked for (monotonic seconds), and what the store said instead."""
 
     value: Any
     at: float
+    asked: float
     problem: str | None = None
 
 
@@ -123,16 +124,17 @@ class Follower:
         with self._locks[lock or name]:
             known = self._known.get(name)
             over = known is not None and self._is_over(name, known)
-            if known is not None and (over or time.monotonic() - known.at < lasts_s):
+            if known is not None and (over or time.monotonic() - known.asked < lasts_s):
                 return known.value
             try:
                 value = ask()
             except HeadraceError as error:
                 if known is None:
                     raise
-                self._known[name] = Fresh(known.value, known.at, str(error))
+                self._known[name] = Fresh(known.value, known.at, time.monotonic(), str(error))
                 return known.value
-            self._known[name] = Fresh(value, time.monotonic())
+            now = time.monotonic()
+            self._known[name] = Fresh(value, now, now)
             return value
 
     def _is_over(self, name: str, known: Fresh) -> bool:

@@ -122,7 +122,7 @@ class RunIndex:
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._database = self._open()
-        self._looked_at = self._listed_at = float("-inf")
+        self._asked_at = self._looked_at = self._listed_at = float("-inf")
         self._problem: str | None = None
         self._complete = False
         self._behind: threading.Thread | None = None
@@ -177,13 +177,15 @@ class RunIndex:
         """What is new, and what became of those under way; who comes meanwhile waits, and need not look again."""
         with self._looking:
             now = time.monotonic()
-            if now - self._looked_at < _LOOK_S:
+            if now - self._asked_at < _LOOK_S:
                 return
             try:
                 self._look_again(now)
                 self._problem, self._looked_at = None, time.monotonic()
             except HeadraceError as error:
                 self._problem = str(error)
+            finally:  # also after a failure: not every viewer waits for a store that is away
+                self._asked_at = time.monotonic()
 
     def _look_again(self, now: float) -> None:
         newest = self._newest()
