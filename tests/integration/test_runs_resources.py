@@ -112,7 +112,7 @@ def test_a_run_that_takes_more_memory_than_it_may_is_ended_and_says_so(rig: Runs
     """What its processes share counts once: they may hold as much as one of them does."""
     rig.script("""
         import os, sys, time
-        held = bytearray(os.urandom(1 << 20) * int(sys.argv[1]))
+        held = bytearray(os.urandom(1 << 20)) * int(sys.argv[1])  # never twice at once
         for _ in range(3):
             if os.fork() == 0:
                 time.sleep(300 if sys.argv[1] == "600" else 2.5)

@@ -140,7 +140,8 @@ class MemoryWatch:
         told = self._tree.sample(None)
         if told.get("job/memory", 0.0) <= self._limit:
             return None
-        held = sum(_held(pid) for pid in self._tree.members)
+        # The sum is taken process by process: one that ends meanwhile leaves its share to those yet to be read.
+        held = min(sum(_held(pid) for pid in self._tree.members) for _ in range(2))
         return f"out of memory: {format_bytes(held)} of {format_bytes(self._limit)}" if held > self._limit else None
 
 
