@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 from headrace.base.errors import HeadraceError
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.mounts import Mounts
 from headrace.tracking.events import EventFiles
+from headrace.tracking.record import Status
+from headrace.tracking.rolling import Rolling
 from headrace.tracking.samplers import Samplers
 from headrace.tracking.segments import Merger, Point, table
 
@@ -31,6 +34,7 @@ class Measuring:
         self._folder = folder
         self._run = run
         self._merger = Merger(folder.at("spool"), folder.recorded("metrics"))
+        self._rolling = Rolling(folder.recorded("metrics"), folder.recorded())
         self._events = EventFiles(folder.recorded("outputs"))
         self._samplers: Samplers | None = None
         self._wanted = samplers
@@ -69,8 +73,9 @@ class Measuring:
         try:
             while True:
                 read = self._events.new()
-                self._merger.collect(table([*self._points, *read]))
+                written = self._merger.collect(table([*self._points, *read]))
                 self._points.clear()
+                self._roll(lambda written=written: self._rolling.tell(written))
                 if not read:
                     break
             self._told = False
@@ -87,6 +92,17 @@ class Measuring:
             self._samplers.close()
         if self._mounts is not None:
             self._mounts.close()
+
+    def summarise(self, status: Status) -> None:
+        """All that was measured of a run that has ended so. After `close`, and once its log is closed."""
+        self._roll(lambda: self._rolling.close(status))
+
+    def _roll(self, work: Callable[[], None]) -> None:
+        """Whatever it meets, segments are written on: a run is read without rollups too."""
+        try:
+            work()
+        except (OSError, HeadraceError) as error:
+            _log.warning("metrics are not rolled up: %s", error)
 
     def _sample(self) -> None:
         if not self._wanted:

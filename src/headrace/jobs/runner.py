@@ -267,7 +267,9 @@ class Runner:
         if waiting.bytes > 64 << 20:
             self._recorder.note(f"sends what is left: {waiting.files} files, {format_bytes(waiting.bytes)}")
         self._recorder.close()
-        self._mirroring.end(Status(0, state, self._clock.now(), self._count, ended.code, ended.signal, reason))
+        end = Status(0, state, self._clock.now(), self._count, ended.code, ended.signal, reason)
+        self._measuring.summarise(end)
+        self._mirroring.end(end)
         report = self._drain(complete=ended.succeeded)
         self._mirroring.close()
         names = tuple(one.path for one in report.left)

@@ -6,11 +6,12 @@ A picture a thousand dots wide shows no more than that of a million points, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.tracking.blocks import points_of
 from headrace.tracking.reading import Series
 
 Axis: TypeAlias = Literal["step", "time"]
@@ -49,39 +50,56 @@ def curve(
 
     Where no step was given the axis is time.
     """
-    x = axis_of(one, axis)
+    found = points_of(one.steps, one.times.astype("datetime64[us]").astype(np.int64), one.values)
+    return curve_of(one.name, found, axis, start=start, stop=stop, most=most)
+
+
+def curve_of(
+    name: str,
+    blocks: NDArray[Any],
+    axis: Axis = "step",
+    *,
+    start: float | None = None,
+    stop: float | None = None,
+    most: int = MOST,
+) -> Curve:
+    """The same of the blocks of one metric (`headrace.tracking.blocks.BLOCK`), each as a whole."""
+    total = int(blocks["points"].sum())
+    first, x = _axis(blocks, axis)
     wanted = np.isfinite(x)
     if start is not None:
         wanted &= x >= start
     if stop is not None:
-        wanted &= x <= stop
-    xs, values = x[wanted], one.values[wanted]
+        wanted &= first <= stop
+    some, xs = blocks[wanted], x[wanted]
     if not len(xs):
-        return Curve(one.name, (), (), (), (), (), 0, len(one.values))
+        return Curve(name, (), (), (), (), (), 0, total)
+    if axis == "step" and np.any(np.diff(xs) < 0):  # begun again from a step before
+        order = np.lexsort((some["time"], xs))
+        some, xs = some[order], xs[order]
     bounds = _bounds(xs, most)
-    finite = np.isfinite(values)
-    low = np.minimum.reduceat(np.where(finite, values, np.inf), bounds)
-    high = np.maximum.reduceat(np.where(finite, values, -np.inf), bounds)
-    places = np.where(finite, np.arange(len(values)), -1)
-    last = np.maximum.reduceat(places, bounds)
-    there = np.isfinite(low)
+    low = np.fmin.reduceat(some["low"], bounds)
+    high = np.fmax.reduceat(some["high"], bounds)
+    there = np.isfinite(some["last"])
+    last = np.maximum.reduceat(np.where(there, np.arange(len(xs)), -1), bounds)
     ends = np.append(bounds[1:], len(xs)) - 1
-    odd = np.add.reduceat((~finite).astype(np.int64), bounds)
+    odd = np.add.reduceat(some["odd"], bounds)
 
     def told(numbers: Floats) -> tuple[float | None, ...]:
-        return tuple(number if yes else None for number, yes in zip(numbers.tolist(), there.tolist(), strict=True))
+        some = (last >= 0).tolist()
+        return tuple(number if yes else None for number, yes in zip(numbers.tolist(), some, strict=True))
 
     return Curve(
-        one.name, tuple(xs[ends].tolist()), told(low), told(high), told(values[last]), tuple(odd.tolist()), len(xs),
-        len(one.values),
+        name, tuple(xs[ends].tolist()), told(low), told(high), told(some["last"][last]), tuple(odd.tolist()),
+        int(some["points"].sum()), total,
     )  # fmt: skip
 
 
-def axis_of(one: Series, axis: Axis) -> Floats:
-    """Where each point stands, in the order of `one`."""
-    if axis == "step" and np.isfinite(one.steps).any():
-        return one.steps
-    return one.times.astype("datetime64[us]").astype(np.int64) / 1e6
+def _axis(blocks: NDArray[Any], axis: Axis) -> tuple[Floats, Floats]:
+    """Where each block begins and ends."""
+    if axis == "step" and np.isfinite(blocks["step"]).any():
+        return blocks["step0"], blocks["step"]
+    return blocks["time0"] / 1e6, blocks["time"] / 1e6
 
 
 def _bounds(xs: Floats, most: int) -> NDArray[np.int64]:

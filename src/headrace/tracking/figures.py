@@ -2,72 +2,90 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from itertools import accumulate
+from math import isfinite
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.base.figures import Figures
-from headrace.tracking.arrow import Table, to_array
-from headrace.tracking.points import SCHEMA
+from headrace.tracking.arrow import Table
+from headrace.tracking.blocks import Blocks, blocks_of
 from headrace.tracking.reporter import GAUGES, PREFIX
 
 _LASTING: Final = ("system/cpus", "process.cores")
+_SECONDS: Final = f"{PREFIX}process.seconds"
 NAMES: Final = (f"{PREFIX}*", "system/*", "job/*")
+
+
+class Tally:
+    """Figures being summed up: of any number of blocks, of one stretch of time or of several. One thread.
+
+    `rank`: what the job's processes tell is taken of this one only; None: of all.
+    """
+
+    def __init__(self, rank: int | None = None) -> None:
+        self._rank = rank
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self._gauges: defaultdict[str, Counter[float]] = defaultdict(Counter)
+        """How many values, by value; where the mean is wanted, the sum of all and their number are enough."""
+        self._means: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+        self._seconds: defaultdict[int, float] = defaultdict(float)
+
+    def add(self, blocks: Blocks) -> None:
+        """Those of `NAMES`; others do no harm, but take time."""
+        for name, rank, array in blocks.groups():
+            of_job = name.startswith(PREFIX)
+            counts = array["points"] - array["odd"]
+            if not (count := int(counts.sum())) or (of_job and self._rank not in (None, rank)):
+                continue
+            bare = name.removeprefix(PREFIX)
+            if name == _SECONDS:
+                self._seconds[rank] += float(array["sum"].sum())
+            if of_job and bare not in GAUGES:
+                self._sums[bare] += float(array["sum"].sum())
+            elif bare in _LASTING:
+                for value, many in zip(array["last"].tolist(), counts.tolist(), strict=True):
+                    self._gauges[bare][value] += many
+            else:
+                whole, before = self._means[bare]
+                self._means[bare] = whole + float(array["sum"].sum()), before + count
+
+    def figures(self) -> Figures:
+        """Of all that was added. Increments are summed over processes and ranks, gauges are averaged; of the cores that
+        may be used it is the median, for when the job is over it is what its runner may. How long the processes were
+        looked at, by the clock on the wall, is what the rank says that was there longest.
+        """
+        means = {name: whole / count for name, (whole, count) in self._means.items()}
+        means |= {name: _median(counts) for name, counts in self._gauges.items()}
+        return Figures(dict(self._sums), means, max(self._seconds.values(), default=0.0))
+
+
+def _median(counts: Counter[float]) -> float:
+    """The lower one of an even number of values."""
+    values = sorted(value for value in counts if isfinite(value))
+    reached = list(accumulate(counts[value] for value in values))
+    return values[next(at for at, count in enumerate(reached) if count > (reached[-1] - 1) // 2)]
 
 
 def figures_of(
     points: Table, *, last_s: float | None = None, rank: int | None = None, span: tuple[int, int] | None = None
 ) -> Figures:
-    """Of a table of points, of those of `NAMES`. Increments are summed over processes and ranks, gauges are averaged.
+    """Of a table of points, of those of `NAMES`, as `Tally.figures`.
 
     `last_s`: of the last seconds that it tells of; None: of all. `span`: of these times only, [first, last) in
     microseconds since the epoch. `rank`: of one rank only. Any thread.
     """
     if not points.num_rows:
         return Figures()
-    whole = points.unify_dictionaries().combine_chunks()
-    time, _, ranked, coded, value = (whole.column(name).chunk(0) for name in SCHEMA.names)
-    names: list[str] = coded.dictionary.to_pylist()
-    codes, ranks = to_array(coded.indices, np.int32), to_array(ranked, np.int32)
-    times, values = to_array(time, "datetime64[us]").astype(np.int64), to_array(value, np.float64)
-    wanted = np.isfinite(values)
+    blocks = blocks_of(points, longest=1)[1]
+    times = blocks.array["time"]
+    wanted = np.ones(len(times), np.bool_)
     if last_s is not None:
-        wanted &= times > times.max() - int(last_s * 1e6)
+        wanted &= times > times[np.isfinite(blocks.array["last"])].max(initial=0) - int(last_s * 1e6)
     if span is not None:
         wanted &= (times >= span[0]) & (times < span[1])
-    of_job = np.array([name.startswith(PREFIX) for name in names])[codes]
-    if rank is not None:
-        wanted &= ~of_job | (ranks == rank)
-    sums: defaultdict[str, float] = defaultdict(float)
-    means: dict[str, float] = {}
-    for code, name in enumerate(names):
-        rows = wanted & (codes == code)
-        if not rows.any():
-            continue
-        bare = name.removeprefix(PREFIX)
-        if name.startswith(PREFIX) and bare not in GAUGES:
-            sums[bare] += float(values[rows].sum())
-        else:
-            means[bare] = _gauge(bare, values[rows])
-    return Figures(dict(sums), means, _seconds(names, codes, ranks, values, wanted))
-
-
-def _gauge(name: str, values: NDArray[np.float64]) -> float:
-    """The mean; of the cores that may be used the median, for when the job is over it is what its runner may."""
-    if name in _LASTING:
-        return float(np.sort(values)[(len(values) - 1) // 2])
-    return float(values.mean())
-
-
-def _seconds(
-    names: list[str], codes: NDArray[np.int32], ranks: NDArray[np.int32], values: NDArray[np.float64],
-    wanted: NDArray[np.bool_],
-) -> float:  # fmt: skip
-    """How long the processes were looked at, by the clock on the wall: what the rank that was there longest says."""
-    name = f"{PREFIX}process.seconds"
-    if name not in names:
-        return 0.0
-    rows = wanted & (codes == names.index(name))
-    return max((float(values[rows & (ranks == rank)].sum()) for rank in np.unique(ranks[rows])), default=0.0)
+    tally = Tally(rank)
+    tally.add(Blocks(blocks.names, blocks.array[wanted]))
+    return tally.figures()

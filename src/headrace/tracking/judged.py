@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from headrace.base.figures import Figures
 from headrace.base.verdict import Verdict, judge, with_end
+from headrace.store.protocol import Store
 from headrace.tracking.arrow import Table
 from headrace.tracking.ending import LOOKED_AT, ending
 from headrace.tracking.figures import figures_of
 from headrace.tracking.logs import LogReader
+from headrace.tracking.record import Status
 from headrace.tracking.runs import Run, RunView
 
 
@@ -34,7 +37,17 @@ def judged(
     """
     figures = figures_of(points, last_s=last_s, rank=rank, span=span)
     verdict = judge(figures)
-    if span is not None or not view.over or view.state == "finished":
+    if span is not None or not view.over:
         return verdict
-    lines = LogReader(run.store, f"{run.prefix}logs/", ("stderr",)).tail(LOOKED_AT)
-    return with_end(verdict, figures, ending(view.ended, [line.text for line in lines]))
+    return at_its_end(verdict, figures, view.ended, run.store, run.prefix)
+
+
+def at_its_end(verdict: Verdict, figures: Figures, status: Status, store: Store, prefix: str) -> Verdict:
+    """The same of a run that is over, with how it ended if it did not finish. `prefix`: of all of the run.
+
+    Raises as `judged`.
+    """
+    if status.state == "finished":
+        return verdict
+    lines = LogReader(store, f"{prefix}logs/", ("stderr",)).tail(LOOKED_AT)
+    return with_end(verdict, figures, ending(status, [line.text for line in lines]))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
 from headrace.store.protocol import Store
 from headrace.tracking.arrow import Table, pa, pq, texts, to_array, to_valid
 from headrace.tracking.points import SCHEMA, table
+from headrace.tracking.rollups import rollups
 from headrace.tracking.segments import FORMAT, SEGMENT
 
 _THREADS = 8
@@ -64,7 +65,8 @@ class Series:
 def read_metrics(
     store: Store, prefix: str, *, names: Collection[str] = (), after: int = -1, again: Collection[int] = ()
 ) -> MetricsRead:
-    """The segments below `prefix` (``runs/<id>/metrics/``): one listing, and one GET a segment, eight at a time.
+    """The segments below `prefix` (``runs/<id>/metrics/``), eight at a time: one GET each, but for those that a rollup
+    holds. Two listings; one to read on.
 
     `names`: only metrics of these names, or shell patterns (``train/*``). To read on: `after` the `last`, and `again`
     the `missing` of what was read before. Any thread.
@@ -72,6 +74,102 @@ def read_metrics(
     Raises:
         CorruptError: a segment is damaged. UnsupportedError: a later version wrote it. And as `Store.list` and `get`.
     """
+    rolled = [] if after >= 0 or again else rollups(store, prefix)
+    after = rolled[-1].last if rolled else after
+    found = _listed(store, prefix, after, again)
+    reads = [partial(one.read, names) for one in rolled]
+    reads += [partial(_read, store, names, found[number]) for number in sorted(found)]
+    last = max([after, *found])
+    missing = {*range(after + 1, last), *again} - found.keys()
+    return MetricsRead(pa.concat_tables([table(()), *_read_all(reads)]), last, tuple(sorted(missing)))
+
+
+class SegmentReader:
+    """The segments of a run, each once, as they come: they are numbered and never change. One thread.
+
+    The first `poll` lists. Later ones ask for the next number until it is not there: one GET when nothing is new. Every
+    twelfth lists what comes after, as numbers may be left out for good.
+
+    Args:
+        store, prefix, names: as `read_metrics`.
+        after, missing: where it begins, as `MetricsRead` has it, which has listed then; None: it has not.
+    """
+
+    _LISTED_EVERY = 12
+    _GIVEN_UP: Final = 360
+    """Numbers so far behind the last do not come any more."""
+
+    def __init__(
+        self, store: Store, prefix: str, names: Collection[str] = (), *, after: int = -1,
+        missing: Collection[int] | None = None,
+    ) -> None:
+        self._store, self._prefix, self._names = store, prefix, names
+        self.last, self.missing = after, tuple(missing or ())
+        self._listed: dict[int, str] = {}
+        self._polls = 0 if missing is None else 1
+
+    def poll(self, most: int | None = None) -> dict[int, Table]:
+        """New ones by number, in order. `most`: so many at once; the next call goes on. Raises as `read_metrics`."""
+        if not self._listed:
+            self._polls += 1
+            if self._polls % self._LISTED_EVERY != 1:
+                return self._asked()
+            self._listed = _listed(self._store, self._prefix, self.last, self.missing)
+        numbers = sorted(self._listed)[:most]
+        tables = _read_all([partial(_read, self._store, self._names, self._listed[number]) for number in numbers])
+        self._note(numbers)
+        for number in numbers:
+            del self._listed[number]
+        return dict(zip(numbers, tables, strict=True))
+
+    def _asked(self) -> dict[int, Table]:
+        """Each number that was missing, and those that are next."""
+        found = {number: one for number in self.missing if (one := self._get(number)) is not None}
+        number = self.last + 1
+        while (one := self._get(number)) is not None:
+            found[number] = one
+            number += 1
+        self._note(found)
+        return dict(sorted(found.items()))
+
+    def _get(self, number: int) -> Table | None:
+        try:
+            return _read(self._store, self._names, f"{self._prefix}{number:08d}.parquet")
+        except NotFoundError:
+            return None
+
+    def _note(self, found: Collection[int]) -> None:
+        last = max([self.last, *found])
+        missing = {*self.missing, *range(self.last + 1, last)} - set(found)
+        self.last = last
+        self.missing = tuple(sorted(number for number in missing if number > last - self._GIVEN_UP))
+
+
+class MetricsReader:
+    """A run's metrics, read on as more comes. One thread.
+
+    Args:
+        store, prefix, names: as `read_metrics`.
+    """
+
+    def __init__(self, store: Store, prefix: str, names: Collection[str] = ()) -> None:
+        self._store, self._prefix, self._names = store, prefix, names
+        self._table = table(())
+        self._segments: SegmentReader | None = None
+
+    def poll(self) -> Table:
+        """All points there are. Raises as `read_metrics`."""
+        if self._segments is None:
+            read = read_metrics(self._store, self._prefix, names=self._names)
+            self._table, last, missing = read.table, read.last, read.missing
+            self._segments = SegmentReader(self._store, self._prefix, self._names, after=last, missing=missing)
+        elif new := self._segments.poll():
+            self._table = pa.concat_tables([self._table, *new.values()])
+        return self._table
+
+
+def _listed(store: Store, prefix: str, after: int, again: Collection[int]) -> dict[int, str]:
+    """Keys of segments by number: those after `after`, and `again`."""
     first = min([after, *(number - 1 for number in again)])
     start = f"{prefix}{first:08d}.parquet" if first >= 0 else None
     found: dict[int, str] = {}
@@ -80,59 +178,7 @@ def read_metrics(
             match = SEGMENT.fullmatch(info.key[len(prefix) :])
             if match and (int(match[1]) > after or int(match[1]) in again):
                 found[int(match[1])] = info.key
-    tables = _read_all(store, [found[number] for number in sorted(found)], names)
-    last = max([after, *found])
-    missing = {*range(after + 1, last), *again} - found.keys()
-    return MetricsRead(pa.concat_tables([table(()), *tables]), last, tuple(sorted(missing)))
-
-
-class MetricsReader:
-    """A run's metrics, read on as more comes: segments are numbered and never change, so each is read once. One thread.
-
-    The first `poll` lists. Later ones ask for the next number until it is not there: one GET when nothing is new. Every
-    twelfth lists what comes after, as numbers may be left out for good.
-
-    Args:
-        store, prefix, names: as `read_metrics`.
-    """
-
-    _LISTED_EVERY = 12
-
-    def __init__(self, store: Store, prefix: str, names: Collection[str] = ()) -> None:
-        self._store, self._prefix, self._names = store, prefix, names
-        self._read = MetricsRead(table(()), -1)
-        self._polls = 0
-
-    def poll(self) -> Table:
-        """All points there are. Raises as `read_metrics`."""
-        if self._polls % self._LISTED_EVERY == 0:
-            last, missing = self._read.last, self._read.missing
-            more = read_metrics(self._store, self._prefix, names=self._names, after=last, again=missing)
-            self._keep([more.table], more.last, more.missing)
-        else:
-            self._ask()
-        self._polls += 1
-        return self._read.table
-
-    def _ask(self) -> None:
-        """For each number that was missing, and those that are next."""
-        missing = [number for number in self._read.missing if not self._got(number)]
-        number = self._read.last + 1
-        while self._got(number):
-            number += 1
-        self._keep([], number - 1, tuple(missing))
-
-    def _got(self, number: int) -> bool:
-        try:
-            more = _read(self._store, self._names, f"{self._prefix}{number:08d}.parquet")
-        except NotFoundError:
-            return False
-        self._keep([more], self._read.last, self._read.missing)
-        return True
-
-    def _keep(self, tables: list[Table], last: int, missing: tuple[int, ...]) -> None:
-        whole = pa.concat_tables([self._read.table, *tables]) if tables else self._read.table
-        self._read = MetricsRead(whole, last, missing)
+    return found
 
 
 def read_segments(store: Store, prefix: str, *, after: int = -1) -> Iterator[tuple[int, Table]]:
@@ -140,12 +186,7 @@ def read_segments(store: Store, prefix: str, *, after: int = -1) -> Iterator[tup
 
     Raises as `read_metrics`.
     """
-    found: dict[int, str] = {}
-    for page in store.list(prefix, start_after=f"{prefix}{after:08d}.parquet" if after >= 0 else None):
-        for info in page:
-            match = SEGMENT.fullmatch(info.key[len(prefix) :])
-            if match and int(match[1]) > after:
-                found[int(match[1])] = info.key
+    found = _listed(store, prefix, after, ())
     for number in sorted(found):
         yield number, _read(store, (), found[number])
 
@@ -170,10 +211,12 @@ def series(points: Table, *, rank: int | None = None) -> dict[str, Series]:
     return dict(sorted(found.items()))
 
 
-def _read_all(store: Store, keys: list[str], names: Collection[str]) -> list[Table]:
+def _read_all(reads: Sequence[Callable[[], Table]]) -> list[Table]:
+    if len(reads) < 2:
+        return [read() for read in reads]
     pool = ThreadPoolExecutor(_THREADS, "headrace-metrics")
     try:
-        return list(pool.map(partial(_read, store, names), keys))
+        return [one.result() for one in [pool.submit(read) for read in reads]]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -29,7 +29,7 @@ FINAL: Final = ("finished", "failed", "stopped", "lost")
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class Written:
     """Data with a form in JSON; what a newer writer added is passed over, a newer format refused."""
 
     def as_json(self) -> bytes:
@@ -56,7 +56,7 @@ class _Written:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord(_Written):
+class RunRecord(Written):
     """What a run was when it started. Nothing in it changes, and no value of an environment variable is in it but
     those the spec allows.
     """
@@ -82,7 +82,7 @@ class RunRecord(_Written):
 
 
 @dataclass(frozen=True, slots=True)
-class Status(_Written):
+class Status(Written):
     """One transition. `attempt` counts from 1; `exit_code`, `signal`: how the command ended, one of the two."""
 
     seq: int
@@ -105,7 +105,7 @@ class Status(_Written):
 
 
 @dataclass(frozen=True, slots=True)
-class Lease(_Written):
+class Lease(Written):
     """That the runner lives, and how the run stands. `files`, `bytes`, `oldest` (seconds): not sent yet.
 
     `last`: the last transition that is in the bucket, as its own object has it, so that who looks need not list them;
@@ -136,7 +136,7 @@ class Lease(_Written):
 
 
 @dataclass(frozen=True, slots=True)
-class Order(_Written):
+class Order(Written):
     """`grace`: seconds between SIGTERM and SIGKILL, None as the job says."""
 
     time: str

@@ -20,9 +20,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import Final
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import BinaryIO, Final
 
 from headrace.base.errors import HeadraceError, InputError, NoRoomError, TryAgainError
 from headrace.tracking.arrow import Table, pa, pq
@@ -177,17 +177,8 @@ class Merger:
             held.setdefault(name[:cut], []).append(name[cut:])
         told = {"headrace.format": str(FORMAT), "headrace.spool": json.dumps(held), "headrace.note": self.note}
         whole = points.unify_dictionaries().sort_by("time").replace_schema_metadata(told)
-        path = os.path.join(self._segments, f"{self._next:08d}.parquet")
-        try:
-            with open(f"{path}.tmp", "wb") as file:
-                pq.write_table(whole, file, compression="zstd", write_page_checksum=True)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(f"{path}.tmp", path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(f"{path}.tmp")
-            raise
+        with publishing(os.path.join(self._segments, f"{self._next:08d}.parquet")) as file:
+            pq.write_table(whole, file, compression="zstd", write_page_checksum=True)
         self._next += 1
 
     def _delete(self) -> None:
@@ -214,6 +205,21 @@ class Merger:
         if name not in self._told:
             self._told.add(name)
             _log.warning("%s %s", os.path.join(self._spool, name), text)
+
+
+@contextmanager
+def publishing(path: str) -> Generator[BinaryIO]:
+    """A new file that has its name when all of it is on the disk. Raises OSError: then there is none."""
+    try:
+        with open(f"{path}.tmp", "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(f"{path}.tmp", path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(f"{path}.tmp")
+        raise
 
 
 def _fsync_folder(path: str) -> None:
