@@ -422,7 +422,7 @@ def test_the_api_is_as_described(web: Served) -> None:
     """Anything that the description allows is asked for, and each answer is what it says."""
     headers = {"authorization": f"Bearer {web.token}"}
     schema = schemathesis.openapi.from_url(f"{web.url}/api/v1/openapi.json", headers=headers)
-    operations = [found.ok() for found in schema.get_all_operations()]
+    operations = [one for found in schema.get_all_operations() if (one := found.ok()).method == "get"]
     assert len(operations) == len(PAGES) - 1, "one of them twice"
     for operation in operations:
         query = {"run": "good,bad"} if operation.path.endswith("/compare") else {}

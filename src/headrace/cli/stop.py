@@ -20,19 +20,15 @@ def command(run: str, *, grace: str | None, wait: str | None, as_json: bool) -> 
 
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
-    import getpass
-    import socket
-
     from headrace.base.units import parse_seconds
     from headrace.cli.run_access import find_run
-    from headrace.tracking.record import Order, now
+    from headrace.tracking.record import Order
 
     found = find_run(run)
     view = found.look()
     ordered = not view.over
     if ordered:
-        by = f"{getpass.getuser()}@{socket.gethostname()}"
-        found.order_stop(Order(now(), by, None if grace is None else parse_seconds(grace, name="--grace")))
+        found.order_stop(Order.from_here(None if grace is None else parse_seconds(grace, name="--grace")))
         until = time.monotonic() + (0.0 if wait is None else parse_seconds(wait, name="--wait"))
         while not (view := found.look()).over and time.monotonic() < until:
             time.sleep(1.0)

@@ -12,8 +12,10 @@ from headrace.cli.output import json_option
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port to listen on.  [default: a free one]")
 @click.option("--base", default="", metavar="/PATH", help="What a proxy puts before every path.")
 @click.option("--hosts", default="", metavar="NAME,…", help="Names by which browsers reach this machine.")
+@click.option("--allow", default="", metavar="RIGHT,…",
+              help="What viewers may do: stop, rerun, tag, delete-runs, write.  [default: nothing]")  # fmt: skip
 @json_option
-def command(host: str, port: int, base: str, hosts: str, *, as_json: bool) -> None:
+def command(host: str, port: int, base: str, hosts: str, *, allow: str, as_json: bool) -> None:
     """Show runs, data and files of the home in a browser, until Ctrl-C.
 
     The page is a view of the bucket: anybody who may read the home can start one, and nothing is lost when it ends. The
@@ -28,7 +30,7 @@ def command(host: str, port: int, base: str, hosts: str, *, as_json: bool) -> No
     from headrace.web.server import Server
     from headrace.web.world import World
 
-    options = Options(host, port, base, _listed(hosts))
+    options = Options(host, port, base, _listed(hosts), frozenset(_listed(allow)))
     server = Server(World.load(options))
     stop_on_signals()
     if as_json:

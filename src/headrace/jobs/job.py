@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from headrace.jobs.launch import launched
 from headrace.jobs.place import Place, Source
 from headrace.jobs.resources import Allotment, Machine
 from headrace.jobs.spec import JobSpec
-from headrace.tracking.record import RunRecord, as_name, new_id, now
+from headrace.tracking.record import RunRecord, as_name, new_id, now, user
 from headrace.tracking.runs import Run
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ class Job:
             command=self.spec.argv,
             folder=self._place.folder,
             host=socket.gethostname(),
-            user=_user(),
+            user=user(),
             headrace=headrace.__version__,
             spec=self.spec.as_json(),
             code=code.as_json() if code is not None else None,
@@ -194,11 +193,3 @@ class Job:
 
     def _set(self) -> dict[str, str]:
         return {name: value for name, value in self.spec.environment.variables.items() if value is not None}
-
-
-def _user() -> str:
-    """By name, or by number where it has none."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

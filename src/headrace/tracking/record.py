@@ -11,9 +11,12 @@ Times are RFC 3339, UTC.
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import re
 import secrets
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -143,6 +146,11 @@ class Order(Written):
     by: str
     grace: float | None = None
 
+    @staticmethod
+    def from_here(grace: float | None = None) -> Order:
+        """One given now by who runs this process."""
+        return Order(now(), f"{user()}@{socket.gethostname()}", grace)
+
 
 class Clock:
     """The times of one run, from the moment this is made: what passes is counted, so that a clock which is set makes
@@ -161,6 +169,14 @@ class Clock:
 def now() -> str:
     """The time here, RFC 3339."""
     return _text(datetime.now(UTC))
+
+
+def user() -> str:
+    """Who runs this process: by name, or by number where there is none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def _text(moment: datetime) -> str:

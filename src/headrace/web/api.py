@@ -1,4 +1,4 @@
-"""The JSON twins of the pages, described as OpenAPI 3.1: of each page what it is asked, and what it tells."""
+"""The JSON twins of the pages, and what can be done, as OpenAPI 3.1: what each is asked, and what it tells."""
 
 from __future__ import annotations
 
@@ -10,38 +10,29 @@ import msgspec
 
 import headrace
 from headrace.web.failures import Failure
-from headrace.web.told import Page
+from headrace.web.guard import HEADER
+from headrace.web.told import CONTENT, Act, Page
 
 API: Final = "/api/v1"
+ACT: Final = "/act"
+"""What changes something is below it."""
 _PLACE = re.compile(r"\{(\w+)(?::path)?\}")
 _REF: Final = "#/components/schemas/{name}"
 
 
-def described(pages: Sequence[Page]) -> dict[str, Any]:
+def described(pages: Sequence[Page], acts: Sequence[Act] = ()) -> dict[str, Any]:
     """The OpenAPI document, ready for JSON."""
     (failure,), shared = msgspec.json.schema_components([Failure], ref_template=_REF)
     schemas = dict(shared)
     paths: dict[str, Any] = {}
     for page in pages:
-        (shows,), more = msgspec.json.schema_components([page.shows], ref_template=_REF)
-        named = {f"{page.name}.{name}": one for name, one in more.items()}
-        schemas |= _renamed(named, page.name, more)
-        problem = {"content": {"application/json": {"schema": failure}}}
+        told = _operation(page.name, page.summary, page.shows, failure, schemas)
         paths[API + _PLACE.sub(r"{\1}", page.path)] = {
-            "get": {
-                "operationId": page.name,
-                "summary": page.summary,
-                "parameters": _parameters(page),
-                "responses": {
-                    "200": {
-                        "description": page.summary,
-                        "content": {"application/json": {"schema": _renamed(shows, page.name, more)}},
-                    },
-                    "4XX": {"description": "What was asked cannot be had.", **problem},
-                    "5XX": {"description": "The store, or this server, failed.", **problem},
-                },
-            }
+            "get": {**told, "parameters": _parameters(page.path, page.asked)}
         }
+    for act in acts:
+        told = _operation(f"act.{act.name}", act.summary, act.does, failure, schemas)
+        paths[ACT + _PLACE.sub(r"{\1}", act.path)] = {"post": {**told, **_given(act, schemas)}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "headrace", "version": headrace.__version__},
@@ -54,10 +45,25 @@ def described(pages: Sequence[Page]) -> dict[str, Any]:
     }
 
 
-def _parameters(page: Page) -> list[dict[str, Any]]:
-    places = set(_PLACE.findall(page.path))
-    (top,), shared = msgspec.json.schema_components([page.asked], ref_template=_REF)
-    schema = shared[top["$ref"].rpartition("/")[2]]
+def _operation(name: str, summary: str, tells: type, failure: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    """What a page, and an act, have alike. What its answer is made of is put into `schemas`."""
+    (answer,), parts = msgspec.json.schema_components([tells], ref_template=_REF)
+    schemas |= _renamed({f"{name}.{key}": one for key, one in parts.items()}, name, parts)
+    problem = {"content": {"application/json": {"schema": failure}}}
+    told = {"application/json": {"schema": _renamed(answer, name, parts)}}
+    return {
+        "operationId": name,
+        "summary": summary,
+        "responses": {
+            "200": {"description": summary, "content": told},
+            "4XX": {"description": "What was asked cannot be had, or is not allowed.", **problem},
+            "5XX": {"description": "The store, or this server, failed.", **problem},
+        },
+    }
+
+
+def _parameters(path: str, asked: type) -> list[dict[str, Any]]:
+    places = set(_PLACE.findall(path))
     return [
         {
             "name": name,
@@ -65,8 +71,35 @@ def _parameters(page: Page) -> list[dict[str, Any]]:
             "required": name in places,
             "schema": one,
         }
-        for name, one in schema["properties"].items()
+        for name, one in _schema(asked)["properties"].items()
+        if name != CONTENT
     ]
+
+
+def _given(act: Act, schemas: dict[str, Any]) -> dict[str, Any]:
+    """Its parameters and body. `Origin`, which a browser sends by itself, has to be this server."""
+    parameters = _parameters(act.path, act.asked)
+    header = {"name": HEADER, "in": "header", "required": True, "schema": {"const": "1"}}
+    if act.takes_bytes:
+        body: dict[str, Any] = {"application/octet-stream": {}}
+        return {"parameters": [*parameters, header], "requestBody": {"required": True, "content": body}}
+    (top,), parts = msgspec.json.schema_components([act.asked], ref_template=_REF)
+    own, place = f"act.{act.name}", top["$ref"].rpartition("/")[2]
+    schemas |= _renamed({f"{own}.{key}": one for key, one in parts.items() if key != place}, own, parts)
+    whole, places = parts[place], {one["name"] for one in parameters if one["in"] == "path"}
+    fields = {name: one for name, one in whole["properties"].items() if name not in places}
+    required = [name for name in whole.get("required", ()) if name not in places]
+    schema = {"type": "object", "properties": _renamed(fields, own, parts), "additionalProperties": False}
+    schema |= {"required": required} if required else {}
+    return {
+        "parameters": [*(one for one in parameters if one["in"] == "path"), header],
+        "requestBody": {"required": bool(required), "content": {"application/json": {"schema": schema}}},
+    }
+
+
+def _schema(asked: type) -> dict[str, Any]:
+    (top,), shared = msgspec.json.schema_components([asked], ref_template=_REF)
+    return shared[top["$ref"].rpartition("/")[2]]
 
 
 def _renamed(schema: Any, page: str, names: Any) -> Any:

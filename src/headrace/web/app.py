@@ -1,28 +1,33 @@
-"""The application: each page as HTML and, below ``/api/v1``, as JSON; what they need beside; behind the guard."""
+"""The application: each page as HTML and, below ``/api/v1``, as JSON; what can be done, below ``/act``; what they need
+beside; behind the guard.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import headrace
-from headrace.base.errors import CorruptError, HeadraceError
-from headrace.web.api import API, described
+from headrace.base.errors import CorruptError, HeadraceError, InputError
+from headrace.base.units import format_bytes
+from headrace.web.acts import ACTS
+from headrace.web.api import ACT, API, described
 from headrace.web.drawing import Drawing
 from headrace.web.failures import failure_of
 from headrace.web.guard import SEALED, Application, Guard
 from headrace.web.pages import PAGES, files
-from headrace.web.told import Page
+from headrace.web.told import Act, Page
 from headrace.web.world import World
 
 _PIECE: Final = 1 << 20
@@ -37,7 +42,7 @@ def application(world: World) -> Application:
         return RedirectResponse(f"{world.options.base}/runs")
 
     def description(_: Request) -> Response:
-        return _json(described(PAGES))
+        return _json(described(PAGES, ACTS))
 
     routes: list[BaseRoute] = [
         Route("/", first, methods=["GET"]),
@@ -46,6 +51,7 @@ def application(world: World) -> Application:
     for page in PAGES:
         routes.append(Route(page.path, _html(world, page, drawing), methods=["GET"], name=page.name))
         routes.append(Route(API + page.path, _twin(world, page), methods=["GET"], name=f"api-{page.name}"))
+    routes += [Route(ACT + act.path, _act(world, act), methods=["POST"], name=f"act-{act.name}") for act in ACTS]
     picture = "/picture/{name}/{version}/{place:int}/{part}"
     routes.append(Route(picture, _picture(world, drawing), methods=["GET"], name="picture"))
     routes.append(Route("/raw/runs/{run}/{name:path}", _raw(world, drawing), methods=["GET"], name="raw"))
@@ -115,6 +121,33 @@ def _twin(world: World, page: Page) -> Callable[[Request], Response]:
             return _json(failure, failure.status)
 
     return answer
+
+
+def _act(world: World, act: Act) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        try:
+            world.options.check(act.needs)  # before a body is taken in
+            body = await _body(request, act.most)
+            return _json(await run_in_threadpool(act.carry_out, world, request.path_params, _query(request), body))
+        except HeadraceError as error:
+            failure = failure_of(error)
+            return _json(failure, failure.status)
+
+    return answer
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """Raises InputError: it is larger than that, or did not come to its end."""
+    found = bytearray()
+    try:
+        async for piece in request.stream():
+            found += piece
+            if len(found) > most:
+                hint = "send less at once"
+                raise InputError(f"is larger than {format_bytes(most)}", path=request.url.path, hint=hint)
+    except ClientDisconnect:
+        raise InputError("was broken off", path=request.url.path) from None
+    return bytes(found)
 
 
 def _json(data: Any, status: int = 200) -> Response:

@@ -15,7 +15,7 @@ import headrace
 from headrace.base.words import FILTERS
 from headrace.tracking.curves import Axis, Curve
 from headrace.tracking.svg import chart
-from headrace.web.api import API
+from headrace.web.api import ACT, API
 from headrace.web.failures import failure_of
 from headrace.web.world import World
 
@@ -52,7 +52,7 @@ class Drawing:
         known: dict[str, Any] = {
             "base": base, "static": f"{base}/static/{headrace.__version__}", "api": f"{base}{API}",
             "version": headrace.__version__, "home": world.settings.home, "chart": _chart, "places": _PLACES,
-            "parts_of_time": _PARTS,
+            "parts_of_time": _PARTS, "allowed": world.options.allow,
         }  # fmt: skip
         self._templates.globals.update(known)
 
@@ -63,6 +63,6 @@ class Drawing:
     def failed(self, request: Request, error: Exception) -> Response:
         """What went wrong, in the form that was asked for."""
         failure = failure_of(error)
-        if request.url.path.startswith(API):
+        if request.url.path.startswith((API, f"{ACT}/")):
             return Response(msgspec.json.encode(failure), failure.status, _FRESH, "application/json")
         return self.draw("failed.html", failure.status, failure=failure)
