@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 Telling = Callable[[Any], Mapping[str, float]]
 """Given its owner: counters by name. Called on the reader's thread, now and then."""
@@ -35,8 +35,18 @@ class Registry:
         return [(owner, telling(owner)) for owner, telling in tellers]
 
 
+class Standing(Protocol):
+    """Who hands data to a loop."""
+
+    def standing(self) -> tuple[int, int, int]:
+        """Its number in this process, its epoch, and how many samples of its share of that the loop has."""
+        ...
+
+
 _registry = Registry()
 _begin: Callable[[], None] | None = None
+_facts: dict[str, Mapping[str, Any]] = {}
+_latest: weakref.ref[Standing] | None = None
 
 
 def offer(owner: Any, telling: Telling) -> None:
@@ -51,6 +61,30 @@ def told() -> list[tuple[Any, Mapping[str, float]]]:
     return _registry.told()
 
 
+def fact(name: str, told: Mapping[str, Any]) -> None:
+    """Something to be written down once, ready for JSON, as ``<name>….json``. Any thread."""
+    _facts[name] = told
+    if _begin is not None:
+        _begin()
+
+
+def facts() -> dict[str, Mapping[str, Any]]:
+    """What was told so far, by name. Any thread."""
+    return dict(_facts)
+
+
+def handed(by: Standing) -> None:
+    """A loop has got the next batch of `by`. Called for every batch: it does nothing else. Any thread."""
+    global _latest  # noqa: PLW0603  one a process
+    _latest = weakref.ref(by)
+
+
+def standing() -> tuple[int, int, int] | None:
+    """Of who handed the latest batch of this process; None: nobody did. Any thread."""
+    latest = _latest() if _latest is not None else None
+    return None if latest is None else latest.standing()
+
+
 def at_offer(begin: Callable[[], None]) -> None:
     """Call `begin` whenever something is offered: it must be quick, and idempotent. One a process; set at import."""
     global _begin  # noqa: PLW0603  one a process
@@ -59,8 +93,9 @@ def at_offer(begin: Callable[[], None]) -> None:
 
 def _in_child() -> None:
     """A fork's counters begin at nothing: what was before it is the parent's to tell."""
-    global _registry  # noqa: PLW0603  one a process
-    _registry = Registry()
+    global _registry, _latest
+    _registry, _latest = Registry(), None
+    _facts.clear()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -8,7 +8,7 @@ anywhere. As everywhere in `headrace.dataset.order`, a sample's place is a pure 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -39,13 +39,14 @@ class Mixing:
 @dataclass(frozen=True, eq=False)
 class Blocked:
     """A `headrace.dataset.order.Stream` over the rows of one source. `starts`: int64, the row at which each block
-    begins, rising, the first 0. Memory: 24 bytes a block for each epoch in use.
+    begins, rising, the first 0; `block`: bytes, as they were asked for. Memory: 24 bytes a block for each epoch in use.
     """
 
     child: Rows
     seed: int
     starts: Ints
     mixed: int
+    block: int | None = field(default=None, kw_only=True)
 
     @property
     def size(self) -> int | None:
@@ -104,7 +105,7 @@ def _layout(order: Blocked, key: int) -> tuple[Ints, Ints]:
     return chosen, np.cumsum(np.diff(order.starts, append=order.child.size)[chosen])
 
 
-def blocked(child: Rows, seed: int, starts: Ints) -> Blocked:
+def blocked(child: Rows, seed: int, starts: Ints, block: int | None = None) -> Blocked:
     """`_MIXED` blocks mixed together; fewer of a small source, whose stretches are to be dealt to several ranks."""
     together = min(len(starts), max(_LEAST, min(_MIXED, len(starts) // _STRETCHES)))
-    return Blocked(child, seed, starts, max(1, round(child.size * together / len(starts))))
+    return Blocked(child, seed, starts, max(1, round(child.size * together / len(starts))), block=block)

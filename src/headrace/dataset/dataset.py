@@ -237,7 +237,7 @@ class Dataset:
         size = parse_bytes(block, name="block")
         if size < 1:
             raise InputError(f"shuffle(block={block!r})", hint="bytes of a block, for example 4MB")
-        return dataclasses.replace(self, stream=blocked(rows, seed, cut_blocks(size)))
+        return dataclasses.replace(self, stream=blocked(rows, seed, cut_blocks(size), size))
 
     def _shuffle_as_measured(self, seed: int) -> Dataset:
         leaf = self.leaves[0]

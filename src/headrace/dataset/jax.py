@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from headrace.base.errors import InputError, UnsupportedError
+from headrace.base.reporting import handed
 from headrace.dataset.dataset import Dataset
 from headrace.dataset.loader import Loader, cut_short
 from headrace.dataset.state import State
@@ -89,6 +90,7 @@ class Arrays:
                 if not ahead:
                     break
                 batch, self._state = ahead.popleft()
+                handed(self)
                 yield batch
                 del batch  # or the device would hold one more while we wait for the next
                 if ahead and self._latest is not batches:  # the state is no longer ours to tell
@@ -113,6 +115,10 @@ class Arrays:
             self._latest = None
         self._state = None
         self.loader.set_epoch(epoch)
+
+    def standing(self) -> tuple[int, int, int]:
+        """See `headrace.base.reporting.Standing`."""
+        return self.loader.standing() if self._state is None else self.loader.standing_at(self._state)
 
     def state_dict(self) -> State:
         """See `Loader.state_dict`; batches put on the device ahead do not count."""

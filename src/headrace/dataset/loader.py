@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import time
 import weakref
@@ -12,13 +13,14 @@ from typing import Any, Protocol, Self
 
 from headrace.base import memory
 from headrace.base.errors import InputError
-from headrace.base.reporting import offer
+from headrace.base.reporting import fact, handed, offer
 from headrace.dataset.build import Delivery
 from headrace.dataset.clock import CLOCK, Clock
 from headrace.dataset.dataset import Dataset
 from headrace.dataset.feed import Course
 from headrace.dataset.ledger import Changed, Changes, Skipped
 from headrace.dataset.pipeline import Finished, Pipeline, Plan
+from headrace.dataset.recipe import recipe_of
 from headrace.dataset.state import Progress, Residual, State, dump
 from headrace.dataset.state import load as load_state
 from headrace.dataset.stats import Meter, Stats, told
@@ -34,6 +36,9 @@ class Running(Protocol):
     def take(self) -> Delivery | Finished: ...
     def stats(self) -> Stats: ...
     def close(self) -> None: ...
+
+
+_numbers = itertools.count()
 
 
 class Loader:
@@ -62,6 +67,8 @@ class Loader:
         self._begun = False
         self._current: weakref.ref[Epoch] | None = None
         self._running: Running | None = None
+        self._number, self._described = next(_numbers), 0
+        self._told_of: Residual | None = None
         weakref.finalize(self, memory.trim).atexit = False
 
     # -- iterating -------------------------------------------------------------------------------------------------
@@ -175,6 +182,15 @@ class Loader:
         """The consumer has it. An iterator from which nothing is taken uses no epoch up."""
         self._progress = progress
         self._begun = True
+        handed(self)
+
+    def standing(self) -> tuple[int, int, int]:
+        """See `headrace.base.reporting.Standing`. Any thread."""
+        return self._number, self._residual.epoch, self._progress.frontier
+
+    def standing_at(self, state: State) -> tuple[int, int, int]:
+        """The same of a state that it gave before."""
+        return self._number, int(state["epoch"]), int(state["frontiers"][self._stripe.rank])
 
     def finished(self) -> None:
         """The consumer has everything: the next epoch is ahead."""
@@ -182,6 +198,7 @@ class Loader:
         self._begun = False
 
     def _run(self) -> Running:
+        self._describe()
         self._running = self._start()
         self._offer(self._running)
         return self._running
@@ -199,6 +216,17 @@ class Loader:
         if table is not None:
             return ColumnarRun(self._plan, course, fetcher, table, arrow=self.dataset.arrow)
         return Pipeline(self._plan, course, fetcher, self.ledger)
+
+    def _describe(self) -> None:
+        """Say what batches are made of from here on, so that who reads a run's record finds their samples again."""
+        cut = dataclasses.replace(self._residual, epoch=0)
+        if cut == self._told_of:
+            return
+        self._told_of = cut
+        self._described += 1
+        told = {"number": self._number, "time_us": time.time_ns() // 1000, "batch": self._plan.batch}
+        told |= {**recipe_of(self.dataset), "state": self.state_dict()}
+        fact(f"loader-{self._number}-{self._described}", told)
 
     def _offer(self, running: Running) -> None:
         """Figures for whoever writes them down: those of the loop, and of the fetcher below it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ class Reopened:
     ) -> None:
         self._index = index
         self._recipe = (target, by, namespace, on_change, format, columns, where)
+        self.recipe = _as_told(target, by, format, columns, where)
+        """As JSON; None: not all of it can be written down."""
         self.store = index.store
         self.fingerprint = index.fingerprint
         self.pinned = index.pinned
@@ -83,3 +86,11 @@ def _reopen(
             hint="train on a snapshot: name@version",
         )
     return Reopened(index, target, by, namespace, on_change, format, columns, where)
+
+
+def _as_told(target: str, by: str, format: object, columns: object, where: object) -> dict[str, Any] | None:  # noqa: A002
+    told = {"target": target, "by": by, "format": format, "columns": columns, "where": where}
+    try:
+        return json.loads(json.dumps(told))
+    except (TypeError, ValueError):
+        return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from headrace.base.reporting import handed
 from headrace.dataset.dataset import Dataset
 from headrace.dataset.loader import Loader
 from headrace.dataset.ranks import around
@@ -125,6 +126,10 @@ class Tensors:
         """Where Lightning looks for a sampler, which is all that it tells of an epoch's beginning (`set_epoch`)."""
         return SimpleNamespace(sampler=self)
 
+    def standing(self) -> tuple[int, int, int]:
+        """See `headrace.base.reporting.Standing`."""
+        return self.loader.standing() if self._state is None else self.loader.standing_at(self._state)
+
     def state_dict(self) -> State:
         """See `Loader.state_dict`; a batch copied ahead does not count."""
         return self.loader.state_dict() if self._state is None else self._state
@@ -156,10 +161,12 @@ class Tensors:
                 moved = copy.start(self._tensors(batch)), self.loader.state_dict()
                 if waiting is not None:
                     self._state = waiting[1]
+                    handed(self)
                     yield copy.finish(waiting[0])
                 waiting = moved
             if waiting is not None:
                 self._state = waiting[1]
+                handed(self)
                 yield copy.finish(waiting[0])
             if self._latest is batches:  # who began another with our last batch has its state
                 self._state = None

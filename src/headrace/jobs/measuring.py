@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from typing import Final
@@ -12,6 +13,7 @@ from headrace.jobs.folder import RunFolder
 from headrace.jobs.mounts import Mounts
 from headrace.tracking.events import EventFiles
 from headrace.tracking.record import Status
+from headrace.tracking.reporter import FACT
 from headrace.tracking.rolling import Rolling
 from headrace.tracking.samplers import Samplers
 from headrace.tracking.segments import Merger, Point, table
@@ -70,6 +72,7 @@ class Measuring:
 
     def collect(self) -> None:
         """One more segment, if there is anything."""
+        self._roll(self._take_facts)
         try:
             while True:
                 read = self._events.new()
@@ -83,6 +86,14 @@ class Measuring:
             if not self._told:
                 _log.warning("metrics wait: %s", error)
             self._told = True
+
+    def _take_facts(self) -> None:
+        """What the job's processes tell once lies in the spool as files of their own."""
+        into = self._folder.recorded("loaders")
+        for name in os.listdir(self._folder.at("spool")):
+            if name.endswith(FACT):
+                os.makedirs(into, exist_ok=True)
+                os.rename(os.path.join(self._folder.at("spool"), name), os.path.join(into, name))
 
     def close(self) -> None:
         """The last segment."""
@@ -98,11 +109,11 @@ class Measuring:
         self._roll(lambda: self._rolling.close(status))
 
     def _roll(self, work: Callable[[], None]) -> None:
-        """Whatever it meets, segments are written on: a run is read without rollups too."""
+        """Whatever it meets, segments are written on: a run is read without the rest too."""
         try:
             work()
         except (OSError, HeadraceError) as error:
-            _log.warning("metrics are not rolled up: %s", error)
+            _log.warning("not all that was measured is in the record: %s", error)
 
     def _sample(self) -> None:
         if not self._wanted:

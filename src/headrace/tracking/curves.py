@@ -51,7 +51,7 @@ def curve(
     Where no step was given the axis is time.
     """
     found = points_of(one.steps, one.times.astype("datetime64[us]").astype(np.int64), one.values)
-    return curve_of(one.name, found, axis, start=start, stop=stop, most=most)
+    return curve_of(one.name, found, axis_of(found, axis), start=start, stop=stop, most=most)
 
 
 def curve_of(
@@ -62,16 +62,14 @@ def curve_of(
     start: float | None = None,
     stop: float | None = None,
     most: int = MOST,
+    total: int | None = None,
 ) -> Curve:
-    """The same of the blocks of one metric (`headrace.tracking.blocks.BLOCK`), each as a whole."""
-    total = int(blocks["points"].sum())
-    first, x = _axis(blocks, axis)
-    wanted = np.isfinite(x)
-    if start is not None:
-        wanted &= x >= start
-    if stop is not None:
-        wanted &= first <= stop
-    some, xs = blocks[wanted], x[wanted]
+    """The same of the blocks of one metric (`headrace.tracking.blocks.BLOCK`), each as a whole. `total`: points of the
+    metric, if these are not all of its blocks.
+    """
+    total = int(blocks["points"].sum()) if total is None else total
+    wanted = inside(blocks, axis, start, stop)
+    some, xs = blocks[wanted], _ends(blocks, axis)[1][wanted]
     if not len(xs):
         return Curve(name, (), (), (), (), (), 0, total)
     if axis == "step" and np.any(np.diff(xs) < 0):  # begun again from a step before
@@ -95,9 +93,25 @@ def curve_of(
     )  # fmt: skip
 
 
-def _axis(blocks: NDArray[Any], axis: Axis) -> tuple[Floats, Floats]:
+def axis_of(blocks: NDArray[Any], axis: Axis) -> Axis:
+    """What they can stand over: time, where no step was given."""
+    return axis if np.isfinite(blocks["step"]).any() else "time"
+
+
+def inside(blocks: NDArray[Any], axis: Axis, start: float | None, stop: float | None) -> NDArray[np.bool_]:
+    """Which of them reach into a stretch; see `curve`."""
+    first, last = _ends(blocks, axis)
+    wanted = np.isfinite(last)
+    if start is not None:
+        wanted &= last >= start
+    if stop is not None:
+        wanted &= first <= stop
+    return wanted
+
+
+def _ends(blocks: NDArray[Any], axis: Axis) -> tuple[Floats, Floats]:
     """Where each block begins and ends."""
-    if axis == "step" and np.isfinite(blocks["step"]).any():
+    if axis == "step":
         return blocks["step0"], blocks["step"]
     return blocks["time0"] / 1e6, blocks["time"] / 1e6
 

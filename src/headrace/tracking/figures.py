@@ -29,9 +29,18 @@ class Tally:
         self._rank = rank
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._gauges: defaultdict[str, Counter[float]] = defaultdict(Counter)
-        """How many values, by value; where the mean is wanted, the sum of all and their number are enough."""
+        """Of those whose median is wanted, how many values by value; of others the sum and the number are enough."""
         self._means: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
         self._seconds: defaultdict[int, float] = defaultdict(float)
+
+    def copy(self) -> Tally:
+        """Another one that goes on from here."""
+        made = Tally(self._rank)
+        made._sums.update(self._sums)
+        made._means.update(self._means)
+        made._seconds.update(self._seconds)
+        made._gauges.update({name: Counter(counts) for name, counts in self._gauges.items()})
+        return made
 
     def add(self, blocks: Blocks) -> None:
         """Those of `NAMES`; others do no harm, but take time."""

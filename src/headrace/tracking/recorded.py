@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headrace.base.cards import card, picture
 from headrace.base.errors import NotFoundError
@@ -14,6 +14,7 @@ from headrace.namespace.home import Home
 from headrace.namespace.namespace import Namespace
 from headrace.tracking.record import RunRecord
 from headrace.tracking.runs import Run, Runs, RunView
+from headrace.tracking.summary import OURS
 from headrace.tracking.watching import Wanted, Watch
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from headrace.tracking.curves import Axis, Curve
     from headrace.tracking.logs import Line
     from headrace.tracking.reading import Series
-
-
-OURS: Final = ("system/", "job/", "headrace/")
-"""Before the names of metrics that a job did not log itself."""
 
 
 @dataclass(frozen=True)

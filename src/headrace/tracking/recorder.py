@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from headrace.base.reporting import standing
 from headrace.base.settings import environment
 from headrace.tracking.spool import SUFFIX, encode
 from headrace.tracking.values import step_of, taken
@@ -23,6 +24,10 @@ MOST: Final = 2_000_000
 """Points kept in memory, at most: on their way, or because the disk is full."""
 DROPPED: Final = "headrace/dropped"
 """The metric that counts the points that found no room."""
+PLACE: Final = "headrace/place/"
+"""Before the number of a loader, and what is told of it with a step: ``epoch``, and how many samples are ``done``."""
+_PLACED_NS: Final = 1_000_000_000
+"""How often that is told."""
 _A_BLOCK = 1 << 16
 """Points in one file, at most."""
 _PLAIN = frozenset((float, int))
@@ -44,6 +49,7 @@ class Recorder:
         self._blocks: deque[tuple[int, bytes]] = deque()
         """Points, and the file that holds them."""
         self._held = 0  # points in _blocks
+        self._place_at = 0
         self._dropping = threading.RLock()  # a handler of a signal may log
         self._dropped, self._dropped_recorded = 0, 0
         self._to_tell: dict[str, str] = {}
@@ -67,6 +73,11 @@ class Recorder:
             append = self._pending.append
             for name, value in values.items():
                 append((now, step, name, value if type(value) in _PLAIN else self._checked(taken, name, value)))
+            if step is not None and now >= self._place_at and (place := standing()) is not None:
+                self._place_at = now + _PLACED_NS
+                number, epoch, done = place
+                append((now, step, f"{PLACE}{number}/epoch", epoch))
+                append((now, step, f"{PLACE}{number}/done", done))
         except Exception as error:
             self._tell("call", f"hr.log takes a mapping of names to numbers: {error!r}")
 
@@ -124,7 +135,8 @@ class Recorder:
             logged = [(*one[:3], value) for one in logged if (value := self._number(one)) is not None]
         if logged:
             times, steps, names, values = zip(*logged, strict=True)
-            self._blocks.append((len(logged), encode(_rank(), [one // 1000 for one in times], steps, names, values)))
+            times_us = [one // 1000 for one in times]
+            self._blocks.append((len(logged), encode(rank_here(), times_us, steps, names, values)))
             self._held += len(logged)
 
     def _number(self, one: _Logged) -> float | None:
@@ -139,7 +151,7 @@ class Recorder:
             self._held -= rows
 
     def _publish(self, data: bytes) -> None:
-        path = os.path.join(self._spool, f"metrics-{_rank()}-{self._process}-{next(self._numbers)}{SUFFIX}")
+        path = os.path.join(self._spool, f"metrics-{rank_here()}-{self._process}-{next(self._numbers)}{SUFFIX}")
         try:
             with open(f"{path}.tmp", "wb") as file:
                 file.write(data)
@@ -164,7 +176,7 @@ class Recorder:
                 _log.warning("%s (told once)", text)
 
 
-def _rank() -> int:
-    """As torchrun says it; a script may also set it after its first lines."""
+def rank_here() -> int:
+    """Of this process, as torchrun says it; a script may also set it after its first lines."""
     text = environment("RANK") or "0"
     return int(text) if text.isdecimal() and int(text) < 1 << 31 else 0

@@ -8,6 +8,7 @@ runs: who reads begins when something is offered (`headrace.base.reporting`) and
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import os
 import sys
@@ -20,11 +21,13 @@ from typing import Any, Final
 from headrace.base import reporting
 from headrace.base.settings import environment
 from headrace.tracking.log import SPOOL, log
-from headrace.tracking.recorder import DROPPED
+from headrace.tracking.recorder import DROPPED, rank_here
 
 _log = logging.getLogger("headrace.tracking")
 
 PREFIX: Final = "headrace/"
+FACT: Final = ".json"
+"""How names end of what is told once."""
 GAUGES: Final = frozenset({"fetch.concurrency", "fetch.connections", "fetch.bytes_in_flight", "process.cores"})
 _PERIOD_S = 5.0
 _FIRST_S = 1.0
@@ -43,6 +46,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._before: weakref.WeakKeyDictionary[Any, Mapping[str, float]] = weakref.WeakKeyDictionary()
         self._cpu, self._at = time.process_time(), time.monotonic()
+        self._facts: set[str] = set()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-report", daemon=True)
         self._thread.start()
@@ -60,12 +64,30 @@ class Reporter:
                     elif grown := value - before.get(name, 0.0):
                         found[name] = found.get(name, 0.0) + grown
             log({f"{PREFIX}{name}": value for name, value in found.items()})
+            self._write_facts()
 
     def close(self) -> None:
         """The last points. Idempotent."""
         if not self._closed.is_set():
             self._closed.set()
             self.write()
+
+    def _write_facts(self) -> None:
+        """What is told once, as a file each, which the runner puts into the record."""
+        spool = environment(SPOOL)
+        for name, told in reporting.facts().items():
+            if name in self._facts or spool is None:
+                continue
+            rank = rank_here()
+            path = os.path.join(spool, f"{name}-{rank}-{os.getpid()}-{time.time_ns()}{FACT}")
+            try:
+                with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+                    json.dump({"format": 1, "rank": rank, **told}, file)
+                os.rename(f"{path}.tmp", path)
+            except OSError as error:
+                _log.warning("%s: cannot be written down yet: %s", path, error)
+                return
+            self._facts.add(name)
 
     def _of_process(self) -> dict[str, float]:
         cpu, now = time.process_time(), time.monotonic()

@@ -23,6 +23,8 @@ from headrace.base.errors import (
 from headrace.namespace.home import Home
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.tracking.record import FINAL, Lease, Order, RunRecord, Status
+from headrace.tracking.summary import NAME as SUMMARY
+from headrace.tracking.summary import Summary
 
 RUNS: Final = "runs"
 LOST_S: Final = 60.0
@@ -179,6 +181,12 @@ class Run:
         with suppress(NotFoundError):
             blob = self.store.get(self.prefix + "lease.json")
             return Lease.from_json(blob.data, f"{self.url}/lease.json"), blob.info
+        return None
+
+    def summary(self) -> Summary | None:
+        """What was told last of all it logged; None: an older version recorded it, or it logged nothing yet."""
+        with suppress(NotFoundError):
+            return Summary.from_json(self._get(SUMMARY), f"{self.url}/{SUMMARY}")
         return None
 
     def statuses(self) -> list[Status]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from headrace.base.figures import Figures
-from headrace.base.verdict import Verdict
 from headrace.tracking.record import Written
-from headrace.tracking.totals import Total
+
+if TYPE_CHECKING:
+    from headrace.base.figures import Figures
+    from headrace.base.verdict import Verdict
+    from headrace.tracking.totals import Total
 
 NAME: Final = "summary.json"
 MAIN: Final = ("loss", "train/loss", "train_loss", "val/loss", "val_loss", "accuracy", "reward")

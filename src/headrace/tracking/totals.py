@@ -34,6 +34,12 @@ class Totals:
     def __init__(self) -> None:
         self.all: dict[tuple[str, int], Total] = {}
 
+    def copy(self) -> Totals:
+        """Others that go on from here."""
+        made = Totals()
+        made.all = dict(self.all)
+        return made
+
     def add(self, blocks: Blocks) -> None:
         """Blocks that are no part of what was added before."""
         for name, rank, array in blocks.groups():

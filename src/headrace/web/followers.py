@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from headrace.base.errors import HeadraceError
-from headrace.base.verdict import Verdict
-from headrace.tracking.arrow import Table
-from headrace.tracking.judged import judged
+import numpy as np
+
+from headrace.base.errors import HeadraceError, NoRoomError
+from headrace.base.figures import Figures
+from headrace.base.verdict import Verdict, judge
+from headrace.tracking.judged import at_its_end
 from headrace.tracking.logs import STREAMS
+from headrace.tracking.measured import Measured
 from headrace.tracking.pages import LogPages
-from headrace.tracking.reading import MetricsReader, Series, series
 from headrace.tracking.record import RunRecord, Status
 from headrace.tracking.runs import Run, Runs, RunView
+from headrace.tracking.stretches import Stretches
 from headrace.upload import committed
 
 _Known = TypeVar("_Known")
 _MOST: Final = 20
 """Runs in memory."""
+_MOST_KEPT: Final = 200
+"""Runs of whose metrics something is kept on this node."""
 _LOOK_S, _POINTS_S, _LOG_S = 2.0, 5.0, 1.0
 """How long is trusted how a run stands, its points, and that there are no more lines."""
 _CHECKPOINTS_S: Final = 15.0
@@ -49,16 +58,20 @@ class Checkpoint:
 
 
 class Follower:
-    """One run. Any thread: who comes while a part is asked for waits for that answer."""
+    """One run. Any thread: who comes while a part is asked for waits for that answer.
 
-    def __init__(self, run: Run) -> None:
+    `folder`: where what is known of its metrics is kept.
+    """
+
+    def __init__(self, run: Run, folder: str) -> None:
+        self._folder = folder
         self.run = run
-        self._locks = {name: threading.Lock() for name in ("view", "points", "statuses", "checkpoints", *STREAMS)}
+        self._locks = {name: threading.Lock() for name in ("view", "metrics", "statuses", "checkpoints", *STREAMS)}
         self._known: dict[str, Fresh] = {}
-        self._reader = MetricsReader(run.store, f"{run.prefix}metrics/")
+        self._measured: Measured | None = None
         self._pages = {stream: LogPages(run.store, f"{run.prefix}logs/", stream) for stream in STREAMS}
-        self._series: tuple[Table, dict[str, Series]] | None = None
-        self._judged: tuple[Table, str, Verdict] | None = None
+        self._judged: tuple[int, str, Verdict] | None = None
+        self._stretches: tuple[tuple[int, tuple[int, ...], int | None], Stretches] | None = None
 
     def view(self) -> RunView:
         """How it stands. Raises NotFoundError, any store error."""
@@ -69,25 +82,31 @@ class Follower:
         state = self.view().state
         return self._get(f"statuses {state}", float("inf"), self.run.statuses, lock="statuses")
 
-    def points(self) -> Table:
+    def measured(self) -> Measured:
         """Its metrics so far. Raises any store error, CorruptError."""
-        return self._get("points", _POINTS_S, self._reader.poll)
-
-    def series(self) -> dict[str, Series]:
-        """Each metric."""
-        points = self.points()
-        known = self._series
-        if known is None or known[0] is not points:
-            known = self._series = points, series(points)
-        return known[1]
+        return self._get("metrics", _POINTS_S, self._refreshed)
 
     def verdict(self) -> Verdict:
         """What limits it."""
-        points, view = self.points(), self.view()
+        measured, view = self.measured(), self.view()
         known = self._judged
-        if known is None or known[0] is not points or known[1] != view.state:
-            known = self._judged = points, view.state, judged(self.run, view, points)
+        if known is None or known[:2] != (measured.version, view.state):
+            known = self._judged = measured.version, view.state, self.judged(measured.figures())
         return known[2]
+
+    def stretches(self, edges: tuple[int, ...], rank: int | None) -> Stretches:
+        """What is judged of each stretch between `edges`, microseconds since the epoch. Raises any store error."""
+        measured = self.measured()
+        key = measured.version, edges, rank
+        known = self._stretches
+        if known is None or known[0] != key:
+            known = self._stretches = key, measured.stretches(np.array(edges), rank)
+        return known[1]
+
+    def judged(self, figures: Figures) -> Verdict:
+        """What limits it, as these figures of all of it, or of one rank, tell, and its end. Raises any store error."""
+        verdict, view, run = judge(figures), self.view(), self.run
+        return at_its_end(verdict, figures, view.ended, run.store, run.prefix) if view.over else verdict
 
     def checkpoints(self) -> list[Checkpoint]:
         """The complete ones, the oldest first. Raises any store error."""
@@ -105,6 +124,18 @@ class Follower:
         if not failed:
             return None, 0.0
         return failed[0].problem, time.monotonic() - min(one.at for one in failed)
+
+    def _refreshed(self) -> Measured:
+        run = self.run
+        if self._measured is None:  # an id may be given again, once its run is deleted
+            made = hashlib.sha256(self.view().record.created.encode()).hexdigest()[:8]
+            folder = os.path.join(self._folder, f"{run.id}-{made}")
+            self._measured = Measured(run.store, f"{run.prefix}metrics/", folder)
+        try:
+            self._measured.refresh()
+        except OSError as error:
+            raise NoRoomError(f"what is known of its metrics cannot be kept: {error}", path=run.id) from error
+        return self._measured
 
     def _checkpoints(self) -> list[Checkpoint]:
         store, below = self.run.store, f"{self.run.prefix}checkpoints/"
@@ -146,10 +177,10 @@ class Follower:
 
 
 class Followers:
-    """Of the runs looked at last. Any thread."""
+    """Of the runs looked at last. Any thread. `folder`: where what is known of their metrics is kept."""
 
-    def __init__(self, runs: Runs) -> None:
-        self._runs = runs
+    def __init__(self, runs: Runs, folder: str) -> None:
+        self._runs, self._folder = runs, folder
         self._lock = threading.Lock()
         self._all: OrderedDict[str, Follower] = OrderedDict()
 
@@ -157,11 +188,23 @@ class Followers:
         """Raises InputError: it can be no run's id."""
         with self._lock:
             if name not in self._all:
-                self._all[name] = Follower(self._runs.run(name))
+                self._all[name] = self.new(name)
                 while len(self._all) > _MOST:
                     self._all.popitem(last=False)
+                self._make_room()
             self._all.move_to_end(name)
             return self._all[name]
+
+    def new(self, name: str) -> Follower:
+        """One that is nobody else's. Raises InputError: it can be no run's id."""
+        return Follower(self._runs.run(name), self._folder)
+
+    def _make_room(self) -> None:
+        """Delete what is kept of the runs that were looked at longest ago, beyond so many."""
+        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            kept = sorted(entries, key=lambda one: one.stat().st_mtime, reverse=True)
+            for one in kept[_MOST_KEPT:]:
+                shutil.rmtree(one.path, ignore_errors=True)
 
     def forget(self, name: str) -> None:
         """It was deleted."""

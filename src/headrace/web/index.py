@@ -114,8 +114,10 @@ class Found:
 class RunIndex:
     """Any thread. `folder`: where its file lies; None: in memory, for as long as this is used."""
 
-    def __init__(self, runs: Runs, folder: str | None, judge: Callable[[str], Mapping[str, Any]]) -> None:
-        """`judge`: what `learn` is told of a run that is over, of which nothing is known yet."""
+    def __init__(self, runs: Runs, folder: str | None, judge: Callable[[str, bool], Mapping[str, Any]]) -> None:
+        """`judge`: what `learn` is told of a run that is over, of which nothing is known yet; True: all that it logged
+        may be read for it.
+        """
         self._runs, self._judge = runs, judge
         name = hashlib.sha256(runs.home.url().encode()).hexdigest()[:16]
         self._path = os.path.join(folder, f"runs-{name}-{_FORMAT}.sqlite") if folder is not None else ":memory:"
@@ -210,25 +212,32 @@ class RunIndex:
                     return
                 self._take(missing[at : at + _BATCH])
             self._complete = True
-            self._judge_newest()
+            self._judge_all()
         except HeadraceError as error:
             self._problem = str(error)
 
-    def _judge_newest(self) -> None:
-        """The columns of those that are seen first: of runs that did not take long, since all they logged is read."""
+    def _judge_all(self) -> None:
+        """The columns of runs that are over, the newest first: by their summaries. Of those that have none all that
+        they logged is read, if they are seen first and did not take long.
+        """
         with self._reading() as database:
-            ids = database.execute(
-                "SELECT id FROM runs WHERE over AND seconds < ? AND json_extract(row, '$.verdict') IS NULL "
-                "ORDER BY created DESC LIMIT ?",
-                (_JUDGED_S, FIRST),
+            found = database.execute(
+                "SELECT id, seconds FROM runs WHERE over AND json_extract(row, '$.verdict') IS NULL "
+                "ORDER BY created DESC"
             ).fetchall()
-        for (one,) in ids:
-            if self._closed.is_set():
-                return
-            try:
-                self.learn(one, **self._judge(one))
-            except HeadraceError as error:
-                _log.info("%s: not judged: %s", one, error)
+        wanted = [(one, at < FIRST and seconds < _JUDGED_S) for at, (one, seconds) in enumerate(found)]
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+            for at in range(0, len(wanted), _BATCH):
+                if self._closed.is_set():
+                    return
+                list(pool.map(self._judge_one, wanted[at : at + _BATCH]))
+
+    def _judge_one(self, wanted: tuple[str, bool]) -> None:
+        name, thoroughly = wanted
+        try:
+            self.learn(name, **self._judge(name, thoroughly))
+        except HeadraceError as error:
+            _log.info("%s: not judged: %s", name, error)
 
     def _take(self, ids: Sequence[str]) -> None:
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
-from typing import Any, Final
+from typing import Any
 
-from headrace.base.figures import Figures
 from headrace.base.verdict import UNKNOWN, Verdict
-from headrace.tracking.figures import figures_of
-from headrace.tracking.reading import Series
-from headrace.tracking.recorded import OURS
+from headrace.tracking.summary import Summary
 from headrace.web.followers import Follower
-
-_MAIN: Final = ("loss", "train/loss", "train_loss", "val/loss", "val_loss", "accuracy", "reward")
-"""The metric that is shown first, if there is one of these names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +31,12 @@ def shown_verdict(verdict: Verdict) -> VerdictShown:
     )
 
 
-def waited(figures: Figures) -> float:
-    """Share of the loop's time in which it waited, 0 to 1."""
-    whole = figures.sum("loader.wait_s") + figures.sum("loader.own_s")
-    return round(figures.sum("loader.wait_s") / whole, 4) if whole else 0.0
-
-
-def main_metric(metrics: dict[str, Series]) -> str | None:
-    """The name of what is shown first, of those that the job logged."""
-    known = next((name for name in _MAIN if name in metrics), None)
-    own = [name for name in metrics if not name.startswith(OURS)]
-    return known or next((name for name in own if "loss" in name.lower()), None) or next(iter(own), None)
+def of_summary(summary: Summary) -> dict[str, Any]:
+    """What lists of runs show beside how a run stands (`RunIndex.learn`)."""
+    return {"verdict": summary.bound, "gain": summary.gain, "waited": summary.waited, "loss": summary.loss}
 
 
 def columns(follower: Follower) -> dict[str, Any]:
-    """What lists of runs show for which all that a run logged is read (`RunIndex.learn`). Raises any store error."""
-    verdict, metrics = follower.verdict(), follower.series()
-    main = main_metric(metrics)
-    loss = metrics[main].last() if main is not None and "loss" in main.lower() else None
-    return {
-        "verdict": verdict.bound, "gain": round(verdict.gain, 3), "waited": waited(figures_of(follower.points())),
-        "loss": loss if loss is not None and isfinite(loss) else None,
-    }  # fmt: skip
+    """The same of a run that is under way, or has no summary. Raises any store error."""
+    measured, verdict = follower.measured(), follower.verdict()
+    return of_summary(Summary.of("", 0, verdict, measured.figures(), measured.metrics))

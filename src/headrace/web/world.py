@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from headrace.base.settings import Settings
 from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.tracking.runs import Runs
-from headrace.web.followers import Follower, Followers
+from headrace.web.followers import Followers
 from headrace.web.index import RunIndex
 from headrace.web.options import Options
 from headrace.web.samples import Samples
-from headrace.web.verdicts import columns
+from headrace.web.verdicts import columns, of_summary
 
 
 @dataclass(frozen=True)
@@ -50,19 +54,33 @@ class World:
     @cached_property
     def index(self) -> RunIndex:
         """The home's runs, as rows."""
-        return RunIndex(self.runs, self.folder, lambda name: columns(Follower(self.runs.run(name))))
+        return RunIndex(self.runs, self.folder, self._columns)
 
     @cached_property
     def followers(self) -> Followers:
         """Of the runs that are looked at."""
-        return Followers(self.runs)
+        home = hashlib.sha256(self.runs.home.url().encode()).hexdigest()[:16]
+        return Followers(self.runs, os.path.join(self.folder or self._kept.name, "metrics", home))
 
     @cached_property
     def samples(self) -> Samples:
         """Of the snapshots that are looked at."""
         return Samples(self.namespace, self.settings)
 
+    @cached_property
+    def _kept(self) -> TemporaryDirectory[str]:
+        """Where that lies that can be made anew and is too much for memory, without a cache."""
+        return TemporaryDirectory(prefix="headrace-web-")
+
+    def _columns(self, name: str, thoroughly: bool) -> Mapping[str, Any]:
+        summary = self.runs.run(name).summary()
+        if summary is not None:
+            return of_summary(summary)
+        return columns(self.followers.new(name)) if thoroughly else {"verdict": ""}
+
     def close(self) -> None:
         """End what works behind. Idempotent."""
+        if "_kept" in self.__dict__:
+            self._kept.cleanup()
         if "index" in self.__dict__:
             self.index.close()

@@ -45,7 +45,8 @@ def record(runs: Runs) -> Record:
 
 @pytest.fixture
 def index(runs: Runs, tmp_path: Path) -> Iterator[RunIndex]:
-    made = RunIndex(runs, str(tmp_path), lambda _: {"verdict": "store-bound", "gain": 2.0, "waited": 0.5, "loss": 0.25})
+    told = {"verdict": "store-bound", "gain": 2.0, "waited": 0.5, "loss": 0.25}
+    made = RunIndex(runs, str(tmp_path), lambda _name, _thoroughly: told)
     yield made
     made.close()
 
@@ -86,7 +87,7 @@ def test_what_it_was_told_is_kept_and_shown(index: RunIndex, record: Record, run
     whole(index)
     assert wait_for(lambda: index.one(one).verdict == "store-bound")  # pyright: ignore[reportOptionalMemberAccess]
     index.learn(one, loss=0.125)
-    again = RunIndex(runs, str(tmp_path), lambda _: {})
+    again = RunIndex(runs, str(tmp_path), lambda _name, _thoroughly: {})
     row = again.one(one)
     assert row is not None
     assert (row.loss, row.waited, row.command) == (0.125, 0.5, ("python", "train.py"))
@@ -95,11 +96,11 @@ def test_what_it_was_told_is_kept_and_shown(index: RunIndex, record: Record, run
 
 def test_a_run_that_is_gone_goes(runs: Runs, record: Record, tmp_path: Path) -> None:
     kept, gone = record(1), record(2)
-    first = RunIndex(runs, str(tmp_path), lambda _: {})
+    first = RunIndex(runs, str(tmp_path), lambda _name, _thoroughly: {})
     assert [row.id for row in whole(first).rows] == [gone, kept]
     first.close()
     runs.run(gone).delete()
-    second = RunIndex(runs, str(tmp_path), lambda _: {})
+    second = RunIndex(runs, str(tmp_path), lambda _name, _thoroughly: {})
     assert [row.id for row in whole(second).rows] == [kept]
     second.close()
 
@@ -107,18 +108,18 @@ def test_a_run_that_is_gone_goes(runs: Runs, record: Record, tmp_path: Path) -> 
 @pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\0" + bytes(5000)])
 def test_a_damaged_file_is_made_anew(runs: Runs, record: Record, tmp_path: Path, damage: bytes) -> None:
     one = record(1)
-    first = RunIndex(runs, str(tmp_path), lambda _: {})
+    first = RunIndex(runs, str(tmp_path), lambda _name, _thoroughly: {})
     whole(first)
     first.close()
     (path,) = tmp_path.glob("*.sqlite")
     path.write_bytes(damage)
-    second = RunIndex(runs, str(tmp_path), lambda _: {})
+    second = RunIndex(runs, str(tmp_path), lambda _name, _thoroughly: {})
     assert [row.id for row in whole(second).rows] == [one]
     second.close()
 
 
 def test_without_a_cache_it_lies_in_memory(runs: Runs, record: Record) -> None:
     one = record(1)
-    index = RunIndex(runs, None, lambda _: {})
+    index = RunIndex(runs, None, lambda _name, _thoroughly: {})
     assert [row.id for row in whole(index).rows] == [one]
     index.close()

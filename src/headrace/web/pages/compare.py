@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from headrace.base.errors import InputError
 from headrace.jobs import diff
-from headrace.tracking.curves import Axis, Curve, curve
-from headrace.tracking.reading import Series
-from headrace.tracking.recorded import OURS
+from headrace.tracking.curves import Axis, Curve
+from headrace.tracking.measured import Measured
+from headrace.tracking.summary import OURS
 from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
 from headrace.web.world import World
@@ -67,13 +67,12 @@ def view(world: World, asked: Asked) -> Told:
     if len(names) > _MOST:
         raise InputError(f"no more than {_MOST} runs are compared at once")
     followers = [world.followers.of(name) for name in names]
-    every = [
-        {name: one for name, one in follower.series().items() if not name.startswith(OURS)} for follower in followers
-    ]
+    every = [follower.measured() for follower in followers]
+    have = [one.metrics.keys() for one in every]
     words = asked.q.lower().split()
-    known = {name for one in every for name in one}
+    known = {name for names in have for name in names if not name.startswith(OURS)}
     wanted = [name for name in known if all(word in name.lower() for word in words)]
-    wanted.sort(key=lambda name: ("loss" not in name, -sum(name in one for one in every), name))
+    wanted.sort(key=lambda name: ("loss" not in name, -sum(name in one for one in have), name))
     charts = tuple(_chart(name, every, asked.x) for name in wanted[max(0, asked.start) :][:_CHARTS])
     rows = tuple(RunRow.of(follower.view()) for follower in followers)
     shown = Shown(rows, tuple(_rows(world, names)), charts, len(wanted), asked)
@@ -81,9 +80,9 @@ def view(world: World, asked: Asked) -> Told:
     return Told(shown, f"headrace runs diff {' '.join(names[:2])}", python)
 
 
-def _chart(name: str, every: list[dict[str, Series]], axis: Axis) -> Chart:
-    whose = tuple(at for at, one in enumerate(every) if name in one)
-    return Chart(name, whose, tuple(curve(every[at][name], axis, most=_POINTS) for at in whose))
+def _chart(name: str, every: list[Measured], axis: Axis) -> Chart:
+    whose = tuple(at for at, one in enumerate(every) if name in one.metrics)
+    return Chart(name, whose, tuple(every[at].curve(name, axis, most=_POINTS) for at in whose))
 
 
 def _rows(world: World, names: list[str]) -> list[Row]:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from headrace.tracking.curves import Axis, Curve, curve
-from headrace.tracking.recorded import OURS
+from headrace.tracking.curves import Axis, Curve
+from headrace.tracking.summary import OURS, main_metric
 from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
-from headrace.web.verdicts import main_metric
 from headrace.web.world import World
 
 _MACHINE: Final = ("system/", "job/")
@@ -62,7 +61,8 @@ class Shown:
 def view(world: World, asked: Asked, *, machine: bool) -> Told:
     """The wanted ones, the main one first."""
     follower = world.followers.of(asked.run)
-    every = follower.series()
+    measured = follower.measured()
+    every = measured.metrics
     here = [name for name in every if (name.startswith(_MACHINE) if machine else not name.startswith(OURS))]
     words = asked.q.lower().split()
     wanted = [name for name in here if all(word in name.lower() for word in words)]
@@ -74,9 +74,8 @@ def view(world: World, asked: Asked, *, machine: bool) -> Told:
     metrics: list[MetricShown] = []
     for name in some:
         one = every[name]
-        drawn = curve(one, axis, start=asked.since, stop=asked.until)
-        low, high = _finite(one.min), _finite(one.max)
-        metrics.append(MetricShown(name, len(one.values), _finite(one.last()), low, high, drawn))
+        drawn = measured.curve(name, axis, start=asked.since, stop=asked.until)
+        metrics.append(MetricShown(name, one.points, _finite(one.last), _finite(one.low), _finite(one.high), drawn))
     problem, age = follower.problem()
     shown = Shown(RunRow.of(follower.view()), tuple(metrics), len(wanted), len(here), asked, problem, age)
     command = f"headrace metrics {asked.run}" + (" --all" if machine else "")

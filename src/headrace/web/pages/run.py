@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.tracking.curves import Curve, curve
+from headrace.tracking.curves import Curve
 from headrace.tracking.logs import STREAMS
-from headrace.tracking.recorded import OURS
+from headrace.tracking.summary import OURS, main_metric
 from headrace.web.followers import Checkpoint
 from headrace.web.index import RunRow
 from headrace.web.pages.log import LineShown, shown_line
 from headrace.web.told import Page, Told
-from headrace.web.verdicts import VerdictShown, columns, main_metric, shown_verdict
+from headrace.web.verdicts import VerdictShown, columns, shown_verdict
 from headrace.web.world import World
 
 TAIL = 12
@@ -61,7 +61,8 @@ def view(world: World, asked: Asked) -> Told:
     """What is known of it now."""
     follower = world.followers.of(asked.run)
     run, state = follower.run, follower.view()
-    metrics = {name: one for name, one in follower.series().items() if not name.startswith(OURS)}
+    measured = follower.measured()
+    metrics = {name: one for name, one in measured.metrics.items() if not name.startswith(OURS)}
     main = main_metric(metrics)
     stream, tail = _tail(world, asked.run)
     lease, status = state.lease, state.status
@@ -71,7 +72,7 @@ def view(world: World, asked: Asked) -> Told:
     shown = Shown(
         RunRow.of(state), run.url, verdict,
         tuple(Transition(one.state, one.time, one.attempt, one.reason) for one in follower.statuses()),
-        tuple(follower.checkpoints()), curve(metrics[main]) if main is not None else None, len(metrics), tail, stream,
+        tuple(follower.checkpoints()), measured.curve(main) if main is not None else None, len(metrics), tail, stream,
         lease.files if lease is not None and not state.over else status.files, status.bytes,
         lease.files if lease is not None else len(status.left), lease.bytes if lease is not None else 0,
         dict(state.record.parent) if state.record.parent is not None else None, problem, age,

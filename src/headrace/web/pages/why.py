@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isfinite
 from typing import Final
 
 import numpy as np
 
 from headrace.base.figures import Figures
 from headrace.base.verdict import judge
-from headrace.tracking.arrow import Table, to_array
-from headrace.tracking.curves import Curve, curve
-from headrace.tracking.figures import figures_of
-from headrace.tracking.judged import judged
+from headrace.tracking.curves import Curve
+from headrace.tracking.stretches import Stretches
+from headrace.tracking.summary import waited
 from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
-from headrace.web.verdicts import VerdictShown, shown_verdict, waited
+from headrace.web.verdicts import VerdictShown, shown_verdict
 from headrace.web.world import World
 
 _STRETCHES: Final = 60
-_SHORTEST_S: Final = 60.0
+_SHORTEST_US: Final = 60_000_000
 _GPU: Final = "system/gpu"
 PARTS: Final = ("own", "wait_store", "wait_decode", "wait_batch")
 
@@ -47,11 +47,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One process of several: shares of its time, 0 to 1."""
+    """One process of several. `waited`: share of its time, 0 to 1; `each`: the same in each stretch, None where it told
+    nothing; `seconds`: its time.
+    """
 
     rank: int
     waited: float
     seconds: float
+    each: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,64 +80,61 @@ class Shown:
 def view(world: World, asked: Asked) -> Told:
     """The verdict, and what it is made of."""
     follower = world.followers.of(asked.run)
-    points, state = follower.points(), follower.view()
-    span = _span(asked)
-    verdict = judged(follower.run, state, points, rank=asked.rank, span=span)
-    figures = figures_of(points, rank=asked.rank, span=span)
+    measured, state = follower.measured(), follower.view()
+    span, edges = measured.span, _edges(measured.span, asked)
+    parts = follower.stretches(edges, asked.rank) if edges is not None else None
+    if asked.since is None and asked.until is None:
+        figures = measured.figures(asked.rank)
+        verdict = follower.verdict() if asked.rank is None else follower.judged(figures)
+    else:
+        figures = parts.figures if parts is not None else Figures()
+        verdict = judge(figures)
     seconds = {name: round(figures.sum(f"loader.{name}_s"), 3) for name in PARTS}
-    series = follower.series()
-    gpus = sorted(name for name in series if name.startswith(_GPU) and ("util" in name or "busy" in name))
-    first, last = _times(points)
+    gpus = sorted(name for name in measured.metrics if name.startswith(_GPU) and ("util" in name or "busy" in name))
+    busy = tuple(measured.curve(name, "time", start=asked.since, stop=asked.until) for name in gpus[:8])
     problem, age = follower.problem()
-    busy = tuple(curve(series[name], "time", start=asked.since, stop=asked.until) for name in gpus[:8])
+    first, last = (span[0] / 1e6, span[1] / 1e6) if span is not None else (None, None)
     shown = Shown(
-        RunRow.of(state), shown_verdict(verdict), seconds, _stretches(points, asked, first, last), busy,
-        _ranks(points, span), _gpu_hours(figures, len(gpus)), first, last, asked, problem, age,
+        RunRow.of(state), shown_verdict(verdict), seconds, _stretches(parts), busy, _ranks(parts),
+        _gpu_hours(figures, len(gpus)), first, last, asked, problem, age,
     )  # fmt: skip
     return Told(shown, f"headrace why {asked.run}", f"hr.run({asked.run!r}).why()")
 
 
-def _span(asked: Asked) -> tuple[int, int] | None:
-    if asked.since is None and asked.until is None:
+def _edges(span: tuple[int, int] | None, asked: Asked) -> tuple[int, ...] | None:
+    """Microseconds since the epoch: of stretches of a minute, or of sixty in a longer run. None: nothing is inside."""
+    if span is None:
         return None
-    since, until = asked.since or 0.0, asked.until if asked.until is not None else 4e9
-    return int(since * 1e6), int(until * 1e6)
+    first = span[0] if asked.since is None else max(span[0], int(asked.since * 1e6))
+    last = span[1] if asked.until is None else min(span[1], int(asked.until * 1e6))
+    if first > last:
+        return None
+    count = int(min(_STRETCHES, max(1, (last - first) // _SHORTEST_US)))
+    return tuple(np.linspace(first, last + 1, count + 1).astype(np.int64).tolist())
 
 
-def _times(points: Table) -> tuple[float | None, float | None]:
-    if not points.num_rows:
-        return None, None
-    times = to_array(points.column("time").combine_chunks(), "datetime64[us]").astype(np.int64)
-    return float(times.min()) / 1e6, float(times.max()) / 1e6
-
-
-def _stretches(points: Table, asked: Asked, first: float | None, last: float | None) -> tuple[Stretch, ...]:
-    """One a minute, or sixty of a longer run."""
-    if first is None or last is None:
+def _stretches(parts: Stretches | None) -> tuple[Stretch, ...]:
+    if parts is None:
         return ()
-    first, last = max(first, asked.since or first), min(last, asked.until if asked.until is not None else last)
-    count = int(min(_STRETCHES, max(1, (last - first) // _SHORTEST_S)))
-    edges = np.linspace(first, last + 1e-3, count + 1).tolist()
-    found: list[Stretch] = []
-    for since, until in pairwise(edges):
-        figures = figures_of(points, rank=asked.rank, span=(int(since * 1e6), int(until * 1e6)))
-        found.append(Stretch(since, until, judge(figures).bound, waited(figures)))
-    return tuple(found)
+    edges = (np.asarray(parts.edges) / 1e6).tolist()
+    return tuple(
+        Stretch(since, until, judge(figures).bound, waited(figures))
+        for (since, until), figures in zip(pairwise(edges), parts.each(), strict=True)
+    )
 
 
-def _ranks(points: Table, span: tuple[int, int] | None) -> tuple[Rank, ...]:
-    if not points.num_rows:
-        return ()
-    ranks = np.unique(to_array(points.column("rank").combine_chunks(), np.int32)).tolist()
-    if len(ranks) < 2:
-        return ()
+def _ranks(parts: Stretches | None) -> tuple[Rank, ...]:
+    """Who waited most, first; nothing of a job of one process."""
+    waits = parts.waits() if parts is not None else {}
     found: list[Rank] = []
-    for rank in ranks:
-        figures = figures_of(points, rank=rank, span=span)
-        seconds = figures.sum("loader.wait_s") + figures.sum("loader.own_s")
-        if seconds:
-            found.append(Rank(rank, waited(figures), round(seconds, 3)))
-    return tuple(found)
+    for rank, (waiting, own) in waits.items():
+        whole = waiting + own
+        if not whole.sum():
+            continue
+        each = np.divide(waiting, whole, out=np.full(len(whole), np.nan), where=whole > 0).tolist()
+        told = tuple(round(one, 4) if isfinite(one) else None for one in each)
+        found.append(Rank(rank, round(float(waiting.sum() / whole.sum()), 4), round(float(whole.sum()), 3), told))
+    return tuple(sorted(found, key=lambda one: -one.waited)) if len(found) > 1 else ()
 
 
 def _gpu_hours(figures: Figures, gpus: int) -> float | None:

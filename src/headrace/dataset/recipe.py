@@ -1,0 +1,98 @@
+"""What a Dataset is opened from and in which order it comes, as JSON: enough to find any sample of any epoch again.
+
+    {"data": {"target", "by", "format", "columns", "where"},    as `Dataset.open` takes them
+     "order": [["shuffle", seed, block], ["take", n], ["slice", first, step, count], ["repeat", n],
+               ["windows", n, stride]],
+     "fingerprint": of `Dataset.fingerprint`: what is opened anew is the same, or not}
+
+``order`` is null where it cannot be told so: a mix, an index that was opened by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from headrace.base.errors import ChangedError, CorruptError, UnsupportedError
+from headrace.dataset.blocked import Blocked
+from headrace.dataset.order import Repeat, Rows, Shuffle, Slice, Stream, Take
+from headrace.dataset.reopen import Reopened
+from headrace.dataset.wholes import Wholes
+
+if TYPE_CHECKING:
+    from headrace.dataset.dataset import Dataset
+    from headrace.namespace import Namespace
+
+
+def recipe_of(dataset: Dataset) -> dict[str, Any]:
+    """Of a dataset as it is, but for what `map` and `filter` make of its samples."""
+    index = dataset.leaves[0].index
+    data = index.recipe if isinstance(index, Reopened) and len(dataset.leaves) == 1 else None
+    order = _steps(dataset) if data is not None else None
+    return {"data": data, "order": order, "fingerprint": dataset.fingerprint, "said": dataset.stream.describe()}
+
+
+def _steps(dataset: Dataset) -> list[list[Any]] | None:
+    """From the source on; None: it cannot be told."""
+    window = dataset.leaves[0].window
+    found: list[list[Any]] = []
+    stream: Stream = dataset.stream
+    while not isinstance(stream, Rows):
+        if isinstance(stream, Wholes):
+            found.append(["shuffle", stream.seed, None])
+        elif isinstance(stream, Blocked):
+            if stream.block is None:
+                return None
+            found.append(["shuffle", stream.seed, stream.block])
+        elif isinstance(stream, Shuffle):
+            found.append(["shuffle", stream.seed, None])
+        elif isinstance(stream, Take):
+            found.append(["take", stream.count])
+        elif isinstance(stream, Slice):
+            found.append(["slice", stream.first, stream.step, stream.count])
+        elif isinstance(stream, Repeat):
+            found.append(["repeat", stream.times])
+        else:
+            return None
+        stream = stream.child
+    if window is not None:
+        found.append(["windows", window.length, window.stride])
+    return found[::-1]
+
+
+def made(recipe: Mapping[str, Any], namespace: Namespace) -> Dataset:
+    """The dataset of a recipe, samples as they are stored.
+
+    Raises:
+        UnsupportedError: its order cannot be told. ChangedError: the data is another by now. CorruptError: it is no
+        recipe. As `Dataset.open`.
+    """
+    from headrace.dataset.dataset import Dataset
+
+    data, steps = recipe.get("data"), recipe.get("order")
+    if data is None or steps is None:
+        said = recipe.get("said")
+        raise UnsupportedError(f"the order of its samples cannot be told: {said}", hint="a mix, or an index of its own")
+    try:
+        found = Dataset.open(
+            str(data["target"]), str(data["by"]), namespace, on_change="report", format=data["format"],
+            columns=data["columns"], where=data["where"],
+        )  # fmt: skip
+        for name, *numbers in cast("list[list[Any]]", steps):
+            found = _step(found, name, numbers)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptError(f"is no recipe of a dataset: {error!r}") from error
+    if found.fingerprint != recipe.get("fingerprint"):
+        hint = "train on a snapshot, name@version: its samples are pinned"
+        raise ChangedError("holds other samples than the run saw", path=str(data["target"]), hint=hint)
+    return found
+
+
+def _step(found: Dataset, name: str, numbers: list[Any]) -> Dataset:
+    if name == "shuffle":
+        return found.shuffle(numbers[0], block=numbers[1])
+    if name == "slice":
+        first, step, count = numbers
+        stop = first + step * count
+        return found[first : stop if stop >= 0 else None : step]
+    return {"take": found.take, "repeat": found.repeat, "windows": found.windows}[name](*numbers)
