@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from headrace.base.errors import HeadraceError
@@ -14,6 +14,7 @@ from headrace.base.verdict import Verdict
 from headrace.tracking.arrow import Table
 from headrace.tracking.judged import judged
 from headrace.tracking.logs import STREAMS
+from headrace.tracking.notes import LISTED_S, AllNotes
 from headrace.tracking.pages import LogPages
 from headrace.tracking.reading import MetricsReader, Series, series
 from headrace.tracking.record import RunRecord, Status
@@ -26,6 +27,8 @@ _MOST: Final = 20
 _LOOK_S, _POINTS_S, _LOG_S = 2.0, 5.0, 1.0
 """How long is trusted how a run stands, its points, and that there are no more lines."""
 _CHECKPOINTS_S: Final = 15.0
+_NOTES_S: Final = LISTED_S
+"""One listing tells of all runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,10 @@ class Checkpoint:
 class Follower:
     """One run. Any thread: who comes while a part is asked for waits for that answer."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self._locks = {name: threading.Lock() for name in ("view", "points", "statuses", "checkpoints", *STREAMS)}
+    def __init__(self, run: Run, notes: AllNotes) -> None:
+        self.run, self._notes = run, notes
+        parts = ("view", "notes", "points", "statuses", "checkpoints", *STREAMS)
+        self._locks = {name: threading.Lock() for name in parts}
         self._known: dict[str, Fresh] = {}
         self._reader = MetricsReader(run.store, f"{run.prefix}metrics/")
         self._pages = {stream: LogPages(run.store, f"{run.prefix}logs/", stream) for stream in STREAMS}
@@ -61,8 +65,10 @@ class Follower:
         self._judged: tuple[Table, str, Verdict] | None = None
 
     def view(self) -> RunView:
-        """How it stands. Raises NotFoundError, any store error."""
-        return self._get("view", _LOOK_S, lambda: self.run.look(self._record()))
+        """How it stands, with its notes. Raises NotFoundError, any store error."""
+        view = self._get("view", _LOOK_S, lambda: self.run.look(self._record()))
+        kept = self._get("notes", _NOTES_S, lambda: self._notes.of(view.record))
+        return replace(view, kept=kept)
 
     def statuses(self) -> list[Status]:
         """Its transitions. Raises any store error."""
@@ -138,9 +144,11 @@ class Follower:
             return value
 
     def _is_over(self, name: str, known: Fresh) -> bool:
-        """Whether nothing more can come: the run had ended when it was asked for."""
+        """Whether nothing more can come: the run had ended when it was asked for. People may say of it what they like
+        at any time.
+        """
         view = self._known.get("view")
-        if view is None or not view.value.over or view.value.state == "lost":
+        if view is None or name == "notes" or not view.value.over or view.value.state == "lost":
             return False
         return name == "view" or known.at > view.at
 
@@ -157,7 +165,7 @@ class Followers:
         """Raises InputError: it can be no run's id."""
         with self._lock:
             if name not in self._all:
-                self._all[name] = Follower(self._runs.run(name))
+                self._all[name] = Follower(self._runs.run(name), self._runs.notes)
                 while len(self._all) > _MOST:
                     self._all.popitem(last=False)
             self._all.move_to_end(name)

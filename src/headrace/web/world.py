@@ -50,7 +50,7 @@ class World:
     @cached_property
     def index(self) -> RunIndex:
         """The home's runs, as rows."""
-        return RunIndex(self.runs, self.folder, lambda name: columns(Follower(self.runs.run(name))))
+        return RunIndex(self.runs, self.folder, lambda name: columns(Follower(self.runs.run(name), self.runs.notes)))
 
     @cached_property
     def followers(self) -> Followers:
@@ -61,6 +61,18 @@ class World:
     def samples(self) -> Samples:
         """Of the snapshots that are looked at."""
         return Samples(self.namespace, self.settings)
+
+    def renew(self, run: str) -> None:
+        """It was changed from here: what is known of it is asked for again. Raises any store error."""
+        self.runs.notes.renew()
+        self.followers.forget(run)
+        self.index.renew(run)
+
+    def forget(self, run: str) -> None:
+        """It was deleted from here."""
+        self.runs.notes.renew()
+        self.followers.forget(run)
+        self.index.forget(run)
 
     def close(self) -> None:
         """End what works behind. Idempotent."""
