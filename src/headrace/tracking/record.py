@@ -163,7 +163,7 @@ class Order(Written):
 
 
 @dataclass(frozen=True, slots=True)
-class Notes(_Written):
+class Notes(Written):
     """What people said of a run after it had begun. `of`: when its record was created, so that a later run of the same
     id does not have them; `tags`: over those of the record, None: taken away; `time`, `by`: of the last change.
     """
