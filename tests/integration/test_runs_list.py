@@ -74,7 +74,7 @@ def test_a_look_costs_one_get_a_live_run_and_nothing_for_those_that_are_over(rig
     watch = Watch(Runs(counted.home), 40)
     counted.asked()
     assert [view.state for view in watch.look()] == ["running"] * 20 + ["finished"] * 20
-    assert counted.asked() == (2 * 40, 1), "the record and the lease"
+    assert counted.asked() == (2 * 40, 2), "the record and the lease; all ids, and which have notes"
     assert len(watch.look()) == 40
     gets, lists = counted.asked()
     assert gets == 20

@@ -33,6 +33,7 @@ _OPTIONS = (
     click.option("--name", help="Name of the run.  [default: from the command]"),
     click.option("--id", "run_id", help="Id of the run; it must be new.  [default: time, name and four digits]"),
     click.option("--set", "values", multiple=True, metavar="FIELD=VALUE", help="Any field of the job: grace=1min."),
+    click.option("--tag", "tags", multiple=True, metavar="NAME[=VALUE]", help="Something to find the run by."),
     click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command."),
     click.option("--attempts", type=int, help="How often it is started, at most.  [default: 1]"),
     click.option("--time-limit", help="For all attempts together."),
@@ -78,6 +79,7 @@ def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
         named[key]: value for key, value in options.items() if key in named and value is not None
     }
     found |= dict(pair(text, "--set") for text in options["values"])
+    found |= {f"tags.{name}": value for name, _, value in (text.partition("=") for text in options["tags"])}
     pairs = (pair(text, "--env") for text in options["variables"])
     return found | {f"environment.variables.{key}": value for key, value in pairs}, options["run_id"]
 

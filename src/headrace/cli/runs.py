@@ -1,8 +1,9 @@
-"""``headrace runs``, and ``headrace runs show|diff|rm``."""
+"""``headrace runs``, and ``headrace runs show|diff|tag|note|rm``."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import time
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ _KINDS: dict[str, Kind] = {
 }
 _SORTS = ("created", "name", "state", "duration")
 _EVERY_S = 5.0
+_TAKEN = re.compile(r"-[A-Za-z0-9][A-Za-z0-9._-]+")
 
 
 class _ListOrVerb(click.Group):
@@ -49,7 +51,7 @@ class _ListOrVerb(click.Group):
 
 @click.group(cls=_ListOrVerb)
 def command() -> None:
-    """List runs; show, compare or delete them.
+    """List runs; show, compare, tag or delete them.
 
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
@@ -105,6 +107,7 @@ def show(run: str, *, as_json: bool) -> None:
 
     found = find_run(run)
     view = found.look()
+    view = dataclasses.replace(view, kept=found.notes(view.record))
     row = row_of(view)
     if not as_json:
         record = view.record
@@ -158,16 +161,56 @@ def rm(runs: tuple[str, ...], *, force: bool, as_json: bool) -> None:
     rows: list[Row] = []
     for text in runs:
         run = find_run(text)
-        if not force and not run.look().over:
-            raise InputError("is not over", path=run.id, hint="headrace stop it first, or give --force")
+        if not force:
+            run.check_over()
         rows.append({"id": run.id, "objects": run.delete()})
     show_table(rows, (Column("id", "RUN"), Column("objects", "OBJECTS DELETED", "count")), as_json=as_json)
 
 
+class _Tagging(click.Command):
+    """``-NAME`` takes a tag away, as ``--remove NAME`` does: no option of one letter is in the way."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f"--remove={one[1:]}" if _TAKEN.fullmatch(one) else one for one in args])
+
+
+@command.command(cls=_Tagging)
+@click.argument("run")
+@click.argument("tags", metavar="[NAME[=VALUE] | -NAME]…", nargs=-1)
+@click.option("--remove", multiple=True, metavar="NAME", help="Take this tag away, as -NAME does. May be repeated.")
+@json_option
+def tag(run: str, tags: tuple[str, ...], remove: tuple[str, ...], *, as_json: bool) -> None:
+    """Give RUN tags, now or after it has ended; show those that it has.
+
+    They count as those that a job was given: for `headrace runs --tag`, and on the page.
+    """
+    from headrace.cli import run_shown
+    from headrace.cli.run_access import find_run
+
+    found = find_run(run)
+    record = found.record()
+    changes: dict[str, str | None] = {name: value for name, _, value in (text.partition("=") for text in tags)}
+    changes |= dict.fromkeys(remove)
+    kept = found.annotate(changes) if changes else found.notes(record)
+    now = kept.notes.tags_over(record)
+    show_record({"id": found.id, "tags": now if as_json else run_shown.tags(now)}, as_json=as_json)
+
+
+@command.command()
+@click.argument("run")
+@click.argument("text", required=False)
+@json_option
+def note(run: str, text: str | None, *, as_json: bool) -> None:
+    """Say TEXT of RUN, instead of what was said before; without TEXT show that. An empty TEXT takes it away."""
+    from headrace.cli.run_access import find_run
+
+    found = find_run(run)
+    kept = found.annotate(note=text) if text is not None else found.notes()
+    show_record({"id": found.id, "note": kept.notes.note or None}, as_json=as_json)
+
+
 def row_of(view: RunView) -> dict[str, Any]:
     """What lists and scripts see of a run."""
-    from headrace.tracking.watching import tags_of
-
     status, lease = view.status, view.lease
     return {
         "id": view.record.id,
@@ -184,7 +227,8 @@ def row_of(view: RunView) -> dict[str, Any]:
         "files_left": lease.files if lease is not None else len(status.left),
         "bytes_left": lease.bytes if lease is not None else None,
         "oldest_left": lease.oldest if lease is not None else None,
-        "tags": tags_of(view.record),
+        "tags": view.tags,
+        "note": view.note or None,
         "host": view.record.host,
         "command": shlex.join(view.record.command),
     }

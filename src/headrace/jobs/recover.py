@@ -17,8 +17,8 @@ from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.sync import Report, State, Sync, SyncOptions, statuses
 from headrace.tracking.logs import salvage
-from headrace.tracking.record import FINAL, Lease, Status, now
-from headrace.tracking.runs import RUNS, Run
+from headrace.tracking.record import FINAL, RUNS, Lease, Status, now
+from headrace.tracking.runs import Run
 from headrace.tracking.segments import Merger
 
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.base.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SettingError, UnsupportedError
+from headrace.base.errors import (
+    AlreadyExistsError,
+    ChangedError,
+    NotFoundError,
+    ReadOnlyError,
+    SettingError,
+    UnsupportedError,
+)
 from headrace.base.settings import Settings
 from headrace.namespace.namespace import Namespace
-from headrace.store.protocol import Buffer, Store
+from headrace.store.protocol import Buffer, ObjectInfo, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class Home:
                 "the home is attached read-only", path=self.url(), hint="attach it again without --read-only"
             )
 
-    def create(self, data: Buffer, *parts: str) -> None:
+    def create(self, data: Buffer, *parts: str) -> ObjectInfo:
         """Write a record that must not exist yet.
 
         Where the store cannot promise that, it is asked first, and two writers at the same instant may both succeed.
@@ -53,14 +60,32 @@ class Home:
         """
         key = self.key(*parts)
         try:
-            self.store.put(key, data, create=True)
+            return self.store.put(key, data, create=True)
         except UnsupportedError:
             try:
                 self.store.head(key)
             except NotFoundError:
-                self.store.put(key, data)
-            else:
-                raise AlreadyExistsError("is there already", path=self.url(*parts)) from None
+                return self.store.put(key, data)
+            raise AlreadyExistsError("is there already", path=self.url(*parts)) from None
+
+    def replace(self, data: Buffer, over: str | None, *parts: str) -> ObjectInfo:
+        """Write a record in the place of the version that was seen (`ObjectInfo.version`); None: there was none.
+
+        Where the store cannot promise that, it is asked first, and two writers at the same instant may both succeed.
+
+        Raises ChangedError: another version is there, or none.
+        """
+        key = self.key(*parts)
+        if over is None:
+            return self.create(data, *parts)
+        try:
+            return self.store.put(key, data, if_match=over)
+        except NotFoundError:
+            raise ChangedError("is gone", path=self.url(*parts)) from None
+        except UnsupportedError:
+            if self.store.head(key).version != over:
+                raise ChangedError("is another version now", path=self.url(*parts)) from None
+            return self.store.put(key, data)
 
 
 def url_of(store: Store, key: str) -> str:

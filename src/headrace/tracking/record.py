@@ -5,6 +5,7 @@
                      lease.json                   `Lease`, rewritten every 15 s and at every transition; the one object
                                                   that who follows a run polls
                      orders/stop.json             `Order`: whoever writes it wants the run stopped
+    <home>/runs/.notes/<id>.json                  `Notes`: what people say of it, changed by conditional put
 
 Times are RFC 3339, UTC.
 """
@@ -26,6 +27,8 @@ from typing import Any, Final, Self, cast
 from headrace.base.errors import CorruptError, UnsupportedError
 
 FORMAT: Final = 1
+RUNS: Final = "runs"
+"""Below the home."""
 STATES: Final = ("starting", "running", "retrying", "finishing", "finished", "failed", "stopped", "lost")
 """In the order they can come; `lost` is told by who reads: the runner is gone without a word."""
 FINAL: Final = ("finished", "failed", "stopped", "lost")
@@ -82,6 +85,13 @@ class RunRecord(Written):
     """Names of the environment variables that the command got."""
     parent: Mapping[str, Any] | None = None
     """``{"run": id, "as": "rerun" | "resume"}``."""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What the job was tagged with. `RunView.tags` also has what came later."""
+        tags: Any = self.spec.get("tags")
+        told = cast("dict[Any, Any]", tags) if isinstance(tags, dict) else {}
+        return {str(name): str(value) for name, value in told.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +159,25 @@ class Order(Written):
     @staticmethod
     def from_here(grace: float | None = None) -> Order:
         """One given now by who runs this process."""
-        return Order(now(), f"{user()}@{socket.gethostname()}", grace)
+        return Order(now(), user_here(), grace)
+
+
+@dataclass(frozen=True, slots=True)
+class Notes(Written):
+    """What people said of a run after it had begun. `of`: when its record was created, so that a later run of the same
+    id does not have them; `tags`: over those of the record, None: taken away; `time`, `by`: of the last change.
+    """
+
+    of: str = ""
+    tags: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
+    note: str = ""
+    time: str = ""
+    by: str = ""
+
+    def tags_over(self, record: RunRecord) -> dict[str, str]:
+        """All tags that the run has now."""
+        merged: dict[str, str | None] = {**record.tags, **self.tags}
+        return {name: value for name, value in merged.items() if value is not None}
 
 
 class Clock:
@@ -177,6 +205,11 @@ def user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return str(os.getuid())
+
+
+def user_here() -> str:
+    """Who runs this process, and where."""
+    return f"{user()}@{socket.gethostname()}"
 
 
 def _text(moment: datetime) -> str:

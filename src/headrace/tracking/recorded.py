@@ -68,6 +68,30 @@ class RecordedRun:
         """How it stands: its state, its last transition, seconds so far. Raises any store error."""
         return self._run.look()
 
+    @property
+    def tags(self) -> dict[str, str]:
+        """Those that the job was given, and what came later. Raises any store error."""
+        record = self._run.record()
+        return self._run.notes(record).notes.tags_over(record)
+
+    @property
+    def note(self) -> str:
+        """What people say of it. Raises any store error."""
+        return self._run.notes().notes.note
+
+    def tag(self, tags: Mapping[str, str | None] | None = None, /, **named: str | None) -> None:
+        """Give it tags, from now on: ``run.tag(team="vision", best="")``; None takes one away.
+
+        Raises:
+            ChangedError: somebody else changed them at the same moment; nothing was written. InputError: no name, or no
+            value, of a tag. Any store error.
+        """
+        self._run.annotate({**(tags or {}), **named})
+
+    def set_note(self, text: str) -> None:
+        """Say something of it, instead of what was said before. Empty: nothing. Raises as `tag`."""
+        self._run.annotate(note=text)
+
     def metrics(self, *names: str) -> Table:
         """All points, as a pyarrow table with the columns `time` (UTC), `step`, `rank`, `name` and `value`.
 
@@ -121,8 +145,11 @@ class RecordedRun:
     def _repr_html_(self) -> str:
         view = self.look()
         record = view.record
+        notes = self._run.notes(record).notes
+        tags = " ".join(f"{name}={value}" if value else name for name, value in notes.tags_over(record).items())
         rows = {
-            "state": view.state, "started": record.created, "took": f"{view.seconds:,.0f} s",
+            "state": view.state, "tags": tags or None, "note": notes.note or None,
+            "started": record.created, "took": f"{view.seconds:,.0f} s",
             "command": shlex.join(record.command), "ended": view.status.reason or None, "where": self.url,
         }  # fmt: skip
         return card(f"run {self.id}", rows)

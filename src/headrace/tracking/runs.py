@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
@@ -22,11 +22,12 @@ from headrace.base.errors import (
 )
 from headrace.namespace.home import Home
 from headrace.store.protocol import ObjectInfo, Store
-from headrace.tracking.record import FINAL, Lease, Order, RunRecord, Status
+from headrace.tracking import notes
+from headrace.tracking.notes import NONE, AllNotes, Kept
+from headrace.tracking.record import FINAL, RUNS, Lease, Order, RunRecord, Status
 from headrace.tracking.summary import NAME as SUMMARY
 from headrace.tracking.summary import Summary
 
-RUNS: Final = "runs"
 LOST_S: Final = 60.0
 """A runner that has not renewed its lease for so long is lost."""
 _AT_ONCE = 8
@@ -42,13 +43,26 @@ DATED: Final = re.compile(r"(\d{8}-\d{6})-(.+)-[0-9a-f]{4}")
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """How a run stands, as far as the bucket says. `seconds`: from start to end, or until now."""
+    """How a run stands, as far as the bucket says. `seconds`: from start to end, or until now; `kept`: its notes, where
+    they were asked for.
+    """
 
     record: RunRecord
     status: Status
     lease: Lease | None
     state: str
     seconds: float
+    kept: Kept = NONE
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Those of the job, and what came later."""
+        return self.kept.notes.tags_over(self.record)
+
+    @property
+    def note(self) -> str:
+        """What people say of it."""
+        return self.kept.notes.note
 
     @property
     def over(self) -> bool:
@@ -227,10 +241,29 @@ class Run:
             return RunView(record, status, lease, "lost", _between(record.created, end))
         return RunView(record, status, lease, status.state, _between(record.created, end) + max(0.0, age))
 
+    def notes(self, record: RunRecord | None = None) -> Kept:
+        """What people said of it: one GET. Raises NotFoundError, CorruptError, any store error."""
+        return notes.read(self._home, record or self.record())
+
+    def annotate(
+        self, tags: Mapping[str, str | None] | None = None, note: str | None = None, *, over: str | None = None
+    ) -> Kept:
+        """Give it tags (None: take one away) and a note (None: leave it). `over`: the version that was seen
+        (`Kept.version`); None: what is there now.
+
+        Raises ChangedError: somebody else was there in between. InputError, NotFoundError, any store error.
+        """
+        return notes.change(self._home, self.record(), tags or {}, note, over)
+
+    def check_over(self) -> None:
+        """Raises InputError: it is not. NotFoundError: there is no such run."""
+        if not self.look().over:
+            raise InputError("is not over", path=self.id, hint="headrace stop it first, or headrace runs rm --force")
+
     def delete(self) -> int:
         """Delete everything of it; returns the number of objects. ``run.json`` goes last."""
         self._home.check_writable()
-        count = 0
+        count = notes.forget(self._home, self.id)
         for page in self.store.list(self.prefix):
             keys = [info.key for info in page if info.key != self.prefix + "run.json"]
             self.store.delete(keys)
@@ -248,6 +281,7 @@ class Runs:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.clock = StoreClock(home)
+        self.notes = AllNotes(home)
         self._records: dict[str, RunRecord] = {}
 
     def run(self, name: str) -> Run:
@@ -346,11 +380,11 @@ class Runs:
         return match[2] if match is not None else self.record(one).name
 
     def view(self, name: str) -> RunView | None:
-        """How a run stands now; None: it cannot be read."""
+        """How a run stands now, with its notes as they were listed last; None: it cannot be read."""
         with suppress(NotFoundError, InputError):
             view = self.run(name).look(self._records.get(name))
             self._records[name] = view.record
-            return view
+            return replace(view, kept=self.notes.of(view.record))
         self._records.pop(name, None)
         return None
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Any, Final, cast
+from typing import Final
 
 from headrace.base.errors import InputError, NotFoundError
 from headrace.tracking.record import RunRecord
@@ -32,25 +32,31 @@ class Wanted:
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     since: float | None = None
 
-    def by_record(self, record: RunRecord) -> bool:
-        """Whether it is one, as far as its record tells, which never changes."""
-        if self.name is not None and not fnmatchcase(record.name, self.name):
-            return False
-        if self.since is not None and _created(record) < self.since:
-            return False
-        tags = tags_of(record)
+    def by_name(self, name: str) -> bool:
+        """Whether it may be one, as far as its name tells, which never changes."""
+        return self.name is None or fnmatchcase(name, self.name)
+
+    def by_tags(self, tags: Mapping[str, str]) -> bool:
+        """Whether it has all that are wanted."""
         return all(name in tags and fnmatchcase(tags[name], pattern) for name, pattern in self.tags.items())
 
     def takes(self, view: RunView) -> bool:
         """Whether it is one now."""
-        return (not self.states or view.state in self.states) and self.by_record(view.record)
+        if self.since is not None and _created(view.record) < self.since:
+            return False
+        return (
+            (not self.states or view.state in self.states)
+            and self.by_name(view.record.name)
+            and self.by_tags(view.tags)
+        )
 
 
 class Watch:
     """Runs of a home, the newest first. One thread.
 
     The first look reads two objects of each run. Each later one lists what is new, which is one request, and reads the
-    lease of each run that is under way; a run that is over is never read again. Once a minute all ids are listed.
+    lease of each run that is under way; a run that is over is never read again. Once a minute all ids are listed, and
+    four times which runs have notes, which are read when they have changed.
 
     Args:
         runs: of which home.
@@ -102,6 +108,11 @@ class Watch:
                 self._ids = self._runs.by_time([*new, *self._ids])
 
     def _view(self, one: str) -> RunView | None:
+        """How one stands, with the notes that it has now."""
+        view = self._known(one)
+        return replace(view, kept=self._runs.notes.of(view.record)) if view is not None else None
+
+    def _known(self, one: str) -> RunView | None:
         if one in self._over:
             return self._over[one]
         now = time.monotonic()
@@ -110,6 +121,8 @@ class Watch:
             return lost
         if not self._may_be(one):
             self._over[one] = None
+            return None
+        if not self._is_tagged(one):
             return None
         view = self._runs.view(one)
         if view is None:  # it may be there in a moment: its id is listed before its record can be read
@@ -123,23 +136,21 @@ class Watch:
         return view
 
     def _may_be(self, one: str) -> bool:
-        wanted = self._wanted
         with suppress(NotFoundError, InputError):
-            if wanted.name is not None and not fnmatchcase(self._runs.name(one), wanted.name):
-                return False
-            return not wanted.tags or wanted.by_record(self._runs.record(one))
+            return self._wanted.name is None or self._wanted.by_name(self._runs.name(one))
         return True
 
-
-def tags_of(record: RunRecord) -> dict[str, str]:
-    """What the job was tagged with."""
-    tags: Any = record.spec.get("tags")
-    told = cast("dict[Any, Any]", tags) if isinstance(tags, dict) else {}
-    return {str(name): str(value) for name, value in told.items()}
+    def _is_tagged(self, one: str) -> bool:
+        """Looked at before it is asked how a run stands, which takes a request."""
+        with suppress(NotFoundError, InputError):
+            if self._wanted.tags:
+                record = self._runs.record(one)
+                return self._wanted.by_tags(self._runs.notes.of(record).notes.tags_over(record))
+        return True
 
 
 def _created(record: RunRecord) -> float:
     return datetime.fromisoformat(record.created).timestamp()
 
 
-__all__ = ["Wanted", "Watch", "tags_of"]
+__all__ = ["Wanted", "Watch"]

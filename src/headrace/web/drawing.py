@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +54,7 @@ class Drawing:
             "base": base, "static": f"{base}/static/{headrace.__version__}", "api": f"{base}{API}",
             "version": headrace.__version__, "home": world.settings.home, "chart": _chart, "places": _PLACES,
             "parts_of_time": _PARTS, "allowed": world.options.allow,
+            "machine": socket.gethostname(),
         }  # fmt: skip
         self._templates.globals.update(known)
 

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from headrace.base.verdict import Verdict, judge
 from headrace.tracking.judged import at_its_end
 from headrace.tracking.logs import STREAMS
 from headrace.tracking.measured import Measured
+from headrace.tracking.notes import LISTED_S, AllNotes
 from headrace.tracking.pages import LogPages
 from headrace.tracking.record import RunRecord, Status
 from headrace.tracking.runs import Run, Runs, RunView
@@ -35,6 +36,8 @@ _MOST_KEPT: Final = 200
 _LOOK_S, _POINTS_S, _LOG_S = 2.0, 5.0, 1.0
 """How long is trusted how a run stands, its points, and that there are no more lines."""
 _CHECKPOINTS_S: Final = 15.0
+_NOTES_S: Final = LISTED_S
+"""One listing tells of all runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,13 @@ class Checkpoint:
 class Follower:
     """One run. Any thread: who comes while a part is asked for waits for that answer.
 
-    `folder`: where what is known of its metrics is kept.
+    `folder`: where what is known of its metrics is kept. `notes`: of all runs.
     """
 
-    def __init__(self, run: Run, folder: str) -> None:
-        self._folder = folder
-        self.run = run
-        self._locks = {name: threading.Lock() for name in ("view", "metrics", "statuses", "checkpoints", *STREAMS)}
+    def __init__(self, run: Run, notes: AllNotes, folder: str) -> None:
+        self.run, self._notes, self._folder = run, notes, folder
+        parts = ("view", "notes", "metrics", "statuses", "checkpoints", *STREAMS)
+        self._locks = {name: threading.Lock() for name in parts}
         self._known: dict[str, Fresh] = {}
         self._measured: Measured | None = None
         self._pages = {stream: LogPages(run.store, f"{run.prefix}logs/", stream) for stream in STREAMS}
@@ -74,8 +77,10 @@ class Follower:
         self._stretches: tuple[tuple[int, tuple[int, ...], int | None], Stretches] | None = None
 
     def view(self) -> RunView:
-        """How it stands. Raises NotFoundError, any store error."""
-        return self._get("view", _LOOK_S, lambda: self.run.look(self._record()))
+        """How it stands, with its notes. Raises NotFoundError, any store error."""
+        view = self._get("view", _LOOK_S, lambda: self.run.look(self._record()))
+        kept = self._get("notes", _NOTES_S, lambda: self._notes.of(view.record))
+        return replace(view, kept=kept)
 
     def statuses(self) -> list[Status]:
         """Its transitions. Raises any store error."""
@@ -169,9 +174,11 @@ class Follower:
             return value
 
     def _is_over(self, name: str, known: Fresh) -> bool:
-        """Whether nothing more can come: the run had ended when it was asked for."""
+        """Whether nothing more can come: the run had ended when it was asked for. People may say of it what they like
+        at any time.
+        """
         view = self._known.get("view")
-        if view is None or not view.value.over or view.value.state == "lost":
+        if view is None or name == "notes" or not view.value.over or view.value.state == "lost":
             return False
         return name == "view" or known.at > view.at
 
@@ -197,7 +204,7 @@ class Followers:
 
     def new(self, name: str) -> Follower:
         """One that is nobody else's. Raises InputError: it can be no run's id."""
-        return Follower(self._runs.run(name), self._folder)
+        return Follower(self._runs.run(name), self._runs.notes, self._folder)
 
     def _make_room(self) -> None:
         """Delete what is kept of the runs that were looked at longest ago, beyond so many."""

@@ -22,7 +22,6 @@ import msgspec
 
 from headrace.base.errors import HeadraceError
 from headrace.tracking.runs import Runs, RunView
-from headrace.tracking.watching import tags_of
 
 _log = logging.getLogger("headrace.web")
 FIRST: Final = 50
@@ -35,15 +34,16 @@ _JUDGED_S: Final = 3600.0
 _END_S: Final = 1.0
 _AT_ONCE: Final = 8
 _BATCH: Final = 64
-_FORMAT: Final = 1
-_PUT: Final = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_FORMAT: Final = 2
+_PUT: Final = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS runs (
     id TEXT PRIMARY KEY, created TEXT NOT NULL, state TEXT NOT NULL, over INTEGER NOT NULL, name TEXT NOT NULL,
-    seconds REAL NOT NULL, words TEXT NOT NULL, row TEXT NOT NULL
+    seconds REAL NOT NULL, words TEXT NOT NULL, row TEXT NOT NULL, noted TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_created ON runs (created DESC, id DESC);
 CREATE INDEX IF NOT EXISTS open_ones ON runs (over) WHERE over = 0;
+CREATE INDEX IF NOT EXISTS noted_ones ON runs (noted) WHERE noted != '';
 """
 
 
@@ -72,6 +72,9 @@ class RunRow:
     gain: float | None = None
     waited: float | None = None
     loss: float | None = None
+    note: str = ""
+    noted: str = ""
+    """Version of its notes, to be given back by who changes them."""
 
     @staticmethod
     def of(view: RunView) -> RunRow:
@@ -81,7 +84,7 @@ class RunRow:
         return RunRow(
             record.id, record.name, view.state, record.created, round(view.seconds, 3), record.host, record.user,
             record.command, view.over and status.state == view.state, status.attempt, status.exit_code,
-            status.reason, tags_of(record), data,
+            status.reason, view.tags, data, note=view.note, noted=view.kept.version,
         )  # fmt: skip
 
 
@@ -160,6 +163,10 @@ class RunIndex:
             with self._reading() as database:
                 database.execute(_PUT, _stored(replace(row, **known)))  # pyright: ignore[reportArgumentType]
 
+    def renew(self, name: str) -> None:
+        """It was changed from here. Raises any store error."""
+        self._take([name])
+
     def forget(self, name: str) -> None:
         """It was deleted."""
         with self._reading() as database:
@@ -192,7 +199,7 @@ class RunIndex:
     def _look_again(self, now: float) -> None:
         newest = self._newest()
         ids = self._runs.newest(FIRST) if newest is None else self._runs.ids_after(newest)
-        self._take([*ids, *self._under_way()])
+        self._take([*ids, *self._under_way(), *self._noted()])
         if now - self._listed_at >= _LISTED_S and (self._behind is None or not self._behind.is_alive()):
             self._listed_at = now
             self._behind = threading.Thread(target=self._complete_it, name="headrace-web-index", daemon=True)
@@ -257,6 +264,16 @@ class RunIndex:
         with self._reading() as database:
             return [one for (one,) in database.execute("SELECT id FROM runs WHERE over = 0 ORDER BY created DESC")]
 
+    def _noted(self) -> list[str]:
+        """Those whose notes are not what is known here."""
+        listed = self._runs.notes.listed()
+        with self._reading() as database:
+            known: dict[str, str] = dict(database.execute("SELECT id, noted FROM runs WHERE noted != ''"))
+            others = msgspec.json.encode([name for name in listed if name not in known])
+            query = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?))"
+            fresh = [one for (one,) in database.execute(query, (others.decode(),))]
+        return [*fresh, *(name for name, noted in known.items() if noted != listed.get(name, ""))]
+
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection]:
         with self._lock, self._database as database:
@@ -288,9 +305,9 @@ class RunIndex:
 
 def _stored(row: RunRow) -> tuple[Any, ...]:
     words = [row.id, row.name, row.host, row.user, *row.command, *row.data]
-    words += [f"{name}={value}" for name, value in row.tags.items()]
+    words += [*(f"{name}={value}" for name, value in row.tags.items()), row.note]
     text = msgspec.json.encode(row).decode()
-    return row.id, row.created, row.state, row.over, row.name, row.seconds, "\n".join(words).lower(), text
+    return row.id, row.created, row.state, row.over, row.name, row.seconds, "\n".join(words).lower(), text, row.noted
 
 
 def _row(text: str) -> RunRow:

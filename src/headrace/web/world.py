@@ -67,6 +67,18 @@ class World:
         """Of the snapshots that are looked at."""
         return Samples(self.namespace, self.settings)
 
+    def renew(self, run: str) -> None:
+        """It was changed from here: what is known of it is asked for again. Raises any store error."""
+        self.runs.notes.renew()
+        self.followers.forget(run)
+        self.index.renew(run)
+
+    def forget(self, run: str) -> None:
+        """It was deleted from here."""
+        self.runs.notes.renew()
+        self.followers.forget(run)
+        self.index.forget(run)
+
     @cached_property
     def _kept(self) -> TemporaryDirectory[str]:
         """Where that lies that can be made anew and is too much for memory, without a cache."""

@@ -1,0 +1,76 @@
+"""``/act/runs/ID/rerun``: what `headrace rerun` does, on the machine of this server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.base import errors
+from headrace.tracking.record import new_id
+from headrace.web.told import Act, Done
+from headrace.web.world import World
+
+_COMMAND: Final = (sys.executable, "-m", "headrace.cli", "rerun", "--detach")
+"""As a process of its own: a runner takes its process's signals, and goes on when this server ends."""
+_WAIT_S: Final = 20.0
+_KINDS: Final = {
+    kind.exit_code: kind
+    for kind in (
+        errors.InputError, errors.NotFoundError, errors.DeniedError, errors.ChangedError, errors.TryAgainError,
+        errors.NoRoomError,
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`run`: an id. `resume`: go on from its newest complete checkpoint."""
+
+    run: str
+    resume: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begun(Done):
+    """`run`: the new one. `recorded`: False, it is still being prepared: an environment is built, an image fetched."""
+
+    run: str = ""
+    recorded: bool = False
+
+
+def rerun(world: World, asked: Asked) -> Begun:
+    """As another run, which is told of once it is recorded, or after some seconds.
+
+    Raises NotFoundError: there is no such run. What the command says, with its exit code's class.
+    """
+    run = world.runs.run(asked.run)
+    new = new_id(run.record().name)
+    words = [*_COMMAND, "--id", new, *(["--resume"] if asked.resume else []), "--", run.id]
+    process = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        errors="replace", start_new_session=True,
+    )  # fmt: skip
+    try:
+        _, told = process.communicate(timeout=_WAIT_S)
+    except subprocess.TimeoutExpired:
+        threading.Thread(target=process.communicate, name="headrace-web-rerun", daemon=True).start()
+        return Begun(f"{new} is being prepared. It is in the list of runs once it starts.", "/runs", new)
+    if process.returncode:
+        raise _error(process.returncode, told, run.id)
+    world.renew(new)
+    return Begun(f"{new} has begun.", f"/runs/{new}", new, recorded=True)
+
+
+def _error(code: int, told: str, path: str) -> errors.HeadraceError:
+    """What a command that failed has said: ``error: …`` and ``hint: …``, the last of each."""
+    said = {name: text for name, _, text in (line.partition(": ") for line in told.splitlines())}
+    reason = said.get("error", f"headrace rerun ended with {code}")
+    return _KINDS.get(code, errors.InternalError)(reason, path=path, hint=said.get("hint"))
+
+
+ACT = Act(
+    "/runs/{run}/rerun", "rerun", "rerun", Asked, Begun, rerun, "Run a run again from its record, on this machine."
+)
