@@ -10,9 +10,11 @@ from headrace.base.settings import Settings
 from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.tracking.runs import Runs
+from headrace.web.behind import Behind
 from headrace.web.followers import Follower, Followers
 from headrace.web.index import RunIndex
 from headrace.web.options import Options
+from headrace.web.pictures import Pictures
 from headrace.web.samples import Samples
 from headrace.web.verdicts import columns
 
@@ -58,11 +60,22 @@ class World:
         return Followers(self.runs)
 
     @cached_property
+    def behind(self) -> Behind:
+        """What is done behind pages."""
+        return Behind()
+
+    @cached_property
+    def pictures(self) -> Pictures:
+        """Small ones, kept."""
+        return Pictures(self.folder)
+
+    @cached_property
     def samples(self) -> Samples:
         """Of the snapshots that are looked at."""
-        return Samples(self.namespace, self.settings)
+        return Samples(self.namespace, self.settings, self.behind, self.pictures)
 
     def close(self) -> None:
         """End what works behind. Idempotent."""
-        if "index" in self.__dict__:
-            self.index.close()
+        for one in ("index", "pictures"):
+            if one in self.__dict__:
+                getattr(self, one).close()
