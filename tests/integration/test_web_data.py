@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import struct
+import tarfile
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
@@ -30,7 +33,8 @@ HOSTILE = "<script>window.hacked=1</script>"
 PETS = {"cat": 70, "dog": 40, "frog & toad": 3, "old": 2}
 PAGES = ("/data/pets/v2/samples", "/data/pets/v2/samples?class=cat&start=60", "/data/pets/v2/samples?level=1",
          "/data/pets/diff", "/data/pets/diff?from=v1&to=v2&kind=added", "/data/pets/diff?from=v1&to=v2&kind=removed",
-         "/data/pets/diff?to=v1", "/data/odd/v1/samples", "/data/pets/v2?report=true")  # fmt: skip
+         "/data/pets/diff?to=v1", "/data/odd/v1/samples", "/data/pets/v2?report=true",
+         "/data/shards/v1/samples", "/data/rows/v1/samples")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +52,12 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
     odd(made.work / "odd")
     made.headrace("cp", "-r", "odd", f"s3://{made.bucket}/odd")
     made.headrace("snapshot", f"s3://{made.bucket}/odd", "--name", "odd")
+    shards(made.work / "shards")
+    made.headrace("cp", "-r", "shards", f"s3://{made.bucket}/shards")
+    made.headrace("snapshot", f"s3://{made.bucket}/shards", "--name", "shards")
+    rows(made.work / "rows")
+    made.headrace("cp", "-r", "rows", f"s3://{made.bucket}/rows")
+    made.headrace("snapshot", f"s3://{made.bucket}/rows", "--name", "rows")
     yield made
     made.close()
 
@@ -84,6 +94,29 @@ def odd(folder: Path) -> None:
     (folder / "e.mp3").write_text(HOSTILE)
     (folder / "f.mp3").write_bytes(b"ID3\x04\0\0\0\0\0\0" + HOSTILE.encode())
     (folder / "g.wav").write_bytes(tone(100.0, 48_000))
+
+
+def shards(folder: Path) -> None:
+    folder.mkdir()
+    for number in range(2):
+        with tarfile.open(folder / f"{number}.tar", "w") as tar:
+            for sample in range(3):
+                for name, data in ((f"{sample}.png", png((sample, 0, 0))), (f"{sample}.txt", b"in a shard")):
+                    info = tarfile.TarInfo(name)
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+
+
+def rows(folder: Path) -> None:
+    folder.mkdir()
+    table = pa.table({"image": [png((0, at, 0)) for at in range(5)], "label": [0, 1, 1, 2, 1], "word": [HOSTILE] * 5})
+    pq.write_table(table, folder / "a.parquet")
+
+
+def png(colour: tuple[int, int, int]) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (300, 200), colour).save(out, "PNG")
+    return out.getvalue()
 
 
 def tone(seconds: float, rate: int = 8000) -> bytes:
@@ -347,3 +380,31 @@ def test_a_picture_that_cannot_be_had_gives_way_to_words(context: BrowserContext
     expect(page.locator(".gone").first).to_contain_text("png of train/cat/001: cannot be shown")
     page.locator(".gone").first.get_by_role("link", name="why").click()
     expect(page.get_by_text("cat/001.png")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "count", "words"), [("shards", "png", 6, "in a shard"), ("rows", "image", 5, HOSTILE)]
+)
+def test_samples_of_shards_and_tables(page: Page, web: Served, name: str, part: str, count: int, words: str) -> None:
+    page.goto(f"{web.url}/data/{name}/v1/samples")
+    expect(page.locator(".grid li")).to_have_count(count)
+    expect(page.locator(".grid li").last).to_contain_text(words)
+    for one in page.locator(".grid img").all():
+        one.scroll_into_view_if_needed()
+        assert one.evaluate("one => one.decode().then(() => one.naturalWidth)") == 160
+    assert web.get(f"/picture/{name}/v1/0/{part}").headers["content-type"] == "image/jpeg"
+    answer = web.get(f"/data/{name}/v1/samples?class=x")
+    assert (answer.status_code, "tell no classes" in answer.text) == (400, True)
+    assert page.evaluate("window.hacked") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/picture/pets/v2/99999999999999999999/png", 404), ("/sound/odd/v1/object/99999999999999999999", 404),
+     ("/picture/pets/latest/50/png", 200), ("/data/pets/diff?start=99999999999999999999", 200),
+     ("/data/none/diff", 404),
+     ("/data/pets/v2/samples?class=cat&start=99999999999999999999&count=-7", 200), ("/data/pets/diff?from=%2e%2e", 400),
+     ("/data/pets/v2/samples?level=99999999", 200), ("/data/pets/v2/samples?class=%00", 200)],
+)  # fmt: skip
+def test_odd_questions_have_answers(web: Served, path: str, status: int) -> None:
+    assert web.get(path).status_code == status

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
+from headrace.dataset.arrow import pa
 from headrace.dataset.objects import expand
 from headrace.dataset.samples import ObjectSamples
 from headrace.dataset.shelf import Shelf
@@ -128,9 +129,11 @@ def _build(index: ObjectSamples, folder: Path, progress: Progress) -> dict[str, 
     for depth in _DEPTHS:
         progress.total(len(index))
         try:
-            return {"folders": _write(index, folder, depth, progress), "depth": depth}
+            names = _write(index, folder, depth, progress)
         except _TooManyError:
             continue
+        pa.default_memory_pool().release_unused()
+        return {"folders": names, "depth": depth}
     return {"folders": None, "depth": 0}
 
 

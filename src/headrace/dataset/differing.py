@@ -15,6 +15,7 @@ import numpy as np
 
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
+from headrace.dataset.arrow import pa
 from headrace.dataset.changes import Change, Kind, Numbers, compare_rows
 from headrace.dataset.objects import Objects
 from headrace.dataset.shelf import Shelf
@@ -77,6 +78,7 @@ def kept_diff(a: Snapshot, b: Snapshot, *, settings: Settings, progress: Progres
             for some in compare_rows(_told(before, progress), _told(after, progress)):
                 for file, rows in zip((added, removed, changed), some, strict=True):
                     file.write(np.ascontiguousarray(rows, "<i8").data)
+        pa.default_memory_pool().release_unused()
         return {"format": FORMAT}
 
     name = f"diff{FORMAT}-{before.digest[:40]}-{after.digest[:40]}"

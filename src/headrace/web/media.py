@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from headrace.base.errors import CorruptError, HeadraceError
+from headrace.base.errors import CorruptError, HeadraceError, NotFoundError
 from headrace.dataset.sounds import HEAD, media_type
 from headrace.web.drawing import Drawing
 from headrace.web.guard import SEALED
@@ -25,7 +25,7 @@ _OF_SAMPLE: Final = "/{name}/{version}/{place:int}/{part}"
 _OF_OBJECT: Final = "/{name}/{version}/object/{row:int}"
 _FOR_EVER: Final = "private, max-age=31536000, immutable"
 _ASK: Final = "private, no-cache"
-_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _STRETCH: Final = 4 << 20
 """Bytes of a sound that one answer holds: players ask for the rest."""
 DIGITS: Final = 16
@@ -70,12 +70,21 @@ def _snapshot(request: Request) -> str:
 
 
 def _part(world: World, request: Request) -> Piece:
-    return world.samples.piece(_snapshot(request), request.path_params["place"], request.path_params["part"])
+    place, part = _number(request, "place"), request.path_params["part"]
+    return world.samples.piece(_snapshot(request), place, part)
 
 
 def _object(world: World, request: Request) -> Piece:
     snapshot = world.samples.snapshot(_snapshot(request))
-    return world.samples.object_pieces(snapshot, [request.path_params["row"]])[0]
+    return world.samples.object_pieces(snapshot, [_number(request, "row")])[0]
+
+
+def _number(request: Request, name: str) -> int:
+    """Raises NotFoundError: one that nothing can have."""
+    number = int(request.path_params[name])
+    if number >= 1 << 62:
+        raise NotFoundError("there is no such part", path=request.url.path)
+    return number
 
 
 def _lasting(world: World, request: Request) -> str:

@@ -27,6 +27,8 @@ from headrace.web.pictures import Pictures
 from headrace.web.pieces import Piece, Stored, Valued, looked_at
 
 _OPENED_S: Final = 30.0
+_BESIDE_S: Final = 0.2
+"""How long a page waits for what it can be shown without."""
 _SNAPSHOTS: Final = 256
 Shown: TypeAlias = "tuple[str, tuple[PartShown, ...]]"
 """A sample's key, and what is said of its parts."""
@@ -85,7 +87,7 @@ class Samples:
             return open_classes(index, settings=self._settings, progress=progress)
 
         what = f"The classes of {name} are being counted"
-        return self._behind.ask(f"classes {index.fingerprint}", what, work)
+        return self._behind.ask(f"classes {index.fingerprint}", what, work, wait_s=_BESIDE_S)
 
     def differing(self, a: Snapshot, b: Snapshot) -> Differing | Underway:
         """What leads from `a` to `b`."""
