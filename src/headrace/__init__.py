@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.dataset import jax as jax
     from headrace.dataset import tf as tf
     from headrace.dataset import torch as torch
+    from headrace.dataset.batch_shown import show as show
     from headrace.namespace import Namespace as Namespace
     from headrace.tracking.log import log as log
     from headrace.tracking.recorded import run as run
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 reporting.at_offer(lambda: importlib.import_module("headrace.tracking.reporter").begin())
 __version__ = "0.1.0"
 __all__ = [
-    "Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "run", "runs", "tf", "torch",
+    "Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "run", "runs", "show", "tf",
+    "torch",
 ]  # fmt: skip
 
 _FACE = {
@@ -39,6 +41,7 @@ _FACE = {
     "log": ("headrace.tracking.log", "log"),
     "run": ("headrace.tracking.recorded", "run"),
     "runs": ("headrace.tracking.recorded", "runs"),
+    "show": ("headrace.dataset.batch_shown", "show"),
     "tf": ("headrace.dataset.tf", None),
     "torch": ("headrace.dataset.torch", None),
 }

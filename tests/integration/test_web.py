@@ -126,7 +126,8 @@ def hostile(said: ConsoleMessage) -> bool:
 
 PAGES = ("/runs", "/runs/good", "/runs/good/why", "/runs/good/log", "/runs/good/metrics", "/runs/good/machine",
          "/runs/good/files", "/runs/good/code", "/runs/good/inputs", "/compare?run=good&run=bad", "/data",
-         "/data/flowers/v1", "/data/flowers/v1?report=true", "/data/flowers/v1/samples?start=5")  # fmt: skip
+         "/data/flowers/v1", "/data/flowers/v1?report=true", "/data/flowers/v1/samples?start=5",
+         "/data/flowers/diff")  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -302,7 +303,7 @@ def test_pictures_are_made_here(web: Served) -> None:
 
 @pytest.mark.parametrize(
     ("place", "part", "status"),
-    [(3, "png", 415), (4, "png", 415), (0, "txt", 415), (0, "nothing", 404), (70, "png", 404), (0, "__key__", 415)],
+    [(3, "png", 415), (4, "png", 415), (0, "txt", 415), (0, "nothing", 404), (70, "png", 404), (0, "__key__", 404)],
     ids=["a bomb", "SVG under another name", "text", "no part", "no sample", "the key"],
 )
 def test_what_is_no_picture_is_refused(web: Served, place: int, part: str, status: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import pickle
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from PIL import Image
 
 import headrace as hr
-from headrace.base.errors import NotFoundError
+from headrace.base.errors import InputError, NotFoundError
 from headrace.base.figures import Figures
 from headrace.base.settings import Settings
 from headrace.base.verdict import judge
@@ -110,6 +111,79 @@ def test_a_dataset_a_verdict_and_figures(folder: Path) -> None:
     waits = {"loader.wait_s": 9, "loader.wait_store_s": 9, "loader.own_s": 1}
     found = seen(judge(Figures({"loader.batches": 100, "loader.epochs": 1, **waits})))
     assert "store" in found.words.lower()
+
+
+def test_a_batch_is_shown_by_columns_and_samples(folder: Path) -> None:
+    (folder / "2.png").unlink()
+    (folder / "2.txt").unlink()
+    (batch,) = hr.Dataset.open(folder).map(hr.decode.image()).batch(4)
+    assert type(batch) is dict, "others look for exactly that"
+    shown = hr.show(batch, 3)
+    found = seen(shown)
+    assert len(found.sources) == 3
+    assert "uint8 4 × 200 × 300 × 3, 0 to 4" in found.words
+    assert "the first 3 samples of 4" in found.words
+    assert "alert(1)" in found.words
+    assert "\u202e" not in found.words
+    lines = repr(shown).splitlines()
+    assert lines[0] == "4 samples"
+    assert "png: uint8 4 × 200 × 300 × 3, 0 to 4" in lines
+    assert "txt: list of memoryview" in lines
+    (rows,) = hr.Dataset.open(folder).batch(9)
+    assert len(seen(hr.show(rows)).sources) == 4
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ((np.zeros((2, 16, 16)), np.asarray([3, 4])), ["float64 2 × 16 × 16, 0 to 0", "int64 2, 3 to 4"]),
+        ({"x": {"y": [1, 2]}, "__key__": ["one", "two"]}, ["x.y", "list of int", "two"]),
+        (pa.table({"word": ["good", "bad"], "n": [1, 2]}), ["word", "string", "good", "int64"]),
+        ([{"a": "first"}, {"a": "second"}], ["first", "second"]),
+        ({"__key__": "alone", "txt": b"words"}, ["alone", "words"]),
+    ],
+    ids=["a tuple", "dicts in a dict", "a table", "samples", "a sample"],
+)
+def test_whatever_a_loop_gets_is_shown(batch: Any, words: list[str]) -> None:
+    shown = hr.show(batch)
+    for one in words:
+        assert one in seen(shown).words
+        assert one in repr(shown)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int64", "bool"])
+def test_tensors_of_torch_are_shown(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    images = torch.ones((3, 3, 16, 16), dtype=getattr(torch, kind))
+    shown = hr.show({"image": images, "label": torch.arange(3)})
+    assert f"torch.{kind} 3 × 3 × 16 × 16 on cpu" in repr(shown)
+    assert len(seen(shown).sources) == 3
+
+
+@pytest.mark.parametrize("batch", [7, "text", {}, {"a": [1], "b": [1, 2]}, {"a": 3}, ["x", "y"], np.zeros(3)])
+def test_what_is_no_batch_is_refused(batch: Any) -> None:
+    with pytest.raises(InputError):
+        hr.show(batch)
+
+
+def test_a_listing_is_a_table(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/x").write_text("x")
+    (tmp_path / HOSTILE.replace("/", "-")).write_text("abc")
+    for number in range(300):
+        (tmp_path / f"z{number:03}").write_bytes(b"")
+    listing = Namespace(Settings()).list(tmp_path)
+    assert isinstance(listing, list)
+    assert [one.name for one in listing[:1]] == [HOSTILE.replace("/", "-")]
+    found = seen(listing)
+    assert "302 entries" in found.words
+    assert "below/" in found.words
+    assert "3 B" in found.words
+    assert "and 102 more" in found.words
+    assert "\u202e" not in found.words + repr(listing)
+    assert len(repr(listing).splitlines()) == 201
+    assert pickle.loads(pickle.dumps(listing)) == listing == list(listing)
+    assert repr(type(listing)()) == "[]"
 
 
 @pytest.fixture

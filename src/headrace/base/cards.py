@@ -6,7 +6,7 @@ It keeps ``<img>`` with data in its URL, ``<details>`` and inline styles; ``<svg
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Final
 
@@ -14,6 +14,7 @@ from headrace.base.words import plain
 
 _FAINT: Final = "opacity:0.7;padding:0 1em 0 0;text-align:left;vertical-align:top;white-space:nowrap"
 _CELL: Final = "text-align:left;padding:0"
+_COLUMN: Final = "text-align:left;vertical-align:top;padding:0 1em 0 0"
 _TILE: Final = (
     "display:inline-block;width:{side}px;margin:4px;vertical-align:top;text-align:center;font-size:85%;overflow:hidden"
 )
@@ -28,6 +29,15 @@ def card(title: str, rows: Mapping[str, object], *, lines: Iterable[str] = (), p
     )
     told = "".join(f"<div>{text(line)}</div>" for line in lines)
     return f"<div><strong>{text(title)}</strong><table>{cells}</table>{told}{''.join(pictures)}</div>"
+
+
+def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[object]], *, note: str = "") -> str:
+    """HTML of many things of one kind, a row each, below what their columns are called. `note`: what follows."""
+    head = "".join(f'<th style="{_FAINT}">{text(name)}</th>' for name in heads)
+    cells = ("".join(f'<td style="{_COLUMN}">{text(one)}</td>' for one in row) for row in rows)
+    body = "".join(f"<tr>{one}</tr>" for one in cells)
+    told = f"<div>{text(note)}</div>" if note else ""
+    return f"<div><strong>{text(title)}</strong><table><tr>{head}</tr>{body}</table>{told}</div>"
 
 
 def tile(picture: str, lines: Iterable[str], *, side: int) -> str:

@@ -9,6 +9,7 @@ decoding itself lets go of the interpreter's lock.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -236,27 +237,37 @@ class Npy:
         """One array from its bytes. Raises CorruptError."""
         view = memoryview(data).cast("B")
         try:
-            head = io.BytesIO(view[: 1 << 16])
-            version = np.lib.format.read_magic(head)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-
-            def header() -> Any:
-                head.seek(np.lib.format.MAGIC_LEN)
-                return read(head)
-
-            shape, fortran, kind = steadily(header)
-            if version == (3, 0) and kind.names:  # as version 2, but names of fields are UTF-8
-                kind.names = tuple(name.encode("latin-1").decode() for name in kind.names)
-            if kind.hasobject:
-                raise ValueError("pickled objects are not read")
-            count = 1
-            for length in shape:
-                count *= length
-            flat = np.frombuffer(view, kind, count, head.tell())
+            shape, fortran, kind, start = self._head(view)
+            flat = np.frombuffer(view, kind, math.prod(shape), start)
             flat = flat if flat.flags.writeable else flat.copy()  # nobody may change what was read
             return flat.reshape(shape, order="F" if fortran else "C")
         except Exception as error:  # NumPy reads the header as Python, whose own errors come through
             raise CorruptError(f"not a .npy file: {error}", path=path) from error
+
+    def look(self, data: Any, path: str = "") -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type of an array, of which the first 64 KiB suffice. Raises CorruptError."""
+        try:
+            shape, _, kind, _ = self._head(memoryview(data).cast("B"))
+        except Exception as error:
+            raise CorruptError(f"not a .npy file: {error}", path=path) from error
+        return shape, kind
+
+    def _head(self, view: memoryview) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+        """Shape, whether in Fortran order, type, and where the data start. Raises anything."""
+        head = io.BytesIO(view[: 1 << 16])
+        version = np.lib.format.read_magic(head)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+
+        def header() -> Any:
+            head.seek(np.lib.format.MAGIC_LEN)
+            return read(head)
+
+        shape, fortran, kind = steadily(header)
+        if version == (3, 0) and kind.names:  # as version 2, but names of fields are UTF-8
+            kind.names = tuple(name.encode("latin-1").decode() for name in kind.names)
+        if kind.hasobject:
+            raise ValueError("pickled objects are not read")
+        return shape, fortran, kind, head.tell()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from headrace.base.progress import SILENT, Progress
 from headrace.cache import Cache
-from headrace.dataset.arrow import pc, to_flags
+from headrace.dataset.arrow import Column, from_numbers, pc, to_flags
 from headrace.dataset.group import Groups
 from headrace.dataset.objects import Objects, expand
 from headrace.dataset.own_key import KEY, key_of, keys_of
@@ -126,7 +127,10 @@ class ObjectSamples:
 
     def folders(self) -> Rows:
         """The samples at which another folder begins, the first being 0; less than a microsecond a sample."""
-        found: list[Rows] = []
+        return np.concatenate([rows for rows, _ in self.folder_runs()])
+
+    def folder_runs(self, progress: Progress = SILENT) -> Iterator[tuple[Rows, Column]]:
+        """The samples at which another folder begins, and these folders, a stretch of samples after the other."""
         last: str | None = None
         for start in range(0, len(self), _AT_ONCE):
             rows = np.arange(start, min(start + _AT_ONCE, len(self)), dtype=np.int64)
@@ -134,9 +138,9 @@ class ObjectSamples:
             new = np.empty(len(rows), np.bool_)
             new[0] = folder[0].as_py() != last
             new[1:] = to_flags(pc.not_equal(folder[1:], folder[:-1]))
-            found.append(rows[new])
+            yield rows[new], folder.take(from_numbers(np.flatnonzero(new)))
             last = folder[-1].as_py()
-        return np.concatenate(found)
+            progress.advance(len(rows))
 
     def _first_objects(self, rows: Rows) -> Rows:
         first, order = self.groups.first, self.groups.order

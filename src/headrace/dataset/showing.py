@@ -1,7 +1,8 @@
-"""Samples as people look at them: what of a part is a picture, what is text; small pictures; `Dataset.show`."""
+"""Samples as people look at them: what of a part is a picture, a sound, text; small pictures; `Dataset.show`."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ import numpy as np
 from headrace.base import cards
 from headrace.base.errors import CorruptError, UnsupportedError
 from headrace.base.units import format_bytes
+from headrace.dataset import sounds
+from headrace.dataset.arrays_shown import array_picture, is_picture, told
+from headrace.dataset.decode import npy
 from headrace.dataset.own_key import KEY
 
 SIDE: Final = 160
@@ -20,22 +24,30 @@ _PIXELS: Final = 64_000_000
 """A picture of more is not decoded: few bytes may ask for much memory."""
 _FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 _TEXT: Final = 2000
+BEGINNING: Final = 4 * _TEXT
+"""Bytes of a part that tell what it is."""
+_WHOLE_ARRAY: Final = 4 << 20
+"""Bytes: of a larger array the least and the largest value are not looked for."""
 _LINE: Final = 60
 _IMAGES: Final = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "img", "image"})
+_MAGIC: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a")
+"""What images begin with, whatever they are called."""
 _ALMOST_TEXT: Final = 0.02
 """Share of characters that no text has, up to which bytes are shown as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartShown:
-    """One part of a sample. `kind`: ``image``, ``text``, ``array``, ``value`` or ``bytes``; `size`: bytes; `text`: the
-    beginning of it, or what it is.
+    """One part of a sample. `kind`: ``image``, ``sound``, ``text``, ``array``, ``value`` or ``bytes``; `size`: bytes;
+    `text`: the beginning of it, or what it is; `cut`: whether more follows. `picture`: whether `picture_of` makes one.
     """
 
     name: str
     kind: str
     size: int | None
     text: str
+    picture: bool = False
+    cut: bool = False
 
 
 class Grid:
@@ -51,18 +63,63 @@ class Grid:
         return "".join(_tile(sample) for sample in self.samples)
 
 
-def shown_part(name: str, value: Any) -> PartShown:
-    """What is said of one part of a sample."""
+def shown_part(name: str, value: Any, size: int | None = None) -> PartShown:
+    """What is said of one part of a sample. `size`: where `value` is only the beginning of so many bytes."""
     if isinstance(value, (memoryview, bytes, bytearray)):
-        if name.rpartition(".")[2].lower() in _IMAGES:
-            return PartShown(name, "image", len(value), "")
-        text = _as_text(bytes(value[: 4 * _TEXT]))
-        return PartShown(name, "bytes" if text is None else "text", len(value), (text or "")[:_TEXT])
-    shape = getattr(value, "shape", None)
-    if shape:
-        told = f"{getattr(value, 'dtype', '')} {' × '.join(map(str, shape))}"
-        return PartShown(name, "array", getattr(value, "nbytes", None), told)
-    return PartShown(name, "value", None, str(value)[:_TEXT])
+        return _shown_bytes(name, value, len(value) if size is None else size)
+    if getattr(value, "shape", None):
+        array = np.asarray(value)
+        return PartShown(name, "array", array.nbytes, told(array), is_picture(array.shape, array.dtype))
+    return PartShown(name, "value", None, str(value)[:_TEXT], cut=len(str(value)) > _TEXT)
+
+
+def needed(name: str, size: int) -> int:
+    """How many of a part's first bytes `shown_part` looks at; 0: the name says what it is."""
+    suffix = name.rpartition(".")[2].lower()
+    if suffix in _IMAGES:
+        return 0
+    whole = suffix == "npy" and size <= _WHOLE_ARRAY
+    return size if whole else min(size, BEGINNING)
+
+
+def _shown_bytes(name: str, value: memoryview | bytes | bytearray, size: int) -> PartShown:
+    suffix = name.rpartition(".")[2].lower()
+    if suffix in _IMAGES or bytes(value[:12]).startswith(_MAGIC):
+        return PartShown(name, "image", size, "", picture=True)
+    if suffix in sounds.SUFFIXES and sounds.media_type(bytes(value[: sounds.HEAD])):
+        found = sounds.look_at_wave(bytes(value[:BEGINNING]))
+        return PartShown(name, "sound", size, "" if found is None else str(found), picture=found is not None)
+    if suffix == "npy":
+        with contextlib.suppress(CorruptError):
+            return _shown_npy(name, value, size)
+    text = _as_text(bytes(value[:BEGINNING]))
+    if text is None:
+        return PartShown(name, "bytes", size, "")
+    return PartShown(name, "text", size, text[:_TEXT], cut=len(text) > _TEXT or size > BEGINNING)
+
+
+def _shown_npy(name: str, value: memoryview | bytes | bytearray, size: int) -> PartShown:
+    shape, kind = npy().look(value)
+    words = told(npy().decode(value)) if len(value) == size and size <= _WHOLE_ARRAY else told(shape=shape, kind=kind)
+    return PartShown(name, "array", size, words, picture=is_picture(shape, kind))
+
+
+def picture_of(part: PartShown, data: Any, where: str) -> bytes:
+    """JPEG of an image, an array that has the shape of one, or the waveform of a sound: no byte of the original is in
+    it.
+
+    Raises:
+        CorruptError: it is no picture, or one too large. UnsupportedError: Pillow is not installed.
+    """
+    try:
+        if part.kind == "array":
+            is_file = isinstance(data, (memoryview, bytes, bytearray))
+            return array_picture(npy().decode(data, where) if is_file else np.asarray(data), SIDE, where)
+        if part.kind == "sound":
+            return sounds.wave_picture(data, SIDE, where)
+        return small_picture(data, where)
+    except ImportError:
+        raise UnsupportedError("pictures need Pillow", hint="pip install 'headrace[images]'") from None
 
 
 def small_picture(data: Any, where: str) -> bytes:
@@ -106,7 +163,7 @@ def _as_text(data: bytes) -> str | None:
     try:
         text = data.decode("utf-8", "strict")
     except UnicodeDecodeError as error:
-        if len(data) - error.start > 3 or len(data) < 4 * _TEXT:  # not just cut within a letter
+        if len(data) - error.start > 3 or len(data) < BEGINNING:  # not just cut within a letter
             return None
         text = data[: error.start].decode()
     odd = sum(not letter.isprintable() and letter not in "\n\r\t" for letter in text)
@@ -129,28 +186,21 @@ def _tile(sample: Mapping[str, Any]) -> str:
     lines = [str(sample.get(KEY, ""))]
     for name, value in _parts(sample):
         part = shown_part(name, value)
-        made = _picture_of(part, value)
-        if made is None:
-            lines.append(_told(part))
-        else:
+        made = _drawn(part, value)
+        if made is not None:
             pictures.append(cards.picture(made, "image/jpeg", name))
+        if made is None or part.text:
+            lines.append(_told(part))
     return cards.tile("".join(pictures), lines, side=SIDE)
 
 
-def _picture_of(part: PartShown, value: Any) -> bytes | None:
-    """Of encoded images, and of arrays that have the shape of one; None: it is none."""
+def _drawn(part: PartShown, value: Any) -> bytes | None:
+    """None: it is no picture."""
+    if not part.picture:
+        return None
     try:
-        if part.kind == "image":
-            return small_picture(value, part.name)
-        array = np.asarray(value) if part.kind == "array" else None
-        if array is None or array.dtype != np.uint8 or not (array.ndim == 2 or array.shape[2:] == (3,)):
-            return None
-        from PIL import Image
-
-        image = Image.fromarray(np.ascontiguousarray(array))
-        image.thumbnail((SIDE, SIDE))
-        return _jpeg(image)
-    except (CorruptError, UnsupportedError, ImportError):
+        return picture_of(part, value, part.name)
+    except (CorruptError, UnsupportedError):
         return None
 
 

@@ -13,6 +13,7 @@ from headrace.base.settings import Settings
 from headrace.namespace import listing, paths
 from headrace.namespace.comparing import same_bytes
 from headrace.namespace.entry import Entry, file_entry, folder_entry
+from headrace.namespace.listed import Listing
 from headrace.namespace.location import Location, Place, find
 from headrace.namespace.mounts import Mount, MountTable
 from headrace.namespace.naming import named
@@ -204,8 +205,9 @@ class Namespace:
             return False
         return True
 
-    def list(self, path: PathLike, *, refresh: bool = False) -> list[Entry]:
-        """What is in a folder, sorted by name; of a file, the file itself. `refresh` as in `stat`.
+    def list(self, path: PathLike, *, refresh: bool = False) -> Listing:
+        """What is in a folder, sorted by name; of a file, the file itself: a list, which notebooks show as a table.
+        `refresh` as in `stat`.
 
         Raises:
             NotFoundError: neither.
@@ -215,7 +217,7 @@ class Namespace:
         if place.url is None:
             if not attached and place.path != "/":
                 raise place.unattached()
-            return [folder_entry(paths.join(place.folder, name)) for name in attached]
+            return Listing(folder_entry(paths.join(place.folder, name)) for name in attached)
         opened = place.open(self._stores)
         prefix = paths.as_prefix(place.key)
         folder = None if refresh else opened.metadata.folder(prefix)
@@ -225,8 +227,8 @@ class Namespace:
         entries = listing.folder_entries(place.root, folder, attached, place.folder)
         if not entries and place.key:
             found = self.stat(place.path, refresh=refresh)
-            return [found] if found.is_file else []
-        return entries
+            return Listing([found] if found.is_file else [])
+        return Listing(entries)
 
     def walk(self, path: PathLike) -> Iterator[Entry]:
         """Every file below a folder, across nested mounts; of a file, the file itself. Streams, and is never cached.

@@ -19,8 +19,9 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import headrace
-from headrace.base.errors import CorruptError, HeadraceError, InputError
+from headrace.base.errors import HeadraceError, InputError
 from headrace.base.units import format_bytes
+from headrace.web import media
 from headrace.web.acts import ACTS
 from headrace.web.api import ACT, API, described
 from headrace.web.drawing import Drawing
@@ -52,8 +53,7 @@ def application(world: World) -> Application:
         routes.append(Route(page.path, _html(world, page, drawing), methods=["GET"], name=page.name))
         routes.append(Route(API + page.path, _twin(world, page), methods=["GET"], name=f"api-{page.name}"))
     routes += [Route(ACT + act.path, _act(world, act), methods=["POST"], name=f"act-{act.name}") for act in ACTS]
-    picture = "/picture/{name}/{version}/{place:int}/{part}"
-    routes.append(Route(picture, _picture(world, drawing), methods=["GET"], name="picture"))
+    routes += media.routes(world, drawing)
     routes.append(Route("/raw/runs/{run}/{name:path}", _raw(world, drawing), methods=["GET"], name="raw"))
     routes.append(Mount(f"/static/{headrace.__version__}", StaticFiles(directory=_STATIC), name="static"))
     failed = {Exception: drawing.failed, HTTPException: drawing.failed}
@@ -84,22 +84,6 @@ def _raw(world: World, drawing: Drawing) -> Callable[[Request], Response]:
         name = quote(where.rpartition("/")[2])
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "cache-control": "no-store", **SEALED}
         return StreamingResponse(iter(lambda: file.read(_PIECE), b""), 200, headers, "application/octet-stream")
-
-    return answer
-
-
-def _picture(world: World, drawing: Drawing) -> Callable[[Request], Response]:
-    """A part of a sample, as a small picture that was made here."""
-
-    def answer(request: Request) -> Response:
-        asked = request.path_params
-        try:
-            made = world.samples.picture(f"{asked['name']}@{asked['version']}", asked["place"], asked["part"])
-        except CorruptError as error:
-            return Response(f"{error}\n", 415, SEALED, "text/plain")
-        except HeadraceError as error:
-            return drawing.failed(request, error)
-        return Response(made, 200, {"cache-control": "private, max-age=86400", **SEALED}, "image/jpeg")
 
     return answer
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
 import msgspec
+import msgspec.structs
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -37,6 +39,12 @@ def _chart(curves: list[Curve], title: str, axis: Axis = "step", *, log: bool = 
     return Markup(chart(curves, title=title, axis=axis, log=log, width=width, height=height))  # noqa: S704 (made of numbers, escaped)
 
 
+def _fields(asked: Any) -> list[tuple[str, str]]:
+    """What a page is asked: its name in the query, and as the attribute's."""
+    found = msgspec.structs.fields(asked) if isinstance(asked, msgspec.Struct) else dataclasses.fields(asked)
+    return [(getattr(one, "encode_name", one.name), one.name) for one in found]
+
+
 class Drawing:
     """Any thread. Everything that goes into a template is escaped there; what names and logs hold that a browser would
     not show, by `headrace.base.words.plain`.
@@ -53,7 +61,7 @@ class Drawing:
         known: dict[str, Any] = {
             "base": base, "static": f"{base}/static/{headrace.__version__}", "api": f"{base}{API}",
             "version": headrace.__version__, "home": world.settings.home, "chart": _chart, "places": _PLACES,
-            "parts_of_time": _PARTS, "allowed": world.options.allow,
+            "parts_of_time": _PARTS, "allowed": world.options.allow, "fields": _fields,
             "machine": socket.gethostname(),
         }  # fmt: skip
         self._templates.globals.update(known)

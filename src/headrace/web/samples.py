@@ -1,67 +1,183 @@
-"""Samples of snapshots, for pages: data sets that were opened, and the small pictures that were made."""
+"""Samples of snapshots, for pages: data sets that were opened, what is said of samples, and small pictures of them."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from headrace.base.errors import NotFoundError
 from headrace.base.settings import Settings
 from headrace.dataset import Dataset
-from headrace.dataset.showing import small_picture
-from headrace.dataset.source import open_source
+from headrace.dataset.classes import Classes, open_classes
+from headrace.dataset.differing import Differing, kept_diff
+from headrace.dataset.objects import Objects
+from headrace.dataset.own_key import KEY
+from headrace.dataset.samples import ObjectSamples
+from headrace.dataset.shards.samples import ShardSamples
+from headrace.dataset.showing import PartShown, picture_of, shown_part
+from headrace.dataset.snapshot import LATEST, Snapshot, open_snapshot, snapshot_objects, snapshot_place
+from headrace.dataset.source import Part, open_source
 from headrace.namespace import Namespace
+from headrace.web.behind import PATIENCE_S, Behind, Underway
+from headrace.web.pictures import Pictures
+from headrace.web.pieces import Piece, Stored, Valued, looked_at
 
-_SETS: Final = 8
-_PICTURES: Final = 2000
+_OPENED_S: Final = 30.0
+_BESIDE_S: Final = 0.2
+"""How long a page waits for what it can be shown without."""
+_SNAPSHOTS: Final = 256
+Shown: TypeAlias = "tuple[str, tuple[PartShown, ...]]"
+"""A sample's key, and what is said of its parts."""
 
 
 class Samples:
-    """Any thread. What is shown of a snapshot does not change, so it is kept as long as there is room."""
+    """Any thread. What is shown of a snapshot does not change, so it is kept as long as there is room.
 
-    def __init__(self, namespace: Namespace, settings: Settings) -> None:
+    What of a snapshot takes looking at all its objects is done behind the page: see `Underway`.
+    """
+
+    def __init__(self, namespace: Namespace, settings: Settings, behind: Behind, pictures: Pictures) -> None:
         self._namespace, self._settings = namespace, settings
+        self._behind, self._pictures = behind, pictures
         self._lock = threading.Lock()
-        self._sets: OrderedDict[str, Dataset] = OrderedDict()
-        self._pictures: OrderedDict[tuple[str, int, str], bytes] = OrderedDict()
+        self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
 
-    def open(self, snapshot: str) -> Dataset:
-        """The samples of ``name@version``. Raises as `Dataset.open`."""
+    def snapshot(self, name: str) -> Snapshot:
+        """``name@version``, or the newest of a name. Raises as `open_snapshot`."""
         with self._lock:
-            if snapshot not in self._sets:
-                index = open_source(snapshot, by="stem", namespace=self._namespace, settings=self._settings)
-                self._sets[snapshot] = Dataset.of(index, snapshot)
-                while len(self._sets) > _SETS:
-                    self._sets.popitem(last=False)
-            self._sets.move_to_end(snapshot)
-            return self._sets[snapshot]
+            known = self._snapshots.get(name)
+        if known is not None:
+            return known
+        found = open_snapshot(name, namespace=self._namespace, settings=self._settings)
+        if name == found.id and found.version != LATEST:
+            with self._lock:
+                self._snapshots[name] = found
+                while len(self._snapshots) > _SNAPSHOTS:
+                    self._snapshots.popitem(last=False)
+        return found
 
-    def at(self, snapshot: str, places: Sequence[int]) -> list[dict[str, Any]]:
+    def ask(self, name: str, *, wait_s: float = PATIENCE_S) -> Dataset | Underway:
+        """The samples of ``name@version``. Raises as `Dataset.open`."""
+        snapshot = self.snapshot(name)
+
+        def work(progress: Any) -> Dataset:
+            space, settings = self._namespace, self._settings
+            index = open_source(snapshot.id, by="stem", namespace=space, settings=settings, progress=progress)
+            return Dataset.of(index, snapshot.id)
+
+        what = f"The index of {snapshot.id} is being built on this node"
+        return self._behind.ask(f"open {snapshot.id} {snapshot.digest}", what, work, wait_s=wait_s)
+
+    def open(self, name: str) -> Dataset:
+        """The same for who can do nothing without. Raises TryAgainError: its index is being built."""
+        found = self.ask(name, wait_s=_OPENED_S)
+        if isinstance(found, Underway):
+            raise found.error()
+        return found
+
+    def classes(self, name: str, data: Dataset) -> Classes | Underway | None:
+        """Its samples by class; None: keys tell no classes."""
+        index = data.leaves[0].index
+
+        def work(progress: Any) -> Classes | None:
+            return open_classes(index, settings=self._settings, progress=progress)
+
+        what = f"The classes of {name} are being counted"
+        return self._behind.ask(f"classes {index.fingerprint}", what, work, wait_s=_BESIDE_S)
+
+    def differing(self, a: Snapshot, b: Snapshot) -> Differing | Underway:
+        """What leads from `a` to `b`."""
+
+        def work(progress: Any) -> Differing:
+            return kept_diff(a, b, settings=self._settings, progress=progress)
+
+        return self._behind.ask(f"diff {a.digest} {b.digest}", f"{a.id} and {b.id} are being compared", work)
+
+    def at(self, name: str, places: Sequence[int]) -> list[dict[str, Any]]:
         """Samples as the loader gives them, without any decoding. Raises IndexError, as the loader."""
-        return self.open(snapshot).at(places, fetcher=self._namespace.fetcher)
+        return self.open(name).at(places, fetcher=self._namespace.fetcher)
 
-    def picture(self, snapshot: str, place: int, part: str) -> bytes:
-        """A part as a small JPEG, made here: no byte of the original is in it.
+    def shown(self, name: str, places: Sequence[int]) -> list[Shown]:
+        """What is said of samples. Of single objects and tar shards no more is read than that takes: the beginnings of
+        all parts, side by side; records and rows are read whole.
+        """
+        found = self._stored(name, places)
+        if found is None:
+            return [_of_values(sample) for sample in self.at(name, places)]
+        parts = iter(looked_at([piece for _, pieces in found for piece in pieces]))
+        return [(key, tuple(next(parts) for _ in pieces)) for key, pieces in found]
+
+    def piece(self, name: str, place: int, part: str) -> Piece:
+        """One part of a sample. Raises NotFoundError: there is none; TryAgainError, as the loader."""
+        where = f"{name}/{place}/{part}"
+        try:
+            found = self._stored(name, [place])
+            if found is not None:
+                return next(piece for piece in found[0][1] if piece.name == part)
+            value = self.at(name, [place])[0][part]
+        except (IndexError, KeyError, StopIteration):
+            raise NotFoundError("there is no such part", path=where) from None
+        return Valued(where, part, self.snapshot(name).digest, value)
+
+    def objects(self, snapshot: Snapshot) -> Objects:
+        """All objects of a snapshot. Raises TryAgainError: their index is being built; as `snapshot_objects`."""
+        what = f"The index of {snapshot.id} is being built on this node"
+
+        def work(progress: Any) -> Objects:
+            return snapshot_objects(snapshot, self._settings, progress)
+
+        return self._behind.get(f"objects {snapshot.digest}", what, work, wait_s=_OPENED_S)
+
+    def object_pieces(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Stored]:
+        """Whole objects of a snapshot, by their rows. Raises NotFoundError: there is no such row."""
+        objects = self.objects(snapshot)
+        numbers = np.asarray(rows, np.int64)
+        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(objects)):
+            raise NotFoundError("there is no such object", path=f"{snapshot.id}/object/{numbers.max()}")
+        place = snapshot_place(snapshot, self._namespace)
+        return [
+            Stored.of(
+                place.store, Part(key[stem + 1 :] or "data", place.prefix + key, size, version),
+                f"{snapshot.id}/{key}", self._namespace.fetcher,
+            )
+            for key, stem, size, version in objects.read(numbers)
+        ]  # fmt: skip
+
+    def kept(self, piece: Piece) -> bool:
+        """Whether there is a small picture of it already."""
+        return self._pictures.get(piece.id) is not None
+
+    def picture(self, piece: Piece) -> bytes:
+        """A small JPEG of an image, an array or a sound, made here: no byte of the original is in it. One that was made
+        before asks no store.
 
         Raises:
-            NotFoundError: there is no such sample, or part. CorruptError: it is no picture, or one too large.
-            UnsupportedError: Pillow is not installed. As the loader.
+            CorruptError: it is no picture, or one too large. UnsupportedError: Pillow is not installed. As the loader.
         """
-        key = snapshot, place, part
-        with self._lock:
-            if (kept := self._pictures.get(key)) is not None:
-                self._pictures.move_to_end(key)
-                return kept
-        try:
-            sample = self.at(snapshot, [place])[0]
-            data = sample[part]
-        except (IndexError, KeyError):
-            raise NotFoundError("there is no such part", path=f"{snapshot}/{place}/{part}") from None
-        made = small_picture(data, f"{snapshot}/{place}/{part}")
-        with self._lock:
-            self._pictures[key] = made
-            while len(self._pictures) > _PICTURES:
-                self._pictures.popitem(last=False)
+        made = self._pictures.get(piece.id)
+        if made is None:
+            data = piece.load()
+            made = picture_of(shown_part(piece.name, data), data, piece.where)
+            self._pictures.keep(piece.id, made)
         return made
+
+    def _stored(self, name: str, places: Sequence[int]) -> list[tuple[str, list[Stored]]] | None:
+        """Keys and parts; None: what is shown is not what is stored. Raises IndexError."""
+        index = self.open(name).leaves[0].index
+        whole = isinstance(index, ObjectSamples)
+        if not whole and (type(index) is not ShardSamples or self.open(name).leaves[0].stages):
+            return None
+        rows = np.asarray(places, np.int64)
+        fetcher, store = self._namespace.fetcher, index.store
+        return [
+            (key, [Stored.of(store, part, f"{name}/{place}/{part.name}", fetcher) for part in parts])
+            for place, (key, parts, _) in zip(places, index.specs(rows), strict=True)
+        ]
+
+
+def _of_values(sample: dict[str, Any]) -> Shown:
+    return str(sample[KEY]), tuple(shown_part(name, value) for name, value in sample.items() if name != KEY)

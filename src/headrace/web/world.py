@@ -14,9 +14,11 @@ from headrace.base.settings import Settings
 from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.tracking.runs import Runs
+from headrace.web.behind import Behind
 from headrace.web.followers import Followers
 from headrace.web.index import RunIndex
 from headrace.web.options import Options
+from headrace.web.pictures import Pictures
 from headrace.web.samples import Samples
 from headrace.web.verdicts import columns, of_summary
 
@@ -63,9 +65,19 @@ class World:
         return Followers(self.runs, os.path.join(self.folder or self._kept.name, "metrics", home))
 
     @cached_property
+    def behind(self) -> Behind:
+        """What is done behind pages."""
+        return Behind()
+
+    @cached_property
+    def pictures(self) -> Pictures:
+        """Small ones, kept."""
+        return Pictures(self.folder)
+
+    @cached_property
     def samples(self) -> Samples:
         """Of the snapshots that are looked at."""
-        return Samples(self.namespace, self.settings)
+        return Samples(self.namespace, self.settings, self.behind, self.pictures)
 
     def renew(self, run: str) -> None:
         """It was changed from here: what is known of it is asked for again. Raises any store error."""
@@ -92,7 +104,8 @@ class World:
 
     def close(self) -> None:
         """End what works behind. Idempotent."""
+        for one in ("index", "pictures"):
+            if one in self.__dict__:
+                getattr(self, one).close()
         if "_kept" in self.__dict__:
             self._kept.cleanup()
-        if "index" in self.__dict__:
-            self.index.close()

@@ -1,19 +1,17 @@
-"""``/data``: snapshots; one of them with what is suspicious in it; its samples, as pictures and text."""
+"""``/data``: snapshots; one of them with what is suspicious in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from headrace.base.progress import Progress
 from headrace.dataset.quality import Group, Report, quality_report
-from headrace.dataset.showing import PartShown, shown_part
 from headrace.dataset.snapshot import Snapshot, list_snapshots, open_snapshot
+from headrace.web.behind import Underway
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
-COUNT: Final = 60
-_MOST: Final = 200
 _GROUPS: Final = 30
 
 
@@ -55,7 +53,7 @@ def every(world: World, asked: AskedAll) -> Told:
     words = asked.q.lower().split()
     wanted = [one for one in found if all(word in f"{one.id} {one.source}".lower() for word in words)]
     wanted.sort(key=lambda one: one.created, reverse=True)
-    return Told(All(tuple(map(_shown, wanted)), len(found), asked), "headrace snapshots")
+    return Told(All(tuple(map(shown_snapshot, wanted)), len(found), asked), "headrace snapshots")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class Concern:
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """`concerns`: None: not looked for; `suffixes`, `folders`: the largest."""
+    """`concerns`: None: not looked for, or `underway`; `suffixes`, `folders`: the largest."""
 
     snapshot: SnapshotShown
     concerns: tuple[Concern, ...] | None
@@ -85,68 +83,35 @@ class One:
     suffixes: tuple[Group, ...]
     folders: tuple[Group, ...]
     folder_count: int
+    underway: Underway | None
     asked: AskedOne
 
 
 def one(world: World, asked: AskedOne) -> Told:
     """What it is, and what is suspicious in it."""
     name = f"{asked.name}@{asked.version}"
-    snapshot = _shown(open_snapshot(name, namespace=world.namespace, settings=world.settings))
+    snapshot = shown_snapshot(open_snapshot(name, namespace=world.namespace, settings=world.settings))
     command = f"headrace snapshots {name}"
-    if not asked.report:
-        return Told(One(snapshot, None, None, (), (), 0, asked), command, f"hr.Dataset.open({name!r})")
-    told = quality_report(name, namespace=world.namespace, settings=world.settings)
+    told = _reported(world, snapshot) if asked.report else None
+    if told is None or isinstance(told, Underway):
+        return Told(One(snapshot, None, None, (), (), 0, told, asked), command, f"hr.Dataset.open({name!r})")
     suffixes, folders = told.suffixes[:_GROUPS], told.folders[:_GROUPS]
-    shown = One(snapshot, _concerns(told), told.samples, suffixes, folders, told.folder_count, asked)
+    shown = One(snapshot, _concerns(told), told.samples, suffixes, folders, told.folder_count, None, asked)
     return Told(shown, f"headrace snapshots report {name}", f"hr.Dataset.open({name!r})")
 
 
-@dataclass(frozen=True, slots=True)
-class AskedSamples:
-    """`start`: the place of the first, in the order of keys."""
+def _reported(world: World, snapshot: SnapshotShown) -> Report | Underway:
+    """All its objects are looked through behind the page, once for all who ask."""
 
-    name: str
-    version: str
-    start: int = 0
-    count: int = COUNT
+    def work(progress: Progress) -> Report:
+        return quality_report(snapshot.id, namespace=world.namespace, settings=world.settings, progress=progress)
 
-
-@dataclass(frozen=True, slots=True)
-class SampleShown:
-    """One sample, and where it stands in the order of keys."""
-
-    place: int
-    key: str
-    parts: tuple[PartShown, ...]
+    what = f"All objects of {snapshot.id} are being looked through"
+    return world.behind.ask(f"report {snapshot.digest}", what, work, heavy=True)
 
 
-@dataclass(frozen=True, slots=True)
-class SamplesShown:
-    """`total`: samples of the snapshot."""
-
-    snapshot: str
-    samples: tuple[SampleShown, ...]
-    total: int
-    asked: AskedSamples
-
-
-def samples(world: World, asked: AskedSamples) -> Told:
-    """A stretch of them, read side by side."""
-    name = f"{asked.name}@{asked.version}"
-    data = world.samples.open(name)
-    start = max(0, asked.start)
-    places = range(start, min(start + min(max(1, asked.count), _MOST), len(data)))
-    read = world.samples.at(name, places) if places else []
-    shown = tuple(SampleShown(place, str(one["__key__"]), _parts(one)) for place, one in zip(places, read, strict=True))
-    python = f"hr.Dataset.open({name!r}).at(range({places.start}, {places.stop}))"
-    return Told(SamplesShown(name, shown, len(data), asked), f"headrace ls {name}", python)
-
-
-def _parts(sample: Mapping[str, Any]) -> tuple[PartShown, ...]:
-    return tuple(shown_part(name, value) for name, value in sample.items() if name != "__key__")
-
-
-def _shown(one: Snapshot) -> SnapshotShown:
+def shown_snapshot(one: Snapshot) -> SnapshotShown:
+    """What pages show of a snapshot."""
     return SnapshotShown(
         one.id,
         one.name,
@@ -174,7 +139,3 @@ def _concerns(report: Report) -> tuple[Concern, ...]:
 
 ALL = Page("/data", "data", AskedAll, All, every, "The snapshots of the home, the newest first.")
 ONE = Page("/data/{name}/{version}", "snapshot", AskedOne, One, one, "A snapshot, and what is suspicious in it.")
-SAMPLES = Page(
-    "/data/{name}/{version}/samples", "samples", AskedSamples, SamplesShown, samples,
-    "Samples of a snapshot, as pictures and text.",
-)  # fmt: skip

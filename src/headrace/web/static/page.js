@@ -146,6 +146,33 @@ if (polled.length) {
   });
 }
 
+/** Where a picture cannot be had, words stand in its place. @param {HTMLImageElement} picture */
+function missing(picture) {
+  const words = document.createElement("p");
+  words.className = "gone";
+  words.textContent = `${picture.alt}: cannot be shown`;
+  const link = document.createElement("a");
+  link.href = picture.src;
+  link.textContent = "why";
+  words.append(" ", link);
+  picture.replaceWith(words);
+}
+addEventListener("error", (event) => {
+  if (event.target instanceof HTMLImageElement) missing(event.target);
+}, true);
+for (const picture of document.querySelectorAll("img")) {
+  if (picture.complete && !picture.naturalWidth && picture.src) missing(picture);
+}
+
+const waiting = document.querySelector("[data-wait]");
+if (waiting instanceof HTMLElement) {
+  every(Number(waiting.dataset.wait), async () => {
+    const there = (await again()).querySelector("[data-wait]");
+    if (there) waiting.replaceChildren(...there.childNodes);
+    else location.reload();
+  });
+}
+
 /** Take over what changed; boxes stay as they were set. @param {Element} old @param {Element} fresh */
 function replace(old, fresh) {
   const set = new Set([...old.querySelectorAll("input:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value));
