@@ -9,14 +9,16 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.children import running
 from tests.runs_rig import COMMAND, RunsRig
 
+AXE = Path(__file__).parents[1] / ".tools/node_modules/axe-core/axe.min.js"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -57,6 +59,12 @@ def served(rig: RunsRig, *options: str) -> Iterator[Served]:
         yield Served(told["id"], told["url"], process)
         process.send_signal(signal.SIGINT)
         process.wait(20)
+
+
+def axe_findings(page: Page) -> list[list[str]]:
+    """What axe has against a page: its rule, and the first element."""
+    page.evaluate(AXE.read_text())
+    return page.evaluate("async () => (await axe.run()).violations.map(v => [v.id, v.nodes[0].html])")
 
 
 @contextmanager

@@ -25,10 +25,9 @@ from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
 from headrace.testing.servers import EmbeddedS3
 from tests.runs_rig import RunsRig
-from tests.web_rig import Served, browser, served
+from tests.web_rig import Served, axe_findings, browser, served
 
 pytestmark = pytest.mark.server
-AXE = Path(__file__).parents[2] / ".tools/node_modules/axe-core/axe.min.js"
 HOSTILE = "<script>window.hacked=1</script>"
 PETS = {"cat": 70, "dog": 40, "frog & toad": 3, "old": 2}
 PAGES = ("/data/pets/v2/samples", "/data/pets/v2/samples?class=cat&start=60", "/data/pets/v2/samples?level=1",
@@ -166,9 +165,7 @@ def test_every_page_is_accessible_and_fits(page: Page, web: Served, path: str, w
     page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
     page.set_viewport_size({"width": width, "height": 800})
     page.goto(web.url + path)
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("async () => (await axe.run()).violations.map(v => [v.id, v.nodes[0].html])")
-    assert found == []
+    assert axe_findings(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("window.hacked") is None
 

@@ -225,6 +225,7 @@ class Loader:
         self._told_of = cut
         self._described += 1
         told = {"number": self._number, "time_us": time.time_ns() // 1000, "batch": self._plan.batch}
+        told |= {"left": self._end(self._residual), "share": self._end(self._whole(0)), "whole": self._plan.drop_last}
         told |= {**recipe_of(self.dataset), "state": self.state_dict()}
         fact(f"loader-{self._number}-{self._described}", told)
 

@@ -11,12 +11,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from headrace.base.errors import ChangedError, CorruptError, UnsupportedError
 from headrace.dataset.blocked import Blocked
-from headrace.dataset.order import Repeat, Rows, Shuffle, Slice, Stream, Take
+from headrace.dataset.order import Ints, Repeat, Rows, Shuffle, Slice, Stream, Take
 from headrace.dataset.reopen import Reopened
+from headrace.dataset.state import Residual
 from headrace.dataset.wholes import Wholes
 
 if TYPE_CHECKING:
@@ -86,6 +90,21 @@ def made(recipe: Mapping[str, Any], namespace: Namespace) -> Dataset:
         hint = "train on a snapshot, name@version: its samples are pinned"
         raise ChangedError("holds other samples than the run saw", path=str(data["target"]), hint=hint)
     return found
+
+
+def places(state: Mapping[str, Any], epoch: int, first: int, stop: int) -> Ints:
+    """Where in its epoch's order the samples [first, stop) stand that the loop of this state was handed.
+
+    `state`: that of `Loader.state_dict` where the loader began. Raises CorruptError.
+    """
+    try:
+        begun = Residual(epoch, int(state["stripes"]), int(state["grain"]))
+        if epoch == state["epoch"]:
+            begun = replace(begun, start=int(state["start"]), holes=tuple(map(int, state["holes"])))
+        (stripe,) = state["known"]
+        return begun.positions(begun.index(int(stripe), np.arange(first, stop, dtype=np.int64)))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptError(f"is no state of a loader: {error!r}") from error
 
 
 def _step(found: Dataset, name: str, numbers: list[Any]) -> Dataset:

@@ -132,6 +132,11 @@ class Measured:
         return self._known.totals.by_name()
 
     @property
+    def totals(self) -> dict[tuple[str, int], Total]:
+        """By name and rank."""
+        return dict(self._known.totals.all)
+
+    @property
     def ranks(self) -> list[int]:
         """Of all processes that logged anything."""
         return sorted({rank for _, rank in list(self._known.totals.all)})

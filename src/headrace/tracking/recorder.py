@@ -26,8 +26,6 @@ DROPPED: Final = "headrace/dropped"
 """The metric that counts the points that found no room."""
 PLACE: Final = "headrace/place/"
 """Before the number of a loader, and what is told of it with a step: ``epoch``, and how many samples are ``done``."""
-_PLACED_NS: Final = 1_000_000_000
-"""How often that is told."""
 _A_BLOCK = 1 << 16
 """Points in one file, at most."""
 _PLAIN = frozenset((float, int))
@@ -49,7 +47,9 @@ class Recorder:
         self._blocks: deque[tuple[int, bytes]] = deque()
         """Points, and the file that holds them."""
         self._held = 0  # points in _blocks
-        self._place_at = 0
+        self._place: tuple[int, int, tuple[int, int, int]] | None = None
+        """Where the loop stood at the last step that was logged: nanoseconds, step, and what `standing` says."""
+        self._placed = 0
         self._dropping = threading.RLock()  # a handler of a signal may log
         self._dropped, self._dropped_recorded = 0, 0
         self._to_tell: dict[str, str] = {}
@@ -73,11 +73,8 @@ class Recorder:
             append = self._pending.append
             for name, value in values.items():
                 append((now, step, name, value if type(value) in _PLAIN else self._checked(taken, name, value)))
-            if step is not None and now >= self._place_at and (place := standing()) is not None:
-                self._place_at = now + _PLACED_NS
-                number, epoch, done = place
-                append((now, step, f"{PLACE}{number}/epoch", epoch))
-                append((now, step, f"{PLACE}{number}/done", done))
+            if step is not None and (place := standing()) is not None:
+                self._place = now, step, place
         except Exception as error:
             self._tell("call", f"hr.log takes a mapping of names to numbers: {error!r}")
 
@@ -123,6 +120,11 @@ class Recorder:
 
     def _gather(self) -> None:
         """What is pending becomes blocks, of a fifth of the memory."""
+        if (place := self._place) is not None and place[0] > self._placed:
+            self._placed = place[0]
+            now, step, (number, epoch, done) = place
+            self._pending.append((now, step, f"{PLACE}{number}/epoch", epoch))
+            self._pending.append((now, step, f"{PLACE}{number}/done", done))
         while count := min(len(self._pending), _A_BLOCK):
             self._keep([self._pending.popleft() for _ in range(count)])
         if self._dropped > self._dropped_recorded:

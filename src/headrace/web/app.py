@@ -42,11 +42,19 @@ def application(world: World) -> Application:
     def first(_: Request) -> Response:
         return RedirectResponse(f"{world.options.base}/runs")
 
+    def step(request: Request) -> Response:
+        """From a form, which cannot put what is typed into a path."""
+        asked = {name: quote(request.query_params.get(name, ""), safe="") for name in ("step", "rank")}
+        rank = f"?rank={asked['rank']}" if asked["rank"] else ""
+        run = quote(request.path_params["run"], safe="")
+        return RedirectResponse(f"{world.options.base}/runs/{run}/step/{asked['step'] or '0'}{rank}", 303)
+
     def description(_: Request) -> Response:
         return _json(described(PAGES, ACTS))
 
     routes: list[BaseRoute] = [
         Route("/", first, methods=["GET"]),
+        Route("/runs/{run}/step", step, methods=["GET"]),
         Route(f"{API}/openapi.json", description, methods=["GET"]),
     ]
     for page in PAGES:

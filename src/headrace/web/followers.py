@@ -18,6 +18,7 @@ import numpy as np
 from headrace.base.errors import HeadraceError, NoRoomError
 from headrace.base.figures import Figures
 from headrace.base.verdict import Verdict, judge
+from headrace.tracking.handed import Handing, handings
 from headrace.tracking.judged import at_its_end
 from headrace.tracking.logs import STREAMS
 from headrace.tracking.measured import Measured
@@ -68,7 +69,7 @@ class Follower:
 
     def __init__(self, run: Run, notes: AllNotes, folder: str) -> None:
         self.run, self._notes, self._folder = run, notes, folder
-        parts = ("view", "notes", "metrics", "statuses", "checkpoints", *STREAMS)
+        parts = ("view", "notes", "metrics", "statuses", "checkpoints", "loaders", *STREAMS)
         self._locks = {name: threading.Lock() for name in parts}
         self._known: dict[str, Fresh] = {}
         self._measured: Measured | None = None
@@ -116,6 +117,10 @@ class Follower:
     def checkpoints(self) -> list[Checkpoint]:
         """The complete ones, the oldest first. Raises any store error."""
         return self._get("checkpoints", _CHECKPOINTS_S, self._checkpoints)
+
+    def handings(self) -> list[Handing]:
+        """What its loaders said of themselves, the earliest first. Raises any store error, CorruptError."""
+        return self._get("loaders", _CHECKPOINTS_S, lambda: handings(self.run.store, self.run.prefix))
 
     def log(self, stream: str) -> LogPages:
         """Its lines, looked for anew if that was a second ago. Raises KeyError, any store error, CorruptError."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from headrace.dataset.classes import Classes, open_classes
 from headrace.dataset.differing import Differing, kept_diff
 from headrace.dataset.objects import Objects
 from headrace.dataset.own_key import KEY
+from headrace.dataset.recipe import made
 from headrace.dataset.samples import ObjectSamples
 from headrace.dataset.shards.samples import ShardSamples
 from headrace.dataset.showing import PartShown, picture_of, shown_part
@@ -79,6 +81,15 @@ class Samples:
             raise found.error()
         return found
 
+    def made(self, recipe: Mapping[str, Any]) -> Dataset:
+        """What a loader of a run said that it handed out.
+
+        Raises as `headrace.dataset.recipe.made`; TryAgainError: it is being opened.
+        """
+        what = "The data set is being opened on this node"
+        key = f"recipe {json.dumps(recipe, sort_keys=True)}"
+        return self._behind.get(key, what, lambda _: made(recipe, self._namespace), wait_s=_OPENED_S)
+
     def classes(self, name: str, data: Dataset) -> Classes | Underway | None:
         """Its samples by class; None: keys tell no classes."""
         index = data.leaves[0].index
@@ -107,7 +118,7 @@ class Samples:
         """
         found = self._stored(name, places)
         if found is None:
-            return [_of_values(sample) for sample in self.at(name, places)]
+            return [of_values(sample) for sample in self.at(name, places)]
         parts = iter(looked_at([piece for _, pieces in found for piece in pieces]))
         return [(key, tuple(next(parts) for _ in pieces)) for key, pieces in found]
 
@@ -179,5 +190,6 @@ class Samples:
         ]
 
 
-def _of_values(sample: dict[str, Any]) -> Shown:
+def of_values(sample: dict[str, Any]) -> Shown:
+    """Of a sample as the loader gives it."""
     return str(sample[KEY]), tuple(shown_part(name, value) for name, value in sample.items() if name != KEY)
