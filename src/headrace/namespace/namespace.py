@@ -24,7 +24,7 @@ from headrace.namespace.paths import PathLike
 from headrace.namespace.persist import remove_mount, write_mount
 from headrace.namespace.stores import Opener, Stores
 from headrace.namespace.writer import TextWriter, Writer
-from headrace.store.protocol import Buffer, ObjectInfo
+from headrace.store.protocol import Assembly, Buffer, ObjectInfo
 
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher, Read
@@ -288,6 +288,17 @@ class Namespace:
         """
         place = self._writable(path)
         return file_entry(place.root, self._objects.put(place, data, if_match=if_match, create=create))
+
+    def assemble(self, path: PathLike, *, create: bool = False) -> Assembly:
+        """Begin a large object whose parts come one by one. `create` as in `write`, kept when it is completed.
+
+        Who completes it says so by `remember`.
+
+        Raises:
+            UnsupportedError: the store takes whole objects only, or cannot promise `create`. As `Store.assemble`.
+        """
+        place = self._writable(path)
+        return place.open(self._stores).store.assemble(place.key, create=create)
 
     def copy(self, source: PathLike | Entry, target: PathLike, *, progress: Progress = SILENT) -> None:
         """Copy one object to exactly the path `target`: by the store itself inside one store, else through here.

@@ -23,6 +23,7 @@ from headrace.web.options import Options
 from headrace.web.pictures import Pictures
 from headrace.web.previews import Previews
 from headrace.web.samples import Samples
+from headrace.web.uploads import Uploads
 from headrace.web.verdicts import columns, of_summary
 
 _LISTING_S: Final = 2.0
@@ -131,6 +132,16 @@ class World:
         """A file or folder of the tree. Raises as `Namespace.stat`."""
         return self.stats.get(path, lambda: self.tree.stat(path))
 
+    def forget_listings(self) -> None:
+        """Something in the tree was changed from here."""
+        self.listings.clear()
+        self.stats.clear()
+
+    @cached_property
+    def uploads(self) -> Uploads:
+        """What viewers send."""
+        return Uploads(self.tree)
+
     @cached_property
     def previews(self) -> Previews:
         """Of the files that are looked at."""
@@ -143,7 +154,7 @@ class World:
 
     def close(self) -> None:
         """End what works behind. Idempotent."""
-        for one in ("index", "pictures"):
+        for one in ("index", "pictures", "uploads"):
             if one in self.__dict__:
                 getattr(self, one).close()
         if "_kept" in self.__dict__:
