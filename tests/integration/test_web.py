@@ -56,6 +56,7 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
     flowers(made.work / "flowers")
     made.headrace("cp", "-r", "flowers", f"s3://{made.bucket}/flowers")
     made.headrace("snapshot", f"s3://{made.bucket}/flowers", "--name", "flowers")
+    made.headrace("attach", "/flowers", f"s3://{made.bucket}/flowers")
     yield made
     made.close()
 
@@ -127,7 +128,7 @@ def hostile(said: ConsoleMessage) -> bool:
 PAGES = ("/runs", "/runs/good", "/runs/good/why", "/runs/good/log", "/runs/good/metrics", "/runs/good/machine",
          "/runs/good/files", "/runs/good/code", "/runs/good/inputs", "/compare?run=good&run=bad", "/data",
          "/data/flowers/v1", "/data/flowers/v1?report=true", "/data/flowers/v1/samples?start=5",
-         "/data/flowers/diff")  # fmt: skip
+         "/data/flowers/diff", "/files", "/files/flowers/", "/node")  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -425,7 +426,8 @@ def test_the_api_is_as_described(web: Served) -> None:
     assert len(operations) == len(KNOWN)
     for operation in operations:
         query = {"run": "good,bad"} if operation.path.endswith("/compare") else {}
-        case = operation.Case(path_parameters={"run": "good", "name": "flowers", "version": "v1"}, query=query)
+        places = {"run": "good", "name": "flowers", "version": "v1", "path": "flowers/"}
+        case = operation.Case(path_parameters=places, query=query)
         answer = case.call(headers=headers)
         case.validate_response(answer, headers=headers)
         assert answer.status_code == 200, (case.path, answer.text)

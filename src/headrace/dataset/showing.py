@@ -29,11 +29,22 @@ BEGINNING: Final = 4 * _TEXT
 _WHOLE_ARRAY: Final = 4 << 20
 """Bytes: of a larger array the least and the largest value are not looked for."""
 _LINE: Final = 60
-_IMAGES: Final = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "img", "image"})
+IMAGES: Final = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "img", "image"})
 _MAGIC: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a")
 """What images begin with, whatever they are called."""
 _ALMOST_TEXT: Final = 0.02
 """Share of characters that no text has, up to which bytes are shown as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class AboutPicture:
+    """Of an encoded picture: pixels; `mode` as Pillow calls it (``RGB``)."""
+
+    format: str
+    width: int
+    height: int
+    mode: str
+    frames: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,7 @@ def shown_part(name: str, value: Any, size: int | None = None) -> PartShown:
 def needed(name: str, size: int) -> int:
     """How many of a part's first bytes `shown_part` looks at; 0: the name says what it is."""
     suffix = name.rpartition(".")[2].lower()
-    if suffix in _IMAGES:
+    if suffix in IMAGES:
         return 0
     whole = suffix == "npy" and size <= _WHOLE_ARRAY
     return size if whole else min(size, BEGINNING)
@@ -84,7 +95,7 @@ def needed(name: str, size: int) -> int:
 
 def _shown_bytes(name: str, value: memoryview | bytes | bytearray, size: int) -> PartShown:
     suffix = name.rpartition(".")[2].lower()
-    if suffix in _IMAGES or bytes(value[:12]).startswith(_MAGIC):
+    if suffix in IMAGES or bytes(value[:12]).startswith(_MAGIC):
         return PartShown(name, "image", size, "", picture=True)
     if suffix in sounds.SUFFIXES and sounds.media_type(bytes(value[: sounds.HEAD])):
         found = sounds.look_at_wave(bytes(value[:BEGINNING]))
@@ -122,30 +133,51 @@ def picture_of(part: PartShown, data: Any, where: str) -> bytes:
         raise UnsupportedError("pictures need Pillow", hint="pip install 'headrace[images]'") from None
 
 
-def small_picture(data: Any, where: str) -> bytes:
-    """JPEG of at most `SIDE` pixels a side: no byte of the original is in it.
+def about_picture(data: Any, where: str) -> AboutPicture:
+    """What the picture is, without decoding it. Raises as `small_picture`."""
+    image, _ = _pillow()
+    try:
+        with image.open(io.BytesIO(data), formats=_FORMATS) as opened:
+            frames = getattr(opened, "n_frames", 1)
+            return AboutPicture(opened.format or "", opened.width, opened.height, opened.mode, frames)
+    except Exception as error:  # what damaged files make Pillow raise is of many kinds
+        raise _no_picture(error, where) from error
+
+
+def small_picture(data: Any, where: str, *, side: int = SIDE) -> bytes:
+    """JPEG of at most `side` pixels a side: no byte of the original is in it.
 
     Raises:
         CorruptError: it is no picture, or one too large. UnsupportedError: Pillow is not installed.
     """
+    image, operations = _pillow()
     try:
-        from PIL import Image, ImageOps
-    except ImportError:
-        raise UnsupportedError("pictures need Pillow", hint="pip install 'headrace[images]'") from None
-    try:
-        with Image.open(io.BytesIO(data), formats=_FORMATS) as opened:
+        with image.open(io.BytesIO(data), formats=_FORMATS) as opened:
             if opened.width * opened.height > _PIXELS:
                 raise CorruptError(f"a picture of {opened.width:,} × {opened.height:,} pixels is too large", path=where)
-            opened.draft("RGB", (2 * SIDE, 2 * SIDE))
-            turned = ImageOps.exif_transpose(opened)
+            opened.draft("RGB", (2 * side, 2 * side))
+            turned = operations.exif_transpose(opened)
             if turned.mode in ("I", "F", "I;16", "I;16B"):  # deeper than a screen shows: 16 bits become 8
                 turned = turned.convert("F").point(_eighth).convert("L")
-            turned.thumbnail((SIDE, SIDE))
+            turned.thumbnail((side, side))
             return _jpeg(turned)
     except CorruptError:
         raise
     except Exception as error:  # what damaged files make Pillow raise is of many kinds
-        raise CorruptError(f"is no picture that can be shown: {error}", path=where) from error
+        raise _no_picture(error, where) from error
+
+
+def _pillow() -> tuple[Any, Any]:
+    """Its modules ``Image`` and ``ImageOps``."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise UnsupportedError("pictures need Pillow", hint="pip install 'headrace[images]'") from None
+    return Image, ImageOps
+
+
+def _no_picture(error: Exception, where: str) -> CorruptError:
+    return CorruptError(f"is no picture that can be shown: {error}", path=where)
 
 
 def _jpeg(image: Any) -> bytes:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.base.errors import TryAgainError
-from headrace.base.locks import try_lock
+from headrace.base.locks import holders, try_lock
 from headrace.base.places import make_folder
 
 FORMAT: Final = 1
@@ -40,6 +40,16 @@ class Left:
     id: str
     path: str
     url: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunHere:
+    """A run's folder. `pid`: of its runner; None: it is gone, and what is there is not sent."""
+
+    id: str
+    path: str
+    url: str
+    pid: int | None
 
 
 class RunFolder:
@@ -95,6 +105,21 @@ def left(root: str) -> Iterator[Left]:
                 continue
             os.close(lock)
             yield Left(name, path, str(told["url"]))
+
+
+def every(root: str) -> list[RunHere]:
+    """All of them, those of runs under way too. No lock is taken."""
+    try:
+        names = sorted(os.listdir(root))
+    except OSError:
+        return []
+    told = {name: one for name in names if "url" in (one := _told(os.path.join(root, name)))}
+    held = holders(os.path.join(root, name, "lock") for name in told)
+    return [
+        RunHere(name, path := os.path.join(root, name), str(one["url"]),
+                int(one.get("pid", 0)) if os.path.join(path, "lock") in held else None)
+        for name, one in told.items()
+    ]  # fmt: skip
 
 
 def _told(path: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.base.errors import InputError, TryAgainError
-from headrace.base.locks import try_lock
+from headrace.base.locks import holders, try_lock
 from headrace.base.places import make_folder
 from headrace.base.units import format_bytes
 from headrace.jobs.spec_parts import ResourceSpec
@@ -37,6 +37,23 @@ class Machine:
         shown = environ.get(_VISIBLE)
         names = [name.strip() for name in shown.split(",")] if shown is not None else _devices()
         return Machine(tuple(sorted(os.sched_getaffinity(0))), tuple(filter(None, names)))
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """One thing that a run has for itself. `name`: like ``gpu-0``; `pid`: of its runner, 0 where that is not seen."""
+
+    name: str
+    pid: int
+
+
+def claimed(claims: str) -> list[Claimed]:
+    """What runs of this node have claimed, in the folder of the claims. Takes nothing from anybody."""
+    try:
+        paths = sorted(os.path.join(claims, name) for name in os.listdir(claims))
+    except OSError:
+        return []
+    return [Claimed(os.path.basename(path), pid) for path, pid in holders(paths).items()]
 
 
 class Allotment:

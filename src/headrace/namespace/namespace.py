@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.base.errors import AlreadyExistsError, InputError, NotFoundError, UnsupportedError
@@ -18,11 +19,12 @@ from headrace.namespace.location import Location, Place, find
 from headrace.namespace.mounts import Mount, MountTable
 from headrace.namespace.naming import named
 from headrace.namespace.objects import Objects
+from headrace.namespace.paging import Listed, Paging, entries
 from headrace.namespace.paths import PathLike
 from headrace.namespace.persist import remove_mount, write_mount
 from headrace.namespace.stores import Opener, Stores
 from headrace.namespace.writer import TextWriter, Writer
-from headrace.store.protocol import Buffer, ObjectInfo
+from headrace.store.protocol import Assembly, Buffer, ObjectInfo
 
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher, Read
@@ -64,6 +66,7 @@ class Namespace:
         self._found: tuple[MountTable, dict[str, Place]] = (table, {})
         self._stores = Stores(settings, opener)
         self._objects = Objects(self._stores, self._fetcher)
+        self._paging = Paging()
 
     @staticmethod
     def load(settings: Settings | None = None, **seams: Any) -> Namespace:
@@ -230,6 +233,32 @@ class Namespace:
             return Listing([found] if found.is_file else [])
         return Listing(entries)
 
+    def page(self, path: PathLike, *, after: str = "", count: int = 1000) -> Listed:
+        """Up to `count` names of a folder, in the store's order, however many there are; of a file, the file itself.
+
+        One listing request, where the store lists by pages; else the whole folder is listed once within ``cache.ttl``.
+        What is attached in the folder comes first, all of it with the first page. `after`: `Listed.after` of the page
+        before, or any name to begin behind.
+
+        Raises:
+            NotFoundError: neither.
+        """
+        place = self._place(path)
+        attached = self._table.children(place.folder) if place.in_tree else {}
+        if place.url is None and not attached and place.path != "/":
+            raise place.unattached()
+        first = [] if after else [folder_entry(paths.join(place.folder, name)) for name in attached]
+        if place.url is None:
+            return Listed(tuple(first), None)
+        prefix = paths.as_prefix(place.key)
+        names = self._paging.names(place.open(self._stores), prefix, after)
+        found = list(islice(entries(place.root, prefix, names, attached), count + 1))
+        if not found and not first and not after and place.key:
+            file = self.stat(place.path)
+            return Listed((file,) if file.is_file else (), None)
+        some = (*first, *(entry for _, entry in found[:count]))
+        return Listed(some, found[count - 1][0] if len(found) > count else None)
+
     def walk(self, path: PathLike) -> Iterator[Entry]:
         """Every file below a folder, across nested mounts; of a file, the file itself. Streams, and is never cached.
 
@@ -259,6 +288,17 @@ class Namespace:
         """
         place = self._writable(path)
         return file_entry(place.root, self._objects.put(place, data, if_match=if_match, create=create))
+
+    def assemble(self, path: PathLike, *, create: bool = False) -> Assembly:
+        """Begin a large object whose parts come one by one. `create` as in `write`, kept when it is completed.
+
+        Who completes it says so by `remember`.
+
+        Raises:
+            UnsupportedError: the store takes whole objects only, or cannot promise `create`. As `Store.assemble`.
+        """
+        place = self._writable(path)
+        return place.open(self._stores).store.assemble(place.key, create=create)
 
     def copy(self, source: PathLike | Entry, target: PathLike, *, progress: Progress = SILENT) -> None:
         """Copy one object to exactly the path `target`: by the store itself inside one store, else through here.

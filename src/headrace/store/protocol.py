@@ -199,6 +199,8 @@ class Store(ABC):
 
     url: str
     """Normalised root without credentials and without trailing slash, ``s3://bucket/prefix``."""
+    lists_by_pages: bool = False
+    """Whether `list_pages` asks for one page at a time, in the store's order; else for the whole folder each time."""
 
     @property
     @abstractmethod

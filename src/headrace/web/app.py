@@ -7,14 +7,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -27,11 +26,11 @@ from headrace.web.api import ACT, API, described
 from headrace.web.drawing import Drawing
 from headrace.web.failures import failure_of
 from headrace.web.guard import SEALED, Application, Guard
-from headrace.web.pages import PAGES, files
+from headrace.web.pages import PAGES, browse, files
+from headrace.web.raw import download
 from headrace.web.told import Act, Page
 from headrace.web.world import World
 
-_PIECE: Final = 1 << 20
 _STATIC: Final = Path(__file__).parent / "static"
 
 
@@ -63,6 +62,8 @@ def application(world: World) -> Application:
     routes += [Route(ACT + act.path, _act(world, act), methods=["POST"], name=f"act-{act.name}") for act in ACTS]
     routes += media.routes(world, drawing)
     routes.append(Route("/raw/runs/{run}/{name:path}", _raw(world, drawing), methods=["GET"], name="raw"))
+    routes.append(Route("/raw/files/{path:path}", _raw_file(world, drawing), methods=["GET"], name="raw-file"))
+    routes.append(Route("/preview/{path:path}", _preview(world, drawing), methods=["GET"], name="preview"))
     routes.append(Mount(f"/static/{headrace.__version__}", StaticFiles(directory=_STATIC), name="static"))
     failed = {Exception: drawing.failed, HTTPException: drawing.failed}
     return Guard(Starlette(routes=routes, exception_handlers=failed), world.options)
@@ -81,17 +82,45 @@ def _html(world: World, page: Page, drawing: Drawing) -> Callable[[Request], Res
 
 
 def _raw(world: World, drawing: Drawing) -> Callable[[Request], Response]:
-    """A file's bytes, to be kept, never to be shown: whatever they are, a browser makes no page of them."""
+    """A file that a run has left."""
 
     def answer(request: Request) -> Response:
         try:
             where = files.location(world, request.path_params["run"], request.path_params["name"])
-            file = world.namespace.open(where)
+            return download(request, world.namespace, where)
         except HeadraceError as error:
             return drawing.failed(request, error)
-        name = quote(where.rpartition("/")[2])
-        headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "cache-control": "no-store", **SEALED}
-        return StreamingResponse(iter(lambda: file.read(_PIECE), b""), 200, headers, "application/octet-stream")
+
+    return answer
+
+
+def _raw_file(world: World, drawing: Drawing) -> Callable[[Request], Response]:
+    """A file of the namespace."""
+
+    def answer(request: Request) -> Response:
+        try:
+            path = f"/{request.path_params['path']}"
+            browse.check(path)
+            return download(request, world.tree, path)
+        except HeadraceError as error:
+            return drawing.failed(request, error)
+
+    return answer
+
+
+def _preview(world: World, drawing: Drawing) -> Callable[[Request], Response]:
+    """A picture of the namespace, as a smaller one that was made here."""
+
+    def answer(request: Request) -> Response:
+        try:
+            path = f"/{request.path_params['path']}"
+            browse.check(path)
+            made = world.previews.of(world.stat(path)).picture
+        except HeadraceError as error:
+            return drawing.failed(request, error)
+        if not made:
+            return Response("It is no picture.\n", 415, SEALED, "text/plain")
+        return Response(made, 200, {"cache-control": "private, max-age=86400", **SEALED}, "image/jpeg")
 
     return answer
 

@@ -8,19 +8,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 from headrace.base.settings import Settings
-from headrace.namespace import Namespace
+from headrace.namespace import Entry, Listed, Namespace
 from headrace.namespace.home import Home
 from headrace.tracking.runs import Runs
 from headrace.web.behind import Behind
 from headrace.web.followers import Followers
 from headrace.web.index import RunIndex
+from headrace.web.lately import Lately
+from headrace.web.node import Node
 from headrace.web.options import Options
 from headrace.web.pictures import Pictures
+from headrace.web.previews import Previews
 from headrace.web.samples import Samples
+from headrace.web.uploads import Uploads
 from headrace.web.verdicts import columns, of_summary
+
+_LISTING_S: Final = 2.0
+_LISTINGS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -102,9 +109,52 @@ class World:
             return of_summary(summary)
         return columns(self.followers.new(name)) if thoroughly else {"verdict": ""}
 
+    @cached_property
+    def tree(self) -> Namespace:
+        """What is attached, and nothing else: no file of this machine, no other URL."""
+        return Namespace.load(self.settings, local=False)
+
+    @cached_property
+    def listings(self) -> Lately[tuple[str, str, int], Listed]:
+        """Pages of folders, by path, the name before the first, and how many."""
+        return Lately(_LISTING_S, most=_LISTINGS)
+
+    def names(self, path: str, after: str, count: int) -> Listed:
+        """A page of a folder of the tree. Raises as `Namespace.page`."""
+        return self.listings.get((path, after, count), lambda: self.tree.page(path, after=after, count=count))
+
+    @cached_property
+    def stats(self) -> Lately[str, Entry]:
+        """Files and folders of the tree, by path."""
+        return Lately(_LISTING_S, most=_LISTINGS)
+
+    def stat(self, path: str) -> Entry:
+        """A file or folder of the tree. Raises as `Namespace.stat`."""
+        return self.stats.get(path, lambda: self.tree.stat(path))
+
+    def forget_listings(self) -> None:
+        """Something in the tree was changed from here."""
+        self.listings.clear()
+        self.stats.clear()
+
+    @cached_property
+    def uploads(self) -> Uploads:
+        """What viewers send."""
+        return Uploads(self.tree)
+
+    @cached_property
+    def previews(self) -> Previews:
+        """Of the files that are looked at."""
+        return Previews(self.tree)
+
+    @cached_property
+    def node(self) -> Node:
+        """This machine."""
+        return Node(self.settings, self.tree)
+
     def close(self) -> None:
         """End what works behind. Idempotent."""
-        for one in ("index", "pictures"):
+        for one in ("index", "pictures", "uploads"):
             if one in self.__dict__:
                 getattr(self, one).close()
         if "_kept" in self.__dict__:

@@ -148,12 +148,7 @@ def header_of(preamble: bytes, path: str | None, *, any_order: bool = False) -> 
     Raises:
         CorruptError: it says nothing that makes sense. UnsupportedError: as `Npy.scan`.
     """
-    try:
-        version = preamble[6], preamble[7]
-        text = preamble[_START + _LENGTH[version].size :]
-        dtype, fortran, shape = _fields(str(text, "utf-8" if version == (3, 0) else "latin-1"))
-    except Exception as error:  # whatever the compiler and NumPy's dtype make of hostile text
-        raise CorruptError(f"the .npy header cannot be read: {type(error).__name__}: {error}", path=path) from None
+    dtype, fortran, shape = fields_of(preamble, path)
     header = Header(dtype, shape, len(preamble), fortran and len(shape) > 1)
     if dtype.hasobject:
         raise UnsupportedError(
@@ -172,6 +167,22 @@ def header_of(preamble: bytes, path: str | None, *, any_order: bool = False) -> 
     if header.shape[0] and not header.row:
         raise UnsupportedError(f"the rows of an array of shape {shape} and type {dtype} hold no bytes", path=path)
     return header
+
+
+def fields_of(head: bytes, path: str | None = None) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
+    """Type, whether the order is Fortran's, and shape of any array, of the first `LONGEST` bytes of its file.
+
+    Raises CorruptError: it is none.
+    """
+    try:
+        version = head[6], head[7]
+        start = _START + _LENGTH[version].size
+        stop = start + cast("int", _LENGTH[version].unpack_from(head, _START)[0])
+        if not head.startswith(_MAGIC) or stop > min(len(head), LONGEST):
+            raise ValueError(f"it has {stop} bytes")
+        return _fields(str(head[start:stop], "utf-8" if version == (3, 0) else "latin-1"))
+    except Exception as error:  # whatever the compiler and NumPy's dtype make of hostile text
+        raise CorruptError(f"the .npy header cannot be read: {type(error).__name__}: {error}", path=path) from None
 
 
 def _fields(text: str) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:

@@ -85,6 +85,17 @@ class Tar:
             _LOG.warning("%s: %d files have no suffix, or are hidden, and belong to no sample", shard.path, left_out)
 
 
+def files_of(shard: ShardBytes) -> Iterator[tuple[str, int, int]]:
+    """(name, start, stop) of every regular file, whatever it is called; headers are read as these are taken.
+
+    `shard` is no `AtHand`. Raises as `Format.scan`.
+    """
+    for found in _Walk(shard).files():
+        assert not isinstance(found, Alike)
+        _, path, start, stop = found
+        yield path.decode("utf-8", "replace") if isinstance(path, bytes) else path, start, stop
+
+
 def _split(shard: ShardBytes, offset: int, path: bytes) -> tuple[str, str]:
     """(key, part's name) of a member's path; no name where it belongs to no sample."""
     try:

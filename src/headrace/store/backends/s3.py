@@ -107,6 +107,8 @@ class S3Wire:
 class S3Store(Store):
     """One bucket, or a prefix of one. Any thread, fork-safe. See `headrace.store.protocol.Store` for every method."""
 
+    lists_by_pages = True
+
     def __init__(self, url: StoreUrl, options: StoreOptions) -> None:
         self.url = str(url)
         self._root = url.root

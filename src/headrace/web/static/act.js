@@ -3,7 +3,7 @@
 
 import { say } from "./page.js";
 
-const SAID = "headrace-said";
+export const SAID = "headrace-said";
 
 /** @param {HTMLDialogElement} dialog */
 async function open(dialog) {
