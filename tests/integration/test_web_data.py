@@ -33,7 +33,7 @@ PETS = {"cat": 70, "dog": 40, "frog & toad": 3, "old": 2}
 PAGES = ("/data/pets/v2/samples", "/data/pets/v2/samples?class=cat&start=60", "/data/pets/v2/samples?level=1",
          "/data/pets/diff", "/data/pets/diff?from=v1&to=v2&kind=added", "/data/pets/diff?from=v1&to=v2&kind=removed",
          "/data/pets/diff?to=v1", "/data/odd/v1/samples", "/data/pets/v2?report=true",
-         "/data/shards/v1/samples", "/data/rows/v1/samples")  # fmt: skip
+         "/data/shards/v1/samples", "/data/rows/v1/samples?column=label&class=1")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,8 @@ def shards(folder: Path) -> None:
 
 def rows(folder: Path) -> None:
     folder.mkdir()
-    table = pa.table({"image": [png((0, at, 0)) for at in range(5)], "label": [0, 1, 1, 2, 1], "word": [HOSTILE] * 5})
+    images = [png((0, at, 0)) for at in range(5)]
+    table = pa.table({"image": images, "label": [0, 1, 1, None, 1], "word": [HOSTILE] * 5})
     pq.write_table(table, folder / "a.parquet")
 
 
@@ -391,7 +392,7 @@ def test_samples_of_shards_and_tables(page: Page, web: Served, name: str, part: 
         assert one.evaluate("one => one.decode().then(() => one.naturalWidth)") == 160
     assert web.get(f"/picture/{name}/v1/0/{part}").headers["content-type"] == "image/jpeg"
     answer = web.get(f"/data/{name}/v1/samples?class=x")
-    assert (answer.status_code, "tell no classes" in answer.text) == (400, True)
+    assert (answer.status_code, "nothing tells its classes" in answer.text) == (400, True)
     assert page.evaluate("window.hacked") is None
 
 
@@ -405,3 +406,18 @@ def test_samples_of_shards_and_tables(page: Page, web: Served, name: str, part: 
 )  # fmt: skip
 def test_odd_questions_have_answers(web: Served, path: str, status: int) -> None:
     assert web.get(path).status_code == status
+
+
+def test_a_column_of_a_table_tells_classes(page: Page, web: Served) -> None:
+    page.goto(f"{web.url}/data/rows/v1/samples")
+    classes = page.get_by_role("navigation", name="Classes")
+    expect(classes.get_by_role("link")).to_have_text(["label", "word"])
+    classes.get_by_role("link", name="label").click()
+    listed = [re.compile(words) for words in (r"1\s+3", r"\(no value\)\s+1", r"0\s+1")]
+    expect(classes.locator("ol li")).to_have_text(listed)
+    classes.get_by_role("link", name="1", exact=True).click()
+    expect(page.locator(".grid li")).to_have_count(3)
+    told: Any = web.twin("/data/rows/v1/samples?column=label&class=1")
+    assert [one["place"] for one in told["samples"]] == [1, 2, 4]
+    assert web.get("/data/rows/v1/samples?column=image").status_code == 400
+    assert web.get("/data/pets/v1/samples?column=label").status_code == 400

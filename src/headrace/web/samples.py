@@ -14,6 +14,7 @@ from headrace.base.errors import NotFoundError
 from headrace.base.settings import Settings
 from headrace.dataset import Dataset
 from headrace.dataset.classes import Classes, open_classes
+from headrace.dataset.column_classes import open_column_classes
 from headrace.dataset.differing import Differing, kept_diff
 from headrace.dataset.objects import Objects
 from headrace.dataset.own_key import KEY
@@ -99,6 +100,18 @@ class Samples:
 
         what = f"The classes of {name} are being counted"
         return self._behind.ask(f"classes {index.fingerprint}", what, work, wait_s=_BESIDE_S)
+
+    def column_classes(self, name: str, data: Dataset, column: str) -> Classes | Underway | None:
+        """Rows of its tables by the values of a column; None: there are too many different ones."""
+
+        def work(progress: Any) -> Classes | None:
+            space, settings = self._namespace, self._settings
+            return open_column_classes(
+                name, column, namespace=space, settings=settings, fetcher=space.fetcher, progress=progress
+            )
+
+        what = f"The values of {column} in {name} are being counted"
+        return self._behind.ask(f"column {data.leaves[0].index.fingerprint} {column}", what, work, heavy=True)
 
     def differing(self, a: Snapshot, b: Snapshot) -> Differing | Underway:
         """What leads from `a` to `b`."""
