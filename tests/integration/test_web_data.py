@@ -234,7 +234,7 @@ def test_a_version_that_is_gone_is_said_to_be(page: Page, web: Served) -> None:
     page.goto(f"{web.url}/data/pets/diff?from=v1&to=v2")
     expect(page.get_by_text("5 of the versions below can no longer be had")).to_be_visible()
     second = page.locator(".grid li").filter(has_text="train/cat/001.png")
-    expect(second).to_contain_text("the store no longer holds this version")
+    expect(second).to_contain_text("the store no longer gives this version")
     expect(second.get_by_role("img")).to_have_count(1)
     note = page.locator(".grid li").filter(has_text="note.txt")
     expect(note).to_contain_text(HOSTILE)
@@ -260,6 +260,7 @@ def test_arrays_are_pictures_or_told(page: Page, web: Served) -> None:
     expect(page.locator("#S1")).to_contain_text("int64 7, 0 to 6")
     expect(page.locator("#S1").get_by_role("img")).to_have_count(0)
     expect(page.locator("#S2").get_by_role("img")).to_have_count(0)
+    expect(page.get_by_role("navigation", name="Classes")).to_have_count(0)  # there are no folders
     assert web.get("/picture/odd/v1/2/npy").status_code == 415
     with Image.open(io.BytesIO(web.get("/picture/odd/v1/0/npy").content)) as made:
         grey = np.asarray(made.convert("L"), np.float64)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from headrace.base.errors import NotFoundError
+from headrace.base.errors import CorruptError, NotFoundError
 from headrace.base.settings import Settings
 from headrace.dataset import Dataset
 from headrace.dataset.classes import Classes, open_classes
@@ -21,7 +21,7 @@ from headrace.dataset.own_key import KEY
 from headrace.dataset.recipe import made
 from headrace.dataset.samples import ObjectSamples
 from headrace.dataset.shards.samples import ShardSamples
-from headrace.dataset.showing import PartShown, picture_of, shown_part
+from headrace.dataset.showing import LARGEST, PartShown, picture_of, shown_part
 from headrace.dataset.snapshot import LATEST, Snapshot, open_snapshot, snapshot_objects, snapshot_place
 from headrace.dataset.source import Part, open_source
 from headrace.namespace import Namespace
@@ -184,6 +184,8 @@ class Samples:
         """
         made = self._pictures.get(piece.id)
         if made is None:
+            if (piece.size or 0) > LARGEST:
+                raise CorruptError(f"{piece.size:,} bytes are too many for a small picture", path=piece.where)
             data = piece.load()
             made = picture_of(shown_part(piece.name, data), data, piece.where)
             self._pictures.keep(piece.id, made)

@@ -102,7 +102,7 @@ def view(world: World, asked: Asked) -> Told:
     places = [int(place) for place in (wanted[start:stop] if isinstance(wanted, range) else wanted.at(start, stop))]
     read = world.samples.shown(name, places) if places else []
     samples = tuple(SampleShown(place, *one) for place, one in zip(places, read, strict=True))
-    listed = _listed(known, asked) if known is not None else None
+    listed = _listed(known, asked) if known is not None and (asked.column or known.levels) else None
     shown = Shown(name, of, samples, len(wanted), len(data), listed, columns, underway, asked)
     return Told(shown, command, f"hr.Dataset.open({name!r}).at({_written(places)})")
 
