@@ -23,6 +23,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
+from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
 from tests.runs_rig import RunsRig
 from tests.web_rig import Served, axe_findings, browser, served
@@ -354,10 +355,29 @@ def test_a_picture_that_was_made_asks_no_store(seaweedfs: EmbeddedS3, rig: RunsR
         assert len(set(made)) == 1
 
 
-def test_what_takes_long_is_done_behind_the_page(page: Page, web: Served) -> None:
+def test_what_is_suspicious_comes_by_itself(page: Page, web: Served) -> None:
     page.goto(f"{web.url}/data/pets/v1?report=true")
     expect(page.get_by_role("heading", name="Suffixes")).to_be_visible(timeout=30_000)
     expect(page.get_by_text(re.compile("objects are copies of others"))).to_be_visible()
+
+
+def test_what_takes_long_is_done_behind_the_page(seaweedfs: EmbeddedS3, rig: RunsRig, context: BrowserContext) -> None:
+    """It says so at once, and goes on by itself."""
+    with FaultServer(Upstream("127.0.0.1", int(seaweedfs.endpoint.rpartition(":")[2]))) as between:
+        other = RunsRig(seaweedfs, rig.scratch / "slow", {}, rig.bucket)
+        other.variables = {"AWS_ENDPOINT_URL_S3": between.endpoint, "AWS_ENDPOINT_URL": between.endpoint}
+        other.variables |= {"HEADRACE_CACHE_DIR": str(other.scratch / "cache")}
+        with served(other) as web:
+            between.plan = Plan([Fault(Kind.LATENCY, key="*manifest.parquet", delay_s=5)])
+            page = context.new_page()
+            page.goto(web.entry)
+            page.goto(f"{web.url}/data/pets/v2/samples")
+            expect(page.get_by_role("status")).to_contain_text("The index of pets@v2 is being built on this node")
+            expect(page.locator(".grid")).to_have_count(0)
+            expect(page.locator(".grid li")).to_have_count(60, timeout=30_000)
+            page.goto(f"{web.url}/data/pets/diff?from=v1&to=v2")
+            expect(page.get_by_role("status")).to_contain_text("pets@v1 and pets@v2 are being compared")
+            expect(page.locator(".grid li")).to_have_count(6, timeout=30_000)
 
 
 def test_without_the_token_no_sound_and_no_picture(web: Served) -> None:
