@@ -9,6 +9,7 @@ LE [runs], the number of its folder); meta data: ``folders``, their names, and `
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -71,17 +72,21 @@ class Places:
 class Classes:
     """Frozen, over mapped files; any thread. `first` [runs+1], `folder` [runs], see above; `folders`: names by number.
 
-    `depth`: folders below that many levels were not told apart, as there are too many; None: all were.
+    `depth`: folders below that many levels were not told apart, as there are too many; None: all were. `by_folder`:
+    else `folders` are the values of a column, which have no levels.
     """
 
     first: Rows
     folder: npt.NDArray[np.int32]
     folders: tuple[str, ...]
     depth: int | None
+    by_folder: bool = True
 
     @property
     def levels(self) -> int:
         """How deep the deepest folder lies."""
+        if not self.by_folder:
+            return 0
         return max((name.count("/") + 1 for name in self.folders if name), default=0)
 
     def by_level(self, level: int = LAST) -> list[Class]:
@@ -100,6 +105,8 @@ class Classes:
         return Places(self.first[runs], np.cumsum(self.first[runs + 1] - self.first[runs]))
 
     def _names(self, level: int) -> list[str]:
+        if not self.by_folder:
+            return list(self.folders)
         return [_at_level(folder, level) for folder in self.folders]
 
 
@@ -114,11 +121,15 @@ def open_classes(index: SampleIndex, *, settings: Settings, progress: Progress =
     if not isinstance(index, ObjectSamples) or not index.sorted_by_key:
         return None
     name = f"classes{FORMAT}-{index.fingerprint}"
-    folder, meta = Shelf.of(settings).get(name, lambda folder: _build(index, folder, progress))
-    if meta["folders"] is None:
+    return mapped_classes(*Shelf.of(settings).get(name, lambda folder: _build(index, folder, progress)))
+
+
+def mapped_classes(folder: Path, meta: dict[str, Any], *, by_folder: bool = True) -> Classes | None:
+    """What lies in a folder of the shelf; None: there were too many."""
+    if meta["folders"] is None or not os.path.getsize(folder / "folder"):
         return None
     first, numbers = np.memmap(folder / "first", "<i8", "r"), np.memmap(folder / "folder", "<i4", "r")
-    return Classes(first.view(np.ndarray), numbers.view(np.ndarray), tuple(meta["folders"]), meta["depth"])
+    return Classes(first.view(np.ndarray), numbers.view(np.ndarray), tuple(meta["folders"]), meta["depth"], by_folder)
 
 
 class _TooManyError(Exception):
@@ -165,4 +176,4 @@ def _at_level(folder: str, level: int) -> str:
     return parts[level - 1] if level <= len(parts) else OUTSIDE
 
 
-__all__ = ["LAST", "OUTSIDE", "Class", "Classes", "Places", "open_classes"]
+__all__ = ["LAST", "OUTSIDE", "Class", "Classes", "Places", "mapped_classes", "open_classes"]

@@ -26,6 +26,8 @@ _FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 _TEXT: Final = 2000
 BEGINNING: Final = 4 * _TEXT
 """Bytes of a part that tell what it is."""
+LARGEST: Final = 128 << 20
+"""Bytes: of a larger part no picture is made."""
 _WHOLE_ARRAY: Final = 4 << 20
 """Bytes: of a larger array the least and the largest value are not looked for."""
 _LINE: Final = 60
@@ -99,7 +101,8 @@ def _shown_bytes(name: str, value: memoryview | bytes | bytearray, size: int) ->
         return PartShown(name, "image", size, "", picture=True)
     if suffix in sounds.SUFFIXES and sounds.media_type(bytes(value[: sounds.HEAD])):
         found = sounds.look_at_wave(bytes(value[:BEGINNING]))
-        return PartShown(name, "sound", size, "" if found is None else str(found), picture=found is not None)
+        drawn = found is not None and size <= sounds.MOST
+        return PartShown(name, "sound", size, "" if found is None else str(found), picture=drawn)
     if suffix == "npy":
         with contextlib.suppress(CorruptError):
             return _shown_npy(name, value, size)
@@ -112,7 +115,7 @@ def _shown_bytes(name: str, value: memoryview | bytes | bytearray, size: int) ->
 def _shown_npy(name: str, value: memoryview | bytes | bytearray, size: int) -> PartShown:
     shape, kind = npy().look(value)
     words = told(npy().decode(value)) if len(value) == size and size <= _WHOLE_ARRAY else told(shape=shape, kind=kind)
-    return PartShown(name, "array", size, words, picture=is_picture(shape, kind))
+    return PartShown(name, "array", size, words, picture=is_picture(shape, kind) and size <= LARGEST)
 
 
 def picture_of(part: PartShown, data: Any, where: str) -> bytes:

@@ -138,7 +138,7 @@ def _version_now(piece: Stored) -> str | None:
 
 def _shown(piece: Stored, found: memoryview | HeadraceError) -> PartShown:
     if isinstance(found, ChangedError | NotFoundError):
-        return PartShown(piece.name, "gone", piece.size, "the store no longer holds this version")
+        return PartShown(piece.name, "gone", piece.size, "the store no longer gives this version")
     if isinstance(found, HeadraceError):
         return PartShown(piece.name, "gone", piece.size, f"cannot be read: {found.reason}")
     return shown_part(piece.name, found, piece.size)

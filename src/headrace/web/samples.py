@@ -10,17 +10,18 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from headrace.base.errors import NotFoundError
+from headrace.base.errors import CorruptError, NotFoundError
 from headrace.base.settings import Settings
 from headrace.dataset import Dataset
 from headrace.dataset.classes import Classes, open_classes
+from headrace.dataset.column_classes import open_column_classes
 from headrace.dataset.differing import Differing, kept_diff
 from headrace.dataset.objects import Objects
 from headrace.dataset.own_key import KEY
 from headrace.dataset.recipe import made
 from headrace.dataset.samples import ObjectSamples
 from headrace.dataset.shards.samples import ShardSamples
-from headrace.dataset.showing import PartShown, picture_of, shown_part
+from headrace.dataset.showing import LARGEST, PartShown, picture_of, shown_part
 from headrace.dataset.snapshot import LATEST, Snapshot, open_snapshot, snapshot_objects, snapshot_place
 from headrace.dataset.source import Part, open_source
 from headrace.namespace import Namespace
@@ -100,6 +101,18 @@ class Samples:
         what = f"The classes of {name} are being counted"
         return self._behind.ask(f"classes {index.fingerprint}", what, work, wait_s=_BESIDE_S)
 
+    def column_classes(self, name: str, data: Dataset, column: str) -> Classes | Underway | None:
+        """Rows of its tables by the values of a column; None: there are too many different ones."""
+
+        def work(progress: Any) -> Classes | None:
+            space, settings = self._namespace, self._settings
+            return open_column_classes(
+                name, column, namespace=space, settings=settings, fetcher=space.fetcher, progress=progress
+            )
+
+        what = f"The values of {column} in {name} are being counted"
+        return self._behind.ask(f"column {data.leaves[0].index.fingerprint} {column}", what, work, heavy=True)
+
     def differing(self, a: Snapshot, b: Snapshot) -> Differing | Underway:
         """What leads from `a` to `b`."""
 
@@ -171,6 +184,8 @@ class Samples:
         """
         made = self._pictures.get(piece.id)
         if made is None:
+            if (piece.size or 0) > LARGEST:
+                raise CorruptError(f"{piece.size:,} bytes are too many for a small picture", path=piece.where)
             data = piece.load()
             made = picture_of(shown_part(piece.name, data), data, piece.where)
             self._pictures.keep(piece.id, made)

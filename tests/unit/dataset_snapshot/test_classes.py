@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from headrace.base.errors import InputError
 from headrace.dataset import classes as module
-from headrace.dataset.classes import Class, Classes, open_classes
+from headrace.dataset.classes import OUTSIDE, Class, Classes, open_classes
+from headrace.dataset.column_classes import class_columns, open_column_classes
 from headrace.dataset.samples import ObjectSamples
+from headrace.dataset.snapshot import take_snapshot
 from headrace.dataset.source import open_source
 from tests.unit.dataset_snapshot.kit import World
 
@@ -79,3 +86,37 @@ def test_of_too_many_folders_the_upper_ones_are_told_apart(world: World, monkeyp
 def test_of_far_too_many_there_are_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 3)
     assert opened(world, {f"{number}/x.jpg": b"" for number in range(12)})[1] is None
+
+
+LABELS = ["cat", "cat", None, "dog", "a/b", "cat", "dog", "dog", None, None]
+
+
+@pytest.mark.parametrize("kind", ["text", "dictionary", "numbers", "flags"])
+def test_a_column_of_tables_tells_classes(world: World, kind: str) -> None:
+    """Of several files and row groups; the order is that of the samples."""
+    told = {"numbers": {"cat": 1, "dog": 2, "a/b": -3}, "flags": {"cat": True, "dog": False, "a/b": True}}.get(kind)
+    values = LABELS if told is None else [None if one is None else told[one] for one in LABELS]
+    column = pa.array(values).dictionary_encode() if kind == "dictionary" else pa.array(values)
+    for number in range(3):
+        table = pa.table({"x": [float(number)] * 10, "label": column, "picture": [b""] * 10})
+        pq.write_table(table, world.data / f"{number}.parquet", row_group_size=4)
+    take_snapshot("/data", "t", **world.context)
+    index = open_source("t@v1", **world.context)
+    assert class_columns(index) == ("label",)
+    fetcher = world.namespace.fetcher
+    found = open_column_classes("t@v1", "label", fetcher=fetcher, **world.context)
+    assert found is not None
+    names = [OUTSIDE if one is None else str(one).lower() if kind == "flags" else str(one) for one in values] * 3
+    assert {one.name: one.samples for one in found.by_level()} == dict(Counter(names))
+    for name in set(names):
+        places = found.places(name)
+        assert places.at(0, 99).tolist() == [at for at, one in enumerate(names) if one == name]
+    with pytest.raises(InputError, match="tells no classes"):
+        open_column_classes("t@v1", "x", fetcher=fetcher, **world.context)
+
+
+def test_a_column_of_too_many_values_tells_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.dataset.column_classes.MOST", 3)
+    pq.write_table(pa.table({"label": range(9)}), world.data / "a.parquet")
+    take_snapshot("/data", "t", **world.context)
+    assert open_column_classes("t@v1", "label", fetcher=world.namespace.fetcher, **world.context) is None

@@ -22,7 +22,7 @@ from headrace.web.world import World
 COUNT: Final = 24
 _MOST: Final = 100
 _KINDS: Final[tuple[Kind, ...]] = ("changed", "added", "removed")
-_GONE: Final = "the store no longer holds this version"
+_GONE: Final = "the store no longer gives this version"
 
 
 class Asked(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):

@@ -10,6 +10,7 @@ import msgspec
 from headrace.base.errors import InputError
 from headrace.dataset import Dataset
 from headrace.dataset.classes import LAST, Class, Classes, Places
+from headrace.dataset.column_classes import class_columns
 from headrace.dataset.showing import PartShown
 from headrace.web.behind import Underway
 from headrace.web.media import DIGITS
@@ -22,15 +23,17 @@ _CLASSES: Final = 40
 
 
 class Asked(msgspec.Struct, frozen=True, rename={"class_": "class"}):
-    """`class`: of the samples, "." for those in no folder, empty for all; `level`: the folder by which classes are told
-    apart, 1 the uppermost, 0 the one that a sample lies in. `find`: what names of the classes that are listed contain.
-    `start`: the first sample, counted in the order of keys among those that are asked for.
+    """`class`: of the samples, "." for those in no folder or without a value, empty for all; `level`: the folder by
+    which classes are told apart, 1 the uppermost, 0 the one that a sample lies in; `column`: of tables, the one that
+    tells classes. `find`: what names of the classes that are listed contain. `start`: the first sample, counted in the
+    order of keys among those that are asked for.
     """
 
     name: str
     version: str
     class_: str = ""
     level: int = LAST
+    column: str = ""
     find: str = ""
     start: int = 0
     count: int = COUNT
@@ -62,7 +65,8 @@ class ClassesShown:
 @dataclass(frozen=True, slots=True)
 class Shown:
     """`total`: samples that are asked for, `all` of the snapshot. `classes` None: keys tell none, or they are being
-    counted. `underway`: what is still to be done before all of it can be shown. `of`: for URLs of pictures.
+    counted. `columns`: of tables, those that may tell classes. `underway`: what is still to be done before all of it
+    can be shown. `of`: for URLs of pictures.
     """
 
     snapshot: str
@@ -71,6 +75,7 @@ class Shown:
     total: int
     all: int
     classes: ClassesShown | None
+    columns: tuple[str, ...]
     underway: Underway | None
     asked: Asked
 
@@ -84,29 +89,36 @@ def view(world: World, asked: Asked) -> Told:
     of = world.samples.snapshot(name).digest[:DIGITS]
     data = world.samples.ask(name)
     if isinstance(data, Underway):
-        return Told(Shown(name, of, (), 0, 0, None, data, asked), command)
-    classes = world.samples.classes(name, data)
+        return Told(Shown(name, of, (), 0, 0, None, (), data, asked), command)
+    columns = class_columns(data.leaves[0].index)
+    classes = _classes(world, name, data, asked)
     underway = classes if isinstance(classes, Underway) else None
     known = None if isinstance(classes, Underway) else classes
     if asked.class_ and underway is not None:
-        return Told(Shown(name, of, (), 0, len(data), None, underway, asked), command)
+        return Told(Shown(name, of, (), 0, len(data), None, columns, underway, asked), command)
     wanted = _wanted(data, known, asked)
     start = max(0, asked.start)
     stop = min(start + min(max(1, asked.count), _MOST), len(wanted))
     places = [int(place) for place in (wanted[start:stop] if isinstance(wanted, range) else wanted.at(start, stop))]
     read = world.samples.shown(name, places) if places else []
     samples = tuple(SampleShown(place, *one) for place, one in zip(places, read, strict=True))
-    listed = _listed(known, asked) if known is not None else None
-    shown = Shown(name, of, samples, len(wanted), len(data), listed, underway, asked)
+    listed = _listed(known, asked) if known is not None and (asked.column or known.levels) else None
+    shown = Shown(name, of, samples, len(wanted), len(data), listed, columns, underway, asked)
     return Told(shown, command, f"hr.Dataset.open({name!r}).at({_written(places)})")
+
+
+def _classes(world: World, name: str, data: Dataset, asked: Asked) -> Classes | Underway | None:
+    if not asked.column:
+        return world.samples.classes(name, data)
+    return world.samples.column_classes(name, data, asked.column)
 
 
 def _wanted(data: Dataset, classes: Classes | None, asked: Asked) -> range | Places:
     if not asked.class_:
         return range(len(data))
     if classes is None:
-        hint = "samples of shards and tables have none here"
-        raise InputError("its keys tell no classes", path=asked.name, hint=hint)
+        hint = "of tables a column does (column=label), unless it has too many values; samples of shards have none here"
+        raise InputError("nothing tells its classes", path=asked.name, hint=hint)
     return classes.places(asked.class_, asked.level)
 
 
