@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import schemathesis
 from playwright.sync_api import Browser, Page, expect
 
 from headrace.testing.servers import EmbeddedS3
@@ -208,6 +209,8 @@ def test_the_later_of_two_who_tag_is_told(page: Page, rig: RunsRig, web: Served)
     dialog.get_by_role("button", name="Keep them").click()
     expect(dialog.get_by_role("alert")).to_contain_text("changed underneath")
     expect(dialog.get_by_label("Note")).to_have_value("mine")
+    page.reload()
+    expect(page.locator(".note")).to_have_text("theirs")
     assert rig.json("runs", "note", "good")["note"] == "theirs"
 
 
@@ -258,4 +261,19 @@ def test_acts_are_described(web: Served) -> None:
     body = tag["requestBody"]["content"]["application/json"]["schema"]
     assert set(body["properties"]) == {"tags", "note", "over"}
     assert [one["name"] for one in tag["parameters"]] == ["run", HEADER]
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status"),
+    [("tag", {"note": "as described"}, 200), ("stop", {}, 200), ("stop", {"grace": "x"}, 400), ("delete", {}, 404)],
+)
+def test_answers_are_as_described(web: Served, name: str, body: dict[str, object], status: int) -> None:
+    headers = {"authorization": f"Bearer {web.token}", "origin": web.url, HEADER: "1"}
+    schema = schemathesis.openapi.from_url(f"{web.url}/api/v1/openapi.json", headers=headers)
+    operation = schema[f"/act/runs/{{run}}/{name}"]["POST"]
+    run = "none" if status == 404 else "good"
+    case = operation.Case(path_parameters={"run": run}, headers={HEADER: "1"}, body=body, media_type="application/json")
+    answer = case.call(headers=headers)
+    assert answer.status_code == status, answer.text
+    case.validate_response(answer, headers=headers)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.tracking.curves import curve
+from headrace.tracking.curves import coarser, curve
 from headrace.tracking.reading import Series
 from headrace.tracking.svg import chart, ticks
 
@@ -23,9 +23,10 @@ def series(values: list[float], steps: list[float] | None = None) -> Series:
     return Series("loss", times, given, np.array(values, np.float64))
 
 
-@given(VALUES, st.integers(1, 50))
-def test_no_extreme_is_lost(values: list[float], most: int) -> None:
-    drawn = curve(series(values), most=most)
+@given(VALUES, st.integers(1, 50), st.booleans())
+def test_no_extreme_is_lost(values: list[float], most: int, again: bool) -> None:
+    """At once, or of what was drawn finer."""
+    drawn = coarser(curve(series(values)), most) if again else curve(series(values), most=most)
     finite = [value for value in values if math.isfinite(value)]
     lows = [low for low in drawn.low if low is not None]
     highs = [high for high in drawn.high if high is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from headrace.base.errors import InputError
 from headrace.cli.output import json_option
 
 
@@ -14,18 +15,29 @@ from headrace.cli.output import json_option
 @click.option("--hosts", default="", metavar="NAME,…", help="Names by which browsers reach this machine.")
 @click.option("--allow", default="", metavar="RIGHT,…",
               help="What viewers may do: stop, rerun, tag, delete-runs, write.  [default: nothing]")  # fmt: skip
+@click.option("--export", "file", metavar="FILE.html",
+              help="Write the pages of one run into this file, and end.")  # fmt: skip
+@click.option("--run", metavar="RUN", help="Which run is exported.  [default: latest]")
 @json_option
-def command(host: str, port: int, base: str, hosts: str, *, allow: str, as_json: bool) -> None:
+def command(
+    host: str, port: int, base: str, hosts: str, *, allow: str, file: str | None, run: str | None, as_json: bool
+) -> None:
     """Show runs, data and files of the home in a browser, until Ctrl-C.
 
     The page is a view of the bucket: anybody who may read the home can start one, and nothing is lost when it ends. The
-    URL that is printed holds a token; who has it sees the page.
+    URL that is printed holds a token; who has it sees the page. With --export the pages of a run become one file
+    instead, of 2 MB at most, which needs neither a server nor a network.
     """
     from headrace.cli.output import show_record
     from headrace.cli.serving import stop_on_signals
     from headrace.web.extra import needed
 
     needed()
+    if file is not None:
+        _export(run or "latest", file, as_json=as_json)
+        return
+    if run is not None:
+        raise InputError("--run names what --export writes", hint=f"headrace web --export {run}.html --run {run}")
     from headrace.web import Options
     from headrace.web.server import Server
     from headrace.web.world import World
@@ -45,3 +57,13 @@ def command(host: str, port: int, base: str, hosts: str, *, allow: str, as_json:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in text.split(",") if one.strip())
+
+
+def _export(run: str, file: str, *, as_json: bool) -> None:
+    from headrace.cli.output import show_record
+    from headrace.web.export import export
+
+    made = export(run, file)
+    told = made.left_out if as_json else "; ".join(made.left_out) or None
+    row = {"id": made.run, "file": file, "bytes": len(made.html), "left_out": told}
+    show_record(row, as_json=as_json, kinds={"bytes": "bytes"})

@@ -5,7 +5,8 @@ A picture a thousand dots wide shows no more than that of a million points, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -107,6 +108,23 @@ def inside(blocks: NDArray[Any], axis: Axis, start: float | None, stop: float | 
     if stop is not None:
         wanted &= first <= stop
     return wanted
+
+
+def coarser(one: Curve, most: int) -> Curve:
+    """The same in `most` stretches at most, each made of some that lie side by side: no extreme is lost."""
+    if len(one.x) <= most:
+        return one
+    wide = -(-len(one.x) // most)
+    spans = [slice(at, at + wide) for at in range(0, len(one.x), wide)]
+
+    def told(values: tuple[float | None, ...], pick: Callable[[list[float]], float]) -> tuple[float | None, ...]:
+        groups = ([value for value in values[span] if value is not None] for span in spans)
+        return tuple(pick(some) if some else None for some in groups)
+
+    return replace(
+        one, x=tuple(one.x[span][-1] for span in spans), low=told(one.low, min), high=told(one.high, max),
+        last=told(one.last, lambda some: some[-1]), odd=tuple(sum(one.odd[span]) for span in spans),
+    )  # fmt: skip
 
 
 def _ends(blocks: NDArray[Any], axis: Axis) -> tuple[Floats, Floats]:

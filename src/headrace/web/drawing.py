@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,28 +48,36 @@ def _fields(asked: Any) -> list[tuple[str, str]]:
 
 class Drawing:
     """Any thread. Everything that goes into a template is escaped there; what names and logs hold that a browser would
-    not show, by `headrace.base.words.plain`.
+    not show, by `headrace.base.words.plain`. `frame`: the template around pages of a run; `filters`: in the place of
+    those of the same name.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(
+        self, world: World, *, frame: str = "base.html", filters: Mapping[str, Any] | None = None
+    ) -> None:
         self._world = world
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
             undefined=jinja2.StrictUndefined,
         )  # fmt: skip
         self._templates.filters.update(FILTERS)
+        self._templates.filters.update(filters or {})
         base = world.options.base
         known: dict[str, Any] = {
             "base": base, "static": f"{base}/static/{headrace.__version__}", "api": f"{base}{API}",
             "version": headrace.__version__, "home": world.settings.home, "chart": _chart, "places": _PLACES,
             "parts_of_time": _PARTS, "allowed": world.options.allow, "fields": _fields,
-            "machine": socket.gethostname(),
+            "machine": socket.gethostname(), "frame": frame,
         }  # fmt: skip
         self._templates.globals.update(known)
 
     def draw(self, template: str, status: int = 200, **values: Any) -> Response:
         """A page."""
-        return HTMLResponse(self._templates.get_template(template).render(values), status, _FRESH)
+        return HTMLResponse(self.text(template, **values), status, _FRESH)
+
+    def text(self, template: str, **values: Any) -> str:
+        """The same as HTML."""
+        return self._templates.get_template(template).render(values)
 
     def failed(self, request: Request, error: Exception) -> Response:
         """What went wrong, in the form that was asked for."""

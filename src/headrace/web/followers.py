@@ -22,7 +22,7 @@ from headrace.tracking.handed import Handing, handings
 from headrace.tracking.judged import at_its_end
 from headrace.tracking.logs import STREAMS
 from headrace.tracking.measured import Measured
-from headrace.tracking.notes import LISTED_S, AllNotes
+from headrace.tracking.notes import AllNotes
 from headrace.tracking.pages import LogPages
 from headrace.tracking.record import RunRecord, Status
 from headrace.tracking.runs import Run, Runs, RunView
@@ -37,8 +37,6 @@ _MOST_KEPT: Final = 200
 _LOOK_S, _POINTS_S, _LOG_S = 2.0, 5.0, 1.0
 """How long is trusted how a run stands, its points, and that there are no more lines."""
 _CHECKPOINTS_S: Final = 15.0
-_NOTES_S: Final = LISTED_S
-"""One listing tells of all runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class Follower:
     def view(self) -> RunView:
         """How it stands, with its notes. Raises NotFoundError, any store error."""
         view = self._get("view", _LOOK_S, lambda: self.run.look(self._record()))
-        kept = self._get("notes", _NOTES_S, lambda: self._notes.of(view.record))
+        kept = self._get("notes", _LOOK_S, lambda: self._notes.of(view.record))
         return replace(view, kept=kept)
 
     def statuses(self) -> list[Status]:

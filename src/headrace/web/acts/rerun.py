@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from headrace.tracking.record import new_id
 from headrace.web.told import Act, Done
 from headrace.web.world import World
 
+_log = logging.getLogger("headrace.web")
 _COMMAND: Final = (sys.executable, "-m", "headrace.cli", "rerun", "--detach")
 """As a process of its own: a runner takes its process's signals, and goes on when this server ends."""
 _WAIT_S: Final = 20.0
@@ -56,12 +58,19 @@ def rerun(world: World, asked: Asked) -> Begun:
     try:
         _, told = process.communicate(timeout=_WAIT_S)
     except subprocess.TimeoutExpired:
-        threading.Thread(target=process.communicate, name="headrace-web-rerun", daemon=True).start()
+        threading.Thread(target=_follow, args=(process, new), name="headrace-web-rerun", daemon=True).start()
         return Begun(f"{new} is being prepared. It is in the list of runs once it starts.", "/runs", new)
     if process.returncode:
         raise _error(process.returncode, told, run.id)
     world.renew(new)
     return Begun(f"{new} has begun.", f"/runs/{new}", new, recorded=True)
+
+
+def _follow(process: subprocess.Popen[str], new: str) -> None:
+    """Until it has begun; nobody waits for it any more, so what went wrong is for who reads what the server prints."""
+    _, told = process.communicate()
+    if process.returncode:
+        _log.warning("%s has not begun: %s", new, told.strip())
 
 
 def _error(code: int, told: str, path: str) -> errors.HeadraceError:

@@ -37,8 +37,10 @@ def tag(world: World, asked: Asked) -> Tagged:
     changes: dict[str, str | None] = {}
     if asked.tags is not None:
         changes = {**dict.fromkeys(kept.notes.tags_over(record)), **asked.tags}
-    kept = run.annotate(changes, asked.note, over=kept.version if asked.over is None else asked.over)
-    world.renew(run.id)
+    try:
+        kept = run.annotate(changes, asked.note, over=kept.version if asked.over is None else asked.over)
+    finally:
+        world.renew(run.id)  # who is told that they were changed looks again, and shall see them
     tags = kept.notes.tags_over(record)
     return Tagged(f"{run.id} is tagged anew.", None, tags, kept.notes.note, kept.version)
 
