@@ -116,6 +116,20 @@ def test_a_browser_opens_a_folder_of_the_bucket_and_what_is_in_it(page: Page) ->
     expect(book.get_by_text("notebook is read-only")).to_be_visible()
 
 
+def test_what_is_typed_into_a_file_is_not_saved(page: Page, rig: RunsRig) -> None:
+    before = in_bucket(rig)
+    page.get_by_role("tab", name="headrace").click()
+    side = page.locator(".jp-tree-finder-sidebar")
+    for name in ("data/", "shown/", "notes.txt"):
+        side.locator(".rt-group-name", has_text=name).dblclick()
+    page.locator(".jp-FileEditor .cm-content").press_sequentially("more")
+    page.keyboard.press("Control+s")
+    expect(page.get_by_text(re.compile("notes.txt is read-only"))).to_be_visible()
+    side.locator(".rt-group-name", has_text="notes.txt").click(button="right")
+    expect(page.get_by_role("menuitem", name="Delete")).to_have_attribute("aria-disabled", "true")
+    assert in_bucket(rig) == before
+
+
 def test_the_working_folder_is_beside_it(page: Page) -> None:
     page.get_by_role("tab", name=re.compile("File Browser")).click()
     expect(page.locator(".jp-FileBrowser")).to_contain_text("local.txt")
@@ -215,6 +229,7 @@ def test_jupyter_s_settings_are_written_beside_what_is_there(rig: RunsRig) -> No
     theirs = {"name": "theirs", "url": "memory://", "type": "fsspec", "auth": "none"}
     before = {"ServerApp": {"quit_button": False}, "JupyterFs": {"resources": [theirs]}}
     file.write_text(json.dumps(before))
+    file.chmod(0o600)  # Jupyter keeps a password's hash there
     for _ in range(2):
         told = json.loads(run(rig, f"s3://{rig.bucket}/data/shown/", "--write-config", "--json").stdout)
         assert told["path"] == str(file)
@@ -224,6 +239,7 @@ def test_jupyter_s_settings_are_written_beside_what_is_there(rig: RunsRig) -> No
     assert [one["url"] for one in found["JupyterFs"]["resources"]] == [
         "memory://", f"headrace://s3://{rig.bucket}/data/shown"
     ]  # fmt: skip
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert rig.server.secret_key not in text
     assert rig.server.access_key not in text
     file.write_text("{")
@@ -340,13 +356,17 @@ def test_a_page_on_a_socket_is_this_user_s_alone(rig: RunsRig) -> None:
 
 @pytest.mark.parametrize("folder", ["t", "t" * 80], ids=["a short folder", "one too long for sockets"])
 def test_ctrl_c_leaves_nothing(rig: RunsRig, tmp_path: Path, folder: str) -> None:
-    """With a kernel that works, and the page open."""
-    temporary = tmp_path / folder
+    """With the page open, and a kernel that hears of nothing: it holds the interpreter's lock in native code."""
+    temporary, begin = tmp_path / folder, tmp_path / "ipython/profile_default/startup"
     temporary.mkdir()
-    with lab(rig, "/data/shown", more={"TMPDIR": str(temporary)}) as made:
+    begin.mkdir(parents=True)
+    (begin / "deaf.py").write_text("import ctypes; open('deaf', 'w').close(); ctypes.PyDLL(None).sleep(600)")
+    with lab(rig, "/data/shown", more={"TMPDIR": str(temporary), "IPYTHONDIR": str(tmp_path / "ipython")}) as made:
         assert made.model("notes.txt")["content"] == "words of the bucket\n"
         assert made.ask("POST", "/api/kernels", {"name": "python3"}).status_code == 201
         assert made.ask("GET", "/headrace/runs").status_code == 200
+        assert wait_for((rig.work / "deaf").exists)
+        (rig.work / "deaf").unlink()
         started = psutil.Process(made.process.pid).children(recursive=True)
         assert len(started) >= 4, "Jupyter, its watchdog, the kernel, the page"
         scratch = Path(started[0].environ()["HEADRACE_JUPYTER_FOLDER"])

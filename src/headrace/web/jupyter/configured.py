@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from headrace.base.errors import InputError
 from headrace.base.places import refused
+from headrace.base.user_files import replace_file
 from headrace.namespace import Namespace
 
 FILE: Final = "jupyter_server_config.json"
@@ -60,17 +61,11 @@ def write(shown: Shown, folder: str, more: Mapping[str, Any] | None = None) -> s
     """Put it, and `more`, into Jupyter's configuration in `folder`, beside what is set there; returns the file's path.
 
     Raises:
-        InputError: the file that is there is none of Jupyter's. DeniedError: it cannot be written.
+        InputError: the file that is there is none of Jupyter's. DeniedError: it cannot be read, or written.
     """
     path = os.path.join(folder, FILE)
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        text = json.dumps(_merged(_merged(_read(path), shown.config()), more or {}), indent=2) + "\n"
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(f"{path}.new", path)
-    except OSError as error:
-        raise refused(path, "JUPYTER_CONFIG_DIR", error, "Jupyter's configuration") from error
+    config = _merged(_merged(_read(path), shown.config()), more or {})
+    replace_file(path, json.dumps(config, indent=2) + "\n")
     return path
 
 
@@ -85,6 +80,8 @@ def _read(path: str) -> dict[str, Any]:
             found = json.load(file)
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise refused(path, "JUPYTER_CONFIG_DIR", error, "Jupyter's configuration") from error
     except ValueError as error:
         raise InputError(f"is no JSON: {error}", path=path, hint="mend or move it") from None
     if not isinstance(found, dict):
