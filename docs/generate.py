@@ -207,6 +207,7 @@ better place; `headrace attach` refuses to write them. See [credentials](../guid
 | variable | meaning |
 |---|---|
 | `HEADRACE_DEBUG` | `1`: show the traceback beside an error's message |
+| `HEADRACE_WEB_TOKEN` | the token of `headrace web`, 16 characters or more: so given, it is not printed |
 | `RANK`, `WORLD_SIZE` | as torchrun sets them: this process's share of the samples |"""
 
 _ERRORS_HEAD = """\

@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Looking": {
         "web": "Show runs in a browser: why the GPU waits, logs, metrics.",
+        "jupyter": "Start JupyterLab with the namespace in its file browser.",
     },
     "Outputs": {
         "sync": "Keep a bucket up to date with a folder that is written to.",

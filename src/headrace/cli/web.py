@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from headrace.base.errors import InputError
@@ -15,19 +17,23 @@ from headrace.cli.output import json_option
 @click.option("--hosts", default="", metavar="NAME,…", help="Names by which browsers reach this machine.")
 @click.option("--allow", default="", metavar="RIGHT,…",
               help="What viewers may do: stop, rerun, tag, delete-runs, write.  [default: nothing]")  # fmt: skip
+@click.option("--socket", default="", metavar="PATH", help="A Unix socket to listen on instead, for a proxy of yours.")
 @click.option("--export", "file", metavar="FILE.html",
               help="Write the pages of one run into this file, and end.")  # fmt: skip
 @click.option("--run", metavar="RUN", help="Which run is exported.  [default: latest]")
 @json_option
 def command(
-    host: str, port: int, base: str, hosts: str, *, allow: str, file: str | None, run: str | None, as_json: bool
-) -> None:
+    host: str, port: int, base: str, hosts: str, *, allow: str, socket: str, file: str | None, run: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Show runs, data and files of the home in a browser, until Ctrl-C.
 
     The page is a view of the bucket: anybody who may read the home can start one, and nothing is lost when it ends. The
-    URL that is printed holds a token; who has it sees the page. With --export the pages of a run become one file
-    instead, of 2 MB at most, which needs neither a server nor a network.
+    URL that is printed holds a token; who has it sees the page. HEADRACE_WEB_TOKEN chooses it; then it is not printed.
+    With --export the pages of a run become one file instead, of 2 MB at most, which needs neither a server nor a
+    network.
     """
+    from headrace.base.settings import environment
     from headrace.cli.output import show_record
     from headrace.cli.serving import stop_on_signals
     from headrace.web.extra import needed
@@ -42,17 +48,22 @@ def command(
     from headrace.web.server import Server
     from headrace.web.world import World
 
-    options = Options(host, port, base, _listed(hosts), frozenset(_listed(allow)))
-    server = Server(World.load(options))
+    chosen = environment("HEADRACE_WEB_TOKEN")
+    options = Options(host, port, base, _listed(hosts), frozenset(_listed(allow)), socket)
+    if chosen is not None:
+        options = replace(options, token=chosen, known=True)
     stop_on_signals()
-    if as_json:
-        show_record({"id": server.url, "url": server.entry}, as_json=True)
-    else:
-        click.echo(f"{server.entry}\n(Ctrl-C stops it)")
+    server = Server(World.load(options))
     try:
+        if as_json:
+            show_record({"id": server.url, "url": server.entry}, as_json=True)
+        else:
+            click.echo(f"{server.entry}\n(Ctrl-C stops it)")
         server.run()
     except KeyboardInterrupt:
         click.echo("stopping", err=True)
+    finally:
+        server.close()
 
 
 def _listed(text: str) -> tuple[str, ...]:

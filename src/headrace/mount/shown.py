@@ -40,10 +40,10 @@ class Shown:
             return attr if changed <= attr.mtime_ns else attr._replace(mtime_ns=changed)
         mode = self.link_mode if found.kind == LINK else self.file_mode
         if node is None:
-            return Attr(found.id, found.size, found.mtime_us * 1000, mode, 1, self.uid, self.gid)
+            return Attr(found.id, found.size, self._time_ns(found.mtime_us), mode, 1, self.uid, self.gid)
         staged = node.staged  # another thread may take it away
         links = 1 if node.linked else 0
-        plain = Attr(found.id, node.size, node.mtime_us * 1000, mode, links, self.uid, self.gid)
+        plain = Attr(found.id, node.size, self._time_ns(node.mtime_us), mode, links, self.uid, self.gid)
         if staged is None:
             return self._with(plain, node.attrs)
         size, attrs = staged.shown()
@@ -52,7 +52,7 @@ class Shown:
     def listed(self, page: Page, index: int, number: int) -> Attr:
         """Of a file or link that only a page tells of; as `of`, without making more of it."""
         mode = self.link_mode if page.kinds[index] == LINK else self.file_mode
-        return Attr(number, page.sizes[index], page.mtimes[index] * 1000, mode, 1, self.uid, self.gid)
+        return Attr(number, page.sizes[index], self._time_ns(page.mtimes[index]), mode, 1, self.uid, self.gid)
 
     def folder(self, folder: Folder) -> Attr:
         """Of a folder that something was looked up in."""
@@ -63,6 +63,10 @@ class Shown:
     def valid(self, found: Known) -> float:
         """For how many seconds the kernel may trust the attributes."""
         return self.ttl if found.kind == FOLDER or found.node is not None else self.lasting
+
+    def _time_ns(self, mtime_us: int) -> int:
+        """A file of which the store tells no time is as old as the mount, as a folder is."""
+        return mtime_us * 1000 if mtime_us else self._table.born_ns
 
     def _with(self, attr: Attr, own: Attributes | None) -> Attr:
         """The same, where a file or folder has values of its own."""

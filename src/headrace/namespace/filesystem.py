@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -62,7 +63,9 @@ class HeadraceFileSystem(AbstractFileSystem):
     Args:
         mounts: attachments beside those of the settings: path → URL, or path → a table as in ``headrace.toml``.
         namespace: use this one instead; see `over`.
+        read_only: refuse every write, wherever it goes.
 
+    A folder of a store has no time of its own: it has that at which this file system was made, as in a mount.
     A name that ends in ``/`` cannot be reached this way: fsspec drops a trailing ``/``. Errors are OSErrors.
 
     Names are literal, whatever they hold. Patterns (``*``, ``?``, ``[…]``) are taken by `glob`; and by `expand_path`,
@@ -77,10 +80,12 @@ class HeadraceFileSystem(AbstractFileSystem):
         self,
         mounts: Mapping[str, str | Mapping[str, Any]] | None = None,
         namespace: Namespace | None = None,
+        read_only: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.namespace = namespace if namespace is not None else Namespace.load()
+        self._made = time.time()
+        self.namespace = namespace if namespace is not None else Namespace.load(read_only=read_only)
         for path, table in (mounts or {}).items():
             keywords: dict[str, Any] = {"url": table} if isinstance(table, str) else dict(table)
             self.namespace.attach(path, keywords.pop("url"), **keywords)
@@ -108,13 +113,13 @@ class HeadraceFileSystem(AbstractFileSystem):
             path = self._strip_protocol(path)
             entries = self.namespace.list(path, refresh=refresh)
         # A folder whose name is empty has no spelling here.
-        infos = [_info(entry, path) for entry in entries if not entry.path.endswith("/")]
+        infos = [self._info(entry, path) for entry in entries if not entry.path.endswith("/")]
         return infos if detail else sorted({info["name"] for info in infos})
 
     def info(self, path: Any, refresh: bool = False, **kwargs: Any) -> dict[str, Any]:  # noqa: ARG002
         with _os_errors():
             path = self._strip_protocol(path)
-            return _info(self.namespace.stat(path, refresh=refresh), path)
+            return self._info(self.namespace.stat(path, refresh=refresh), path)
 
     def exists(self, path: Any, **kwargs: Any) -> bool:  # noqa: ARG002
         with _os_errors():
@@ -137,7 +142,7 @@ class HeadraceFileSystem(AbstractFileSystem):
                 entries = list(self.namespace.walk(path))
         except FileNotFoundError:
             entries = []
-        found = {_name(entry, path): _info(entry, path) for entry in entries if not entry.path.endswith("/")}
+        found = {_name(entry, path): self._info(entry, path) for entry in entries if not entry.path.endswith("/")}
         return found if detail else sorted(found)
 
     def expand_path(
@@ -152,7 +157,7 @@ class HeadraceFileSystem(AbstractFileSystem):
         return expand(self, path, recursive, maxdepth, literal=assume_literal, **kwargs)
 
     def modified(self, path: Any) -> datetime:
-        """Time of the last change, UTC."""
+        """Time of the last change, UTC; where there is none, that at which this file system was made."""
         return datetime.fromtimestamp(self.info(path)["mtime"], UTC)
 
     def created(self, path: Any) -> datetime:
@@ -167,8 +172,8 @@ class HeadraceFileSystem(AbstractFileSystem):
 
     def checksum(self, path: Any) -> Any:
         """The ETag, or size and time where there is none."""
-        info = self.info(path)
-        return info["ETag"] or f"{info['size']}-{info['mtime']}"
+        with _os_errors():
+            return self.namespace.stat(self._strip_protocol(path)).version
 
     def invalidate_cache(self, path: Any = None) -> None:
         super().invalidate_cache(path)
@@ -320,6 +325,18 @@ class HeadraceFileSystem(AbstractFileSystem):
         with _os_errors():
             self.namespace.delete(named, recursive=recursive)
 
+    def _info(self, entry: Entry, asked: str) -> dict[str, Any]:
+        """What fsspec calls info: sizes in bytes, times in seconds."""
+        known = entry.mtime_us / 1e6 or self._made
+        return {
+            "name": _name(entry, asked),
+            "size": entry.size,
+            "type": "file" if entry.is_file else "directory",
+            "mtime": known,
+            "created": known,
+            "ETag": entry.etag,
+        }
+
 
 class _Fetched(AbstractBufferedFile):
     """A file that is read through one of fsspec's own caches."""
@@ -372,14 +389,3 @@ class _Compressed(Writer):
 def _name(entry: Entry, asked: str) -> str:
     """As it was asked for: where that was no URL, a file of this machine is ``/path``, not ``file:///path``."""
     return entry.path if is_url(asked) else entry.path.removeprefix("file://")
-
-
-def _info(entry: Entry, asked: str) -> dict[str, Any]:
-    """What fsspec calls info: sizes in bytes, times in seconds."""
-    return {
-        "name": _name(entry, asked),
-        "size": entry.size,
-        "type": "file" if entry.is_file else "directory",
-        "mtime": entry.mtime_us / 1e6,
-        "ETag": entry.etag,
-    }

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.base.errors import AlreadyExistsError, InputError, NotFoundError, UnsupportedError
+from headrace.base.errors import AlreadyExistsError, InputError, NotFoundError, ReadOnlyError, UnsupportedError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.namespace import listing, paths
@@ -50,10 +50,14 @@ class Namespace:
         fetcher: Callable[[], Fetcher] | None = None,
         opener: Opener | None = None,
         local: bool = True,
+        read_only: bool = False,
     ) -> None:
-        """`local`: files and folders of this machine are taken by their own names (`named`), too."""
+        """`local`: files and folders of this machine are taken by their own names (`named`), too. `read_only`: nothing
+        is written, wherever it lies.
+        """
         settings = settings or Settings()
         self._local = local
+        self._read_only = read_only
         mounts = [Mount.from_table(path, table) for path, table in settings.mounts.items()]
         self._set(settings, fetcher, opener, MountTable(mounts))
 
@@ -73,7 +77,8 @@ class Namespace:
         """A namespace with the mounts of `settings` (default: `Settings.load()`: ``headrace.toml``, environment).
 
         No request is made. `seams`: `fetcher`, giving what reads the bytes (default: the process's own), `opener`,
-        opening stores (default: `headrace.store.open_store`), and `local`, False for the tree of mounts alone.
+        opening stores (default: `headrace.store.open_store`), `local`, False for the tree of mounts alone, and
+        `read_only`.
 
         Raises:
             SettingError, InputError: a mount that cannot be; names it.
@@ -134,7 +139,7 @@ class Namespace:
         """
         place = self._place(path)
         store = place.open(self._stores).store
-        read_only = place.mount is not None and place.mount.read_only
+        read_only = self._read_only or (place.mount is not None and place.mount.read_only)
         return Location(store, place.key, place.path, read_only, place.mount, place.root)
 
     # reading
@@ -391,11 +396,12 @@ class Namespace:
     def __getstate__(self) -> Mapping[str, Any]:
         mounts = [(m.path, m.url, dict(m.options), m.read_only) for m in self._table]
         given = {"fetcher": self._given[0], "opener": self._given[1]}
-        return {"settings": self._settings, "mounts": mounts, "local": self._local, **given}
+        told = {"settings": self._settings, "mounts": mounts, "local": self._local, "read_only": self._read_only}
+        return {**told, **given}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         mounts = [Mount.make(path, url, options, read_only=ro) for path, url, options, ro in state["mounts"]]
-        self._local = state["local"]
+        self._local, self._read_only = state["local"], state["read_only"]
         self._set(state["settings"], state["fetcher"], state["opener"], MountTable(mounts))
 
     def _fetcher(self) -> Fetcher:
@@ -426,8 +432,13 @@ class Namespace:
 
     def _writable(self, path: PathLike) -> Place:
         place = self._place(path)
-        place.check_writable()
+        self._check_writable(place)
         return place
+
+    def _check_writable(self, place: Place, *, root: bool = False) -> None:
+        if self._read_only:
+            raise ReadOnlyError("is read-only", path=place.path, hint="this namespace was opened with read_only=True")
+        place.check_writable(root=root)
 
     def _deletable(self, path: PathLike) -> list[Place]:
         """The place and every mount point below it, once all of them are known to be writable."""
@@ -439,7 +450,7 @@ class Namespace:
             nested = [self._place(mount.url) for mount in self._table if paths.is_below(mount.url, url)]
         for each in (place, *nested):
             if each.url is not None or not nested:
-                each.check_writable(root=True)
+                self._check_writable(each, root=True)
         return [each for each in (place, *(nested if place.in_tree else ())) if each.url is not None]
 
     def _check_absent(self, place: Place) -> None:

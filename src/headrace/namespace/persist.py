@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import DeniedError, InputError, NotFoundError, SettingError
+from headrace.base.user_files import replace_file
 from headrace.namespace import paths
 from headrace.namespace.mounts import Mount
 
@@ -43,7 +43,7 @@ def write_mount(
             table[name] = value
     mounts = document.setdefault("mounts", tomlkit.table(is_super_table=True))
     mounts[mount.path] = table
-    _write(file, document.as_string())
+    replace_file(file, document.as_string())
 
 
 def remove_mount(path: str, file: str | os.PathLike[str]) -> None:
@@ -61,7 +61,7 @@ def remove_mount(path: str, file: str | os.PathLike[str]) -> None:
     del mounts[path]
     if not mounts:
         del document["mounts"]
-    _write(file, document.as_string())
+    replace_file(file, document.as_string())
 
 
 def _refuse_secrets(mount: Mount) -> None:
@@ -87,22 +87,3 @@ def _read(file: str | os.PathLike[str]) -> TOMLDocument:
         raise SettingError(f"is not valid TOML: {error}", path=os.fspath(file), hint="mend it first") from error
     except OSError as error:
         raise DeniedError(f"cannot be read: {error.strerror}", path=os.fspath(file)) from error
-
-
-def _write(file: str | os.PathLike[str], text: str) -> None:
-    """Replace `file` in one step, keeping its mode."""
-    target = os.path.realpath(file)
-    try:
-        mode = os.stat(target).st_mode & 0o777 if os.path.exists(target) else 0o644
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".headrace-")
-        try:
-            with open(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            os.chmod(temporary, mode)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise DeniedError(f"cannot be written: {error.strerror}", path=os.fspath(file)) from error

@@ -107,6 +107,16 @@ class Program:
         """Whether it did by itself."""
         return self._process is None or self._process.poll() is not None
 
+    @property
+    def pid(self) -> int | None:
+        """Its number; None once it is stopped."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """What it ended with by itself; negative: a signal."""
+        return None if self._process is None else self._process.poll()
+
     def check(self) -> None:
         """Raises TryAgainError: it has ended; the message holds its last line."""
         if self.ended:

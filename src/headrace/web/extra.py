@@ -1,17 +1,29 @@
-"""The libraries of the extra ``web``, looked for before anything of this room that needs them is imported."""
+"""The libraries of the extras ``web`` and ``jupyter``, looked for before anything of this room that needs them is
+imported.
+"""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Final
+from typing import Final, Literal
 
 from headrace.base.errors import UnsupportedError
 
-_LIBRARIES: Final = ("jinja2", "msgspec", "starlette", "uvicorn")
+Extra = Literal["web", "jupyter"]
+_PAGE: Final = ("jinja2", "msgspec", "starlette", "uvicorn")
+_LIBRARIES: Final[dict[Extra, tuple[str, ...]]] = {
+    "web": _PAGE,
+    "jupyter": (*_PAGE, "jupyterfs", "jupyterlab", "jupyter_server_proxy"),
+}
+_NEEDS: Final[dict[Extra, str]] = {"web": "the page", "jupyter": "JupyterLab over the namespace"}
 
 
-def needed() -> None:
+def missing(extra: Extra) -> list[str]:
+    """Those that are not installed here."""
+    return [name for name in _LIBRARIES[extra] if find_spec(name) is None]
+
+
+def needed(extra: Extra = "web") -> None:
     """Raises UnsupportedError: one is missing."""
-    missing = [name for name in _LIBRARIES if find_spec(name) is None]
-    if missing:
-        raise UnsupportedError(f"the page needs {', '.join(missing)}", hint="pip install 'headrace[web]'")
+    if found := missing(extra):
+        raise UnsupportedError(f"{_NEEDS[extra]} needs {', '.join(found)}", hint=f"pip install 'headrace[{extra}]'")

@@ -87,6 +87,8 @@ class Guard:
 
     def _known(self, host: str) -> bool:
         """Whether it is a name of ours: else another site's name may have been made to lead here (DNS rebinding)."""
+        if self._options.socket:  # no name leads to it; a proxy of this user's has looked at its own
+            return True
         name = host.lower() if host.endswith("]") else host.lower().rpartition(":")[0] or host.lower()
         if name in self._hosts:
             return True

@@ -14,16 +14,19 @@ RIGHTS: Final = {
     "delete-runs": "delete runs", "write": "upload and delete files",
 }  # fmt: skip
 """What a page may be allowed to do, by the names that `--allow` takes."""
-_BASE = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_BASE = re.compile(r"(/([A-Za-z0-9._~@:+=-]|%[0-9A-Fa-f]{2})+)*")
+"""No ``;`` and no ``,``, which end a cookie's path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Frozen; any thread.
 
-    `host`, `port`: where it listens; port 0: a free one. `base`: the path that a proxy puts before every URL, empty or
+    `host`, `port`: where it listens; port 0: a free one. `socket`: a Unix socket to listen on instead, empty for none;
+    `private_socket` says who reaches it. `base`: the path that a proxy puts before every URL, empty or
     like ``/user/ann/headrace``. `hosts`: names beside this machine's own that a request may give as ``Host``.
-    `token`: what a viewer must bring. `allow`: of `RIGHTS`, what every viewer may do; nothing unless told.
+    `token`: what a viewer must bring; `known`: who starts the page has chosen it, so that it need not be told. `allow`:
+    of `RIGHTS`, what every viewer may do; nothing unless told.
     """
 
     host: str = "127.0.0.1"
@@ -31,6 +34,8 @@ class Options:
     base: str = ""
     hosts: tuple[str, ...] = ()
     allow: frozenset[str] = frozenset()
+    socket: str = ""
+    known: bool = False
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import uvicorn
 
 from headrace.base.errors import InputError
+from headrace.web import private_socket
 from headrace.web.app import application
 from headrace.web.world import World
 
@@ -17,17 +18,12 @@ class Server:
     """Listens from the moment it is made; `run` answers. One thread, but for `stop`, which any may call.
 
     Raises:
-        InputError: host or port cannot be had.
+        InputError: host, port or socket cannot be had. DeniedError: as `private_socket.listen`.
     """
 
     def __init__(self, world: World) -> None:
         options = world.options
-        family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-        try:
-            self._socket = socket.create_server((options.host, options.port), family=family, backlog=256)
-        except OSError as error:
-            where, why = f"{options.host}:{options.port}", f"cannot be listened on: {error.strerror}"
-            raise InputError(why, path=where, hint="another --port, or none") from error
+        self._socket = private_socket.listen(options.socket) if options.socket else _listen(options.host, options.port)
         self._world = world
         config = uvicorn.Config(
             application(world), log_level="warning", access_log=False, server_header=False, date_header=False,
@@ -37,14 +33,18 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Without the token."""
+        """Without the token; of a Unix socket, its path."""
+        if self._world.options.socket:
+            return f"unix:{self._world.options.socket}"
         host, port = self._socket.getsockname()[:2]
         host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
         return f"http://{f'[{host}]' if ':' in host else host}:{port}{self._world.options.base}"
 
     @property
     def entry(self) -> str:
-        """With the token: what is opened first."""
+        """With the token, unless who started the page knows it: what is opened first."""
+        if self._world.options.known:
+            return self.url
         return f"{self.url}/?token={self._world.options.token}"
 
     def run(self) -> None:
@@ -52,8 +52,14 @@ class Server:
         try:
             self._server.run([self._socket])
         finally:
-            self._socket.close()
-            self._world.close()
+            self.close()
+
+    def close(self) -> None:
+        """Where `run` was not reached. Idempotent."""
+        self._socket.close()
+        if self._world.options.socket:
+            private_socket.remove(self._world.options.socket)
+        self._world.close()
 
     def stop(self) -> None:
         """Have `run` return soon."""
@@ -68,3 +74,12 @@ class Server:
         finally:
             self.stop()
             thread.join()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=256)
+    except OSError as error:
+        where, why = f"{host}:{port}", f"cannot be listened on: {error.strerror}"
+        raise InputError(why, path=where, hint="another --port, or none") from error

@@ -28,11 +28,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """`name`: below the run; `modified`: RFC 3339."""
+    """`name`: below the run; `modified`: RFC 3339, None where the store does not tell."""
 
     name: str
     size: int
-    modified: str
+    modified: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def view(world: World, asked: Asked) -> Told:
     return Told(Shown(RunRow.of(follower.view()), files, len(some) > COUNT, asked), f"headrace ls -r {run.url}")
 
 
-def _moment(mtime_us: int) -> str:
-    return f"{datetime.fromtimestamp(mtime_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+def _moment(mtime_us: int) -> str | None:
+    return None if not mtime_us else f"{datetime.fromtimestamp(mtime_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def location(world: World, run: str, name: str) -> str:

@@ -1,0 +1,48 @@
+"""``headrace jupyter [PATH]``."""
+
+from __future__ import annotations
+
+import click
+
+from headrace.cli.output import json_option, show_record
+
+
+@click.command()
+@click.argument("path", default="/")
+@click.option("--allow-writes", is_flag=True, help="Let the file browser save, rename and delete there.")
+@click.option("--write-config", "only_write", is_flag=True, help="Write it into Jupyter's own settings, start nothing.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, help="Port to listen on.  [default: 8888, or a free one]",
+              type=click.IntRange(0, 65535))  # fmt: skip
+@json_option
+def command(path: str, *, allow_writes: bool, only_write: bool, host: str, port: int, as_json: bool) -> None:
+    """Start JupyterLab with the folder PATH in its file browser, until Ctrl-C.
+
+    Beside it JupyterLab shows the working folder, as always, and the launcher has the page of `headrace web`. Files at
+    PATH are read-only unless --allow-writes. What notebooks do by themselves is not restricted.
+    """
+    from headrace.cli.serving import stop_on_signals
+    from headrace.cli.target import open_namespace
+    from headrace.web.extra import needed
+
+    needed("jupyter")
+    from headrace.web.jupyter.configured import Shown, user_folder, write
+
+    shown = Shown.of(open_namespace(), path, allow_writes=allow_writes)
+    if only_write:
+        file = write(shown, user_folder())
+        show_record({"path": file, "shows": shown.path, "allow_writes": allow_writes}, as_json=as_json,
+                    kinds={"allow_writes": "flag"})  # fmt: skip
+        return
+    from headrace.web.jupyter.lab import lab
+
+    stop_on_signals()
+    try:
+        with lab(shown, host, port) as running:
+            if as_json:
+                show_record({"id": running.url, "url": running.entry, "shows": shown.path}, as_json=True)
+            else:
+                click.echo(f"{running.entry}\n(Ctrl-C stops it)")
+            running.wait()
+    except KeyboardInterrupt:
+        click.echo("stopping", err=True)
