@@ -11,7 +11,7 @@ from typing import Any, Final
 import jinja2
 import msgspec
 import msgspec.structs
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -24,6 +24,7 @@ from headrace.web.failures import failure_of
 from headrace.web.world import World
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
+_STATIC: Final = Path(__file__).parent / "static"
 _FRESH: Final = {"cache-control": "no-store"}
 
 
@@ -35,9 +36,18 @@ _PLACES: Final = (("runs", "Runs"), ("data", "Data"), ("files", "Files"), ("node
 """What the head of every page leads to."""
 
 
-def _chart(curves: list[Curve], title: str, axis: Axis = "step", *, log: bool = False, width: int = 420) -> Markup:
+def _chart(
+    curves: list[Curve], title: str, axis: Axis = "step", *, at: str = "", log: bool = False, width: int = 420,
+    drag: str = "zoom",
+) -> Markup:  # fmt: skip
+    """A picture, which `static/charts.js` makes a chart of once somebody looks closer. `at`: where its curves are in
+    the page's JSON twin (``metrics/0/curve``). `drag`: what a span that is dragged over is for, ``zoom`` or ``ask``.
+    """
     height = 180 if width < 600 else 240
-    return Markup(chart(curves, title=title, axis=axis, log=log, width=width, height=height))  # noqa: S704 (made of numbers, escaped)
+    drawn = chart(curves, title=title, axis=axis, log=log, width=width, height=height)
+    told = {"at": at, "axis": axis, "log": "1" if log else "", "height": str(height), "drag": drag}
+    data = " ".join(f'data-{name}="{escape(value)}"' for name, value in told.items())
+    return Markup(f'<div class="plot" {data}>{drawn}</div>')  # noqa: S704 (made of numbers, escaped)
 
 
 def _fields(asked: Any) -> list[tuple[str, str]]:
@@ -67,7 +77,7 @@ class Drawing:
             "base": base, "static": f"{base}/static/{headrace.__version__}", "api": f"{base}{API}",
             "version": headrace.__version__, "home": world.settings.home, "chart": _chart, "places": _PLACES,
             "parts_of_time": _PARTS, "allowed": world.options.allow, "fields": _fields,
-            "machine": socket.gethostname(), "frame": frame,
+            "machine": socket.gethostname(), "frame": frame, "has_uplot": (_STATIC / "uplot" / "uPlot.js").is_file(),
         }  # fmt: skip
         self._templates.globals.update(known)
 

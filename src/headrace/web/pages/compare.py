@@ -21,12 +21,16 @@ _POINTS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`run`: ids, with commas between them. `q`: words that all must be in a metric's name."""
+    """`run`: ids, with commas between them. `q`: words that all must be in a metric's name. `since`, `until`: as of a
+    run's metrics.
+    """
 
     run: str = ""
     q: str = ""
     x: Axis = "step"
     log: bool = False
+    since: float | None = None
+    until: float | None = None
     start: int = 0
 
 
@@ -73,16 +77,18 @@ def view(world: World, asked: Asked) -> Told:
     known = {name for names in have for name in names if not name.startswith(OURS)}
     wanted = [name for name in known if all(word in name.lower() for word in words)]
     wanted.sort(key=lambda name: ("loss" not in name, -sum(name in one for one in have), name))
-    charts = tuple(_chart(name, every, asked.x) for name in wanted[max(0, asked.start) :][:_CHARTS])
+    charts = tuple(_chart(name, every, asked) for name in wanted[max(0, asked.start) :][:_CHARTS])
     rows = tuple(RunRow.of(follower.view()) for follower in followers)
     shown = Shown(rows, tuple(_rows(world, names)), charts, len(wanted), asked)
     python = f"[hr.run(one).series() for one in {names!r}]"
     return Told(shown, f"headrace runs diff {' '.join(names[:2])}", python)
 
 
-def _chart(name: str, every: list[Measured], axis: Axis) -> Chart:
+def _chart(name: str, every: list[Measured], asked: Asked) -> Chart:
     whose = tuple(at for at, one in enumerate(every) if name in one.metrics)
-    return Chart(name, whose, tuple(every[at].curve(name, axis, most=_POINTS) for at in whose))
+    since, until = asked.since, asked.until
+    curves = (every[at].curve(name, asked.x, start=since, stop=until, most=_POINTS) for at in whose)
+    return Chart(name, whose, tuple(curves))
 
 
 def _rows(world: World, names: list[str]) -> list[Row]:

@@ -20,9 +20,11 @@ TAIL = 12
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`run`: an id."""
+    """`run`: an id. `since`, `until`: of the main metric, steps."""
 
     run: str
+    since: float | None = None
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,12 @@ def view(world: World, asked: Asked) -> Told:
     lease, status = state.lease, state.status
     problem, age = follower.problem()
     verdict = shown_verdict(follower.verdict())
+    curve = measured.curve(main, start=asked.since, stop=asked.until) if main is not None else None
     world.index.learn(asked.run, **columns(follower))
     shown = Shown(
         RunRow.of(state), run.url, verdict,
         tuple(Transition(one.state, one.time, one.attempt, one.reason) for one in follower.statuses()),
-        tuple(follower.checkpoints()), measured.curve(main) if main is not None else None, len(metrics), tail, stream,
+        tuple(follower.checkpoints()), curve, len(metrics), tail, stream,
         lease.files if lease is not None and not state.over else status.files, status.bytes,
         lease.files if lease is not None else len(status.left), lease.bytes if lease is not None else 0,
         dict(state.record.parent) if state.record.parent is not None else None, problem, age,

@@ -60,13 +60,14 @@ class Rank:
 @dataclass(frozen=True, slots=True)
 class Shown:
     """`seconds`: what the loop did, by part: its own work, and waits for the store, decoding and batches. `gpu_hours`:
-    how long all GPUs together waited for data.
+    how long all GPUs together waited for data; `waits`: how much of its time the loop waited, per cent.
     """
 
     run: RunRow
     verdict: VerdictShown
     seconds: dict[str, float]
     stretches: tuple[Stretch, ...]
+    waits: Curve | None
     gpu: tuple[Curve, ...]
     ranks: tuple[Rank, ...]
     gpu_hours: float | None
@@ -95,7 +96,7 @@ def view(world: World, asked: Asked) -> Told:
     problem, age = follower.problem()
     first, last = (span[0] / 1e6, span[1] / 1e6) if span is not None else (None, None)
     shown = Shown(
-        RunRow.of(state), shown_verdict(verdict), seconds, _stretches(parts), busy, _ranks(parts),
+        RunRow.of(state), shown_verdict(verdict), seconds, _stretches(parts), _waits(parts), busy, _ranks(parts),
         _gpu_hours(figures, len(gpus)), first, last, asked, problem, age,
     )  # fmt: skip
     return Told(shown, f"headrace why {asked.run}", f"hr.run({asked.run!r}).why()")
@@ -121,6 +122,16 @@ def _stretches(parts: Stretches | None) -> tuple[Stretch, ...]:
         Stretch(since, until, judge(figures).bound, waited(figures))
         for (since, until), figures in zip(pairwise(edges), parts.each(), strict=True)
     )
+
+
+def _waits(parts: Stretches | None) -> Curve | None:
+    """How much of its time the loop waited, in per cent, over time."""
+    shares = [round(100 * one.waited, 2) for one in _stretches(parts)]
+    if len(shares) < 2:
+        return None
+    each = tuple(shares)
+    ends = tuple((np.asarray(parts.edges[1:]) / 1e6).tolist()) if parts is not None else ()
+    return Curve("waited, per cent", ends, each, each, each, (0,) * len(each), len(each), len(each))
 
 
 def _ranks(parts: Stretches | None) -> tuple[Rank, ...]:

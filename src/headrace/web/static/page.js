@@ -175,6 +175,10 @@ if (waiting instanceof HTMLElement) {
 
 /** Take over what changed; boxes stay as they were set. @param {Element} old @param {Element} fresh */
 function replace(old, fresh) {
+  if (old.querySelector(".uplot")) { // somebody looks closer at a chart: it brings its own values
+    old.dispatchEvent(new CustomEvent("fresh", { bubbles: true }));
+    return;
+  }
   const set = new Set([...old.querySelectorAll("input:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value));
   if (old.innerHTML === fresh.innerHTML && !set.size) return;
   old.replaceChildren(...fresh.childNodes);
