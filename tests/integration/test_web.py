@@ -426,7 +426,7 @@ def test_the_api_is_as_described(web: Served) -> None:
     assert len(operations) == len(KNOWN)
     for operation in operations:
         query = {"run": "good,bad"} if operation.path.endswith("/compare") else {}
-        places = {"run": "good", "name": "flowers", "version": "v1", "path": "flowers/"}
+        places = {"run": "good", "name": "flowers", "version": "v1", "path": "flowers/", "step": "0"}
         case = operation.Case(path_parameters=places, query=query)
         answer = case.call(headers=headers)
         case.validate_response(answer, headers=headers)

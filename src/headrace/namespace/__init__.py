@@ -4,8 +4,8 @@ from headrace.namespace.entry import Entry
 from headrace.namespace.location import Location
 from headrace.namespace.mounts import Mount
 from headrace.namespace.namespace import Namespace
-from headrace.namespace.paging import Listed
+from headrace.namespace.paging import FolderPage
 from headrace.namespace.persist import remove_mount, write_mount
 from headrace.namespace.reader import File
 
-__all__ = ["Entry", "File", "Listed", "Location", "Mount", "Namespace", "remove_mount", "write_mount"]
+__all__ = ["Entry", "File", "FolderPage", "Location", "Mount", "Namespace", "remove_mount", "write_mount"]

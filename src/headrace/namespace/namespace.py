@@ -19,7 +19,7 @@ from headrace.namespace.location import Location, Place, find
 from headrace.namespace.mounts import Mount, MountTable
 from headrace.namespace.naming import named
 from headrace.namespace.objects import Objects
-from headrace.namespace.paging import Listed, Paging, entries
+from headrace.namespace.paging import FolderPage, Paging, entries
 from headrace.namespace.paths import PathLike
 from headrace.namespace.persist import remove_mount, write_mount
 from headrace.namespace.stores import Opener, Stores
@@ -238,12 +238,12 @@ class Namespace:
             return Listing([found] if found.is_file else [])
         return Listing(entries)
 
-    def page(self, path: PathLike, *, after: str = "", count: int = 1000) -> Listed:
+    def page(self, path: PathLike, *, after: str = "", count: int = 1000) -> FolderPage:
         """Up to `count` names of a folder, in the store's order, however many there are; of a file, the file itself.
 
         One listing request, where the store lists by pages; else the whole folder is listed once within ``cache.ttl``.
-        What is attached in the folder comes first, all of it with the first page. `after`: `Listed.after` of the page
-        before, or any name to begin behind.
+        What is attached in the folder comes first, all of it with the first page. `after`: `FolderPage.after` of the
+        page before, or any name to begin behind.
 
         Raises:
             NotFoundError: neither.
@@ -254,15 +254,15 @@ class Namespace:
             raise place.unattached()
         first = [] if after else [folder_entry(paths.join(place.folder, name)) for name in attached]
         if place.url is None:
-            return Listed(tuple(first), None)
+            return FolderPage(tuple(first), None)
         prefix = paths.as_prefix(place.key)
         names = self._paging.names(place.open(self._stores), prefix, after)
         found = list(islice(entries(place.root, prefix, names, attached), count + 1))
         if not found and not first and not after and place.key:
             file = self.stat(place.path)
-            return Listed((file,) if file.is_file else (), None)
+            return FolderPage((file,) if file.is_file else (), None)
         some = (*first, *(entry for _, entry in found[:count]))
-        return Listed(some, found[count - 1][0] if len(found) > count else None)
+        return FolderPage(some, found[count - 1][0] if len(found) > count else None)
 
     def walk(self, path: PathLike) -> Iterator[Entry]:
         """Every file below a folder, across nested mounts; of a file, the file itself. Streams, and is never cached.

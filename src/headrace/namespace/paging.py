@@ -22,7 +22,7 @@ _BEFORE_SLASH: Final = "."
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class FolderPage:
     """A page of a folder. `after`: what the next page is asked for with; None: there are no more names."""
 
     entries: tuple[Entry, ...]

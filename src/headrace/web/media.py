@@ -6,7 +6,6 @@ Sources: RFC 9110 on ranges, conditions and ETags; RFC 8246 (immutable).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final
 
@@ -19,13 +18,13 @@ from headrace.dataset.sounds import HEAD, media_type
 from headrace.web.drawing import Drawing
 from headrace.web.guard import SEALED
 from headrace.web.pieces import Piece
+from headrace.web.ranges import asked_range
 from headrace.web.world import World
 
 _OF_SAMPLE: Final = "/{name}/{version}/{place:int}/{part}"
 _OF_OBJECT: Final = "/{name}/{version}/object/{row:int}"
 _FOR_EVER: Final = "private, max-age=31536000, immutable"
 _ASK: Final = "private, no-cache"
-_RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _STRETCH: Final = 4 << 20
 """Bytes of a sound that one answer holds: players ask for the rest."""
 DIGITS: Final = 16
@@ -105,7 +104,7 @@ def _sound(_: World, piece: Piece, request: Request) -> Response:
     if kind is None:
         raise CorruptError("is no sound that can be played", path=piece.where)
     headers = {"accept-ranges": "bytes"}
-    asked = _range(request.headers.get("range"), size)
+    asked = asked_range(request.headers.get("range"), size)
     if asked is None and size <= _STRETCH:
         return Response(piece.read(0, size), 200, headers, kind)
     start, stop = asked or (0, size)
@@ -114,15 +113,3 @@ def _sound(_: World, piece: Piece, request: Request) -> Response:
     stop = min(stop, size, start + _STRETCH)
     headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
     return Response(piece.read(start, stop), 206, headers, kind)
-
-
-def _range(text: str | None, size: int) -> tuple[int, int] | None:
-    """The bytes [start, stop) that are asked for; None: all, also where it is not understood, or several."""
-    match = _RANGE.fullmatch(text or "")
-    if match is None or match.groups() == ("", ""):
-        return None
-    first, last = match.groups()
-    if not first:
-        return max(0, size - int(last)), size
-    start, stop = int(first), int(last) + 1 if last else size
-    return (start, stop) if start < stop else (None if start < size else (start, stop))

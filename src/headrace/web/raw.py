@@ -1,6 +1,6 @@
 """A file's bytes, to be kept, never to be shown: whatever they are, a browser makes no page of them.
 
-Sources: RFC 9110, 14 (ranges) and 13.1.5 (If-Range); RFC 6266 (Content-Disposition).
+Sources: RFC 9110, 13.1.5 (If-Range); RFC 6266 (Content-Disposition).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from starlette.responses import Response, StreamingResponse
 
 from headrace.namespace import File, Namespace
 from headrace.web.guard import SEALED
+from headrace.web.ranges import asked_range
 
 _PIECE: Final = 1 << 20
-_RANGE: Final = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
 _TAG: Final = re.compile(r"[\x21\x23-\x7e]+")
 
 
@@ -35,11 +35,10 @@ def download(request: Request, namespace: Namespace, path: str) -> Response:
         return StreamingResponse(_pieces(file, None), 200, headers, "application/octet-stream")
     headers["accept-ranges"] = "bytes"
     start, stop, status = 0, size, 200
-    wanted = _RANGE.fullmatch(request.headers.get("range", ""))
-    if wanted is not None and request.headers.get("if-range", headers.get("etag")) == headers.get("etag"):
-        start, stop = _range(wanted, size)
-        status = 206
-        if start >= stop:
+    asked = asked_range(request.headers.get("range"), size)
+    if asked is not None and request.headers.get("if-range", headers.get("etag")) == headers.get("etag"):
+        start, stop, status = asked[0], min(asked[1], size), 206
+        if start >= size:
             file.close()
             return Response(None, 416, {**headers, "content-range": f"bytes */{size}"}, "application/octet-stream")
         headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
@@ -49,13 +48,6 @@ def download(request: Request, namespace: Namespace, path: str) -> Response:
         return Response(None, status, headers, "application/octet-stream")
     file.seek(start)
     return StreamingResponse(_pieces(file, stop - start), status, headers, "application/octet-stream")
-
-
-def _range(wanted: re.Match[str], size: int) -> tuple[int, int]:
-    first, last, end = wanted.groups()
-    if end is not None:
-        return max(0, size - int(end)), size
-    return int(first), min(int(last) + 1, size) if last else size
 
 
 def _pieces(file: File, left: int | None) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from headrace.base.settings import Settings
-from headrace.namespace import Entry, Listed, Namespace
+from headrace.namespace import Entry, FolderPage, Namespace
 from headrace.namespace.home import Home
 from headrace.tracking.runs import Runs
 from headrace.web.behind import Behind
@@ -115,11 +115,11 @@ class World:
         return Namespace.load(self.settings, local=False)
 
     @cached_property
-    def listings(self) -> Lately[tuple[str, str, int], Listed]:
+    def listings(self) -> Lately[tuple[str, str, int], FolderPage]:
         """Pages of folders, by path, the name before the first, and how many."""
         return Lately(_LISTING_S, most=_LISTINGS)
 
-    def names(self, path: str, after: str, count: int) -> Listed:
+    def names(self, path: str, after: str, count: int) -> FolderPage:
         """A page of a folder of the tree. Raises as `Namespace.page`."""
         return self.listings.get((path, after, count), lambda: self.tree.page(path, after=after, count=count))
 

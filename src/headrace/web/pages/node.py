@@ -28,7 +28,8 @@ class Shown:
 def view(world: World, asked: Asked) -> Told:  # noqa: ARG001
     """As it was looked at lately."""
     shown = Shown(socket.gethostname(), world.node.look(), world.settings.cache.dir, LOOK_S)
-    return Told(shown, "headrace doctor && headrace cache status && headrace mounts --live && headrace sync --status")
+    command = "headrace doctor && headrace cache status && headrace mounts --live && headrace sync --status"
+    return Told(shown, command, "hr.Namespace.load().mounts()")
 
 
 PAGE = Page("/node", "node", Asked, Shown, view, "This machine: stores, cache, mounts, claims, what is being sent.")
