@@ -126,8 +126,8 @@ def hostile(said: ConsoleMessage) -> bool:
 
 
 PAGES = ("/runs", "/runs/good", "/runs/good/why", "/runs/good/log", "/runs/good/metrics", "/runs/good/machine",
-         "/runs/good/files", "/runs/good/code", "/runs/good/inputs", "/compare?run=good&run=bad", "/data",
-         "/data/flowers/v1", "/data/flowers/v1?report=true", "/data/flowers/v1/samples?start=5",
+         "/runs/good/files", "/runs/good/held", "/runs/good/code", "/runs/good/inputs", "/compare?run=good&run=bad",
+         "/data", "/data/flowers/v1", "/data/flowers/v1?report=true", "/data/flowers/v1/samples?start=5",
          "/data/flowers/diff", "/files", "/files/flowers/", "/node")  # fmt: skip
 
 
