@@ -62,6 +62,7 @@ class Drive(AsyncContentsManager):
         super().__init__(parent=parent)
         self._namespace, self._root, self._writes = namespace, root, allow_writes
         self._made = datetime.now(UTC)
+        self._pieces: dict[str, list[bytes]] = {}
         self.checkpoints = _NoCheckpoints(parent=self)
 
     # looking
@@ -105,21 +106,38 @@ class Drive(AsyncContentsManager):
     # changing
 
     async def save(self, model: Model, path: str = "") -> Model:
-        """Write a whole file. Raises HTTPError."""
+        """Write a whole file, or take a piece of one. Raises HTTPError."""
         self._check_writable(path)
-        if model.get("type") == "directory":
+        kind = model.get("type")
+        if kind == "directory":
             raise HTTPError(400, f"{path}: a store keeps no empty folders; a folder is there once a file is in it")
-        if model.get("chunk"):
-            raise HTTPError(413, f"{path}: a file as large is not sent through a browser: headrace cp")
         self.run_pre_save_hook(model=model, path=path)
-        if model.get("type") == "notebook":
+        if kind == "notebook":
             notebook = nbformat.from_dict(model["content"])
             self.check_and_sign(notebook, path)
             data = nbformat.writes(notebook, version=nbformat.NO_CONVERT).encode()
         else:
-            data = _bytes(model, path)
+            data = self._collected(model, path) if model.get("chunk") else _bytes(model, path)
+        if data is None:
+            return self._model(Entry(path.rpartition("/")[2], self._at(path), "file"), path)
         await self._aside(self._namespace.write, self._at(path), data)
         return await self.get(path, content=False)
+
+    def _collected(self, model: Model, path: str) -> bytes | None:
+        """What a browser sends in pieces, once the last (-1) has come: nothing is written before. Raises HTTPError."""
+        number = int(model["chunk"])
+        if number == 1:
+            self._pieces[path] = []
+        pieces = self._pieces.get(path)
+        if pieces is None or number not in (-1, len(pieces) + 1):
+            raise HTTPError(409, f"{path}: a piece of it did not come: send it again")
+        pieces.append(_bytes(model, path))
+        while sum(len(piece) for some in self._pieces.values() for piece in some) > MOST:
+            given_up = next(iter(self._pieces))  # begun first: most likely by a browser that is gone
+            del self._pieces[given_up]
+            if given_up == path:
+                raise HTTPError(413, f"{path}: more than {format_bytes(MOST)} do not go through a browser: headrace cp")
+        return b"".join(self._pieces.pop(path)) if number == -1 else None
 
     async def delete_file(self, path: str) -> None:
         """One file; what is in a folder is more than a click should delete. Raises HTTPError."""
