@@ -42,18 +42,24 @@ function tell() {
   if (place) place.textContent = `${first().toLocaleString("en")} to ${last().toLocaleString("en")} of ${total.toLocaleString("en")}`;
 }
 
-/** Lines that follow those shown; the last one again, as it may have changed. */
+/** Lines that follow those shown; the last one again, as it may have changed. Who is at the end stays there, however fast
+ * lines come: what no one could have read is left to who scrolls up. */
 async function after() {
-  const from = Math.max(0, last());
-  const told = await read(from, STEP);
+  const stays = atEnd();
+  let told = await read(Math.max(0, last()), stays ? MOST / 2 : STEP);
+  if (stays && told.total > last() + MOST) {
+    told = await read(told.total - MOST / 2, MOST / 2);
+    list.replaceChildren();
+  }
   total = told.total;
   over = told.over;
-  const stays = atEnd();
+  const fresh = document.createDocumentFragment();
   for (const line of told.lines) {
-    const there = document.getElementById(`L${line.number}`);
+    const there = line.number <= last() ? document.getElementById(`L${line.number}`) : null;
     if (there) there.replaceWith(row(line));
-    else list.append(row(line));
+    else fresh.append(row(line));
   }
+  list.append(fresh);
   while (list.children.length > MOST) list.firstElementChild?.remove();
   if (stays) box.scrollTop = box.scrollHeight;
   tell();
@@ -88,6 +94,6 @@ if (fixed !== "true") {
     else if (atEnd() && last() + 1 < total) alone(after);
   });
   every(1, async () => {
-    if (!over && last() + 1 >= total && atEnd()) await alone(after);
+    if (!over && atEnd()) await alone(after);
   });
 }
