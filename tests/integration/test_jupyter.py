@@ -300,6 +300,11 @@ def test_files_are_changed_where_it_is_allowed(rig: RunsRig) -> None:
         for name in ("data/a.txt", "c.ipynb", "d.bin", "b-Copy1.bin", "pieces"):
             assert change("DELETE", f"mine/{name}") == 204
         assert not [name for name in in_bucket(rig) if name.startswith("own/mine/")]
+        (page,) = [one for one in psutil.Process(own.process.pid).children() if "--socket" in one.cmdline()]
+        socket = Path(page.cmdline()[page.cmdline().index("--socket") + 1])
+        assert socket.exists()
+        own.process.kill()
+        assert wait_for(lambda: not socket.parent.exists()), "the page ends with a Jupyter that is killed"
     Path(rig.environment["JUPYTER_CONFIG_DIR"], "jupyter_server_config.json").unlink()
 
 

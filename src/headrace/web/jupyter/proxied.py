@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +36,8 @@ def server() -> dict[str, Any]:
     python = sys.executable.replace("{", "{{").replace("}", "}}")
     return {
         "command": [
-            python, "-m", "headrace.cli", "web", "--socket", "{unix_socket}", "--base", "{base_url}" + NAME,
+            *_with_jupyter(), python, "-m", "headrace.cli", "web",
+            "--socket", "{unix_socket}", "--base", "{base_url}" + NAME,
         ],
         "environment": {"HEADRACE_WEB_TOKEN": token},
         "unix_socket": os.path.join(above, f"headrace-web-{secrets.token_hex(6)}", "page"),
@@ -46,3 +48,9 @@ def server() -> dict[str, Any]:
             "title": NAME, "icon_path": str(_ICON), "path_info": f"{NAME}/runs", "enabled": not missing("web"),
         },
     }  # fmt: skip
+
+
+def _with_jupyter() -> list[str]:
+    """What has the page end when Jupyter is killed: of util-linux, on every Debian and Ubuntu."""
+    setpriv = shutil.which("setpriv")
+    return [] if setpriv is None else [setpriv, "--pdeathsig", "TERM", "--"]
