@@ -52,7 +52,7 @@ from headrace.tracking.summary import Summary
 from report import machine
 
 RESULTS = Path(__file__).parent / "results"
-TRACKERS = Path(__file__).parent.parent / ".tools" / "trackers" / "bin"
+TRACKERS = Path(__file__).resolve().parent.parent / ".tools" / "trackers" / "bin"
 HOME = "home"
 PIECE = 1_000_000
 
@@ -380,7 +380,7 @@ def peer(bench: Bench, command: list[str], ready: str) -> Iterator[str]:
 
     port = reserve_port("127.0.0.1")
     environ = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
-    process = subprocess.Popen([*command, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ, cwd=bench.scratch, start_new_session=True)
+    process = subprocess.Popen([*command, str(port)], stdout=open("/tmp/w/peer.log","w"), stderr=subprocess.STDOUT, env=environ, cwd=bench.scratch, start_new_session=True)
     url = f"http://127.0.0.1:{port}"
     try:
         wait_until(lambda: get(f"{url}{ready}") is not None, 120)
