@@ -180,27 +180,30 @@ class Measured:
             name, np.concatenate([*some, tail]), stands, start=start, stop=stop, most=most, total=total
         )  # fmt: skip
 
-    def around(self, name: str, rank: int, step: int) -> Array:
-        """The points of a metric just before a step, and from it on, a block each, by time. Empty: nothing is there.
+    def around(self, name: str, rank: int, step: int) -> tuple[Array, int]:
+        """The points of a metric just before a step, and from it on, a block each; and how often the step was reached:
+        more than once where steps begin again, of which the last counts. Where it was not, the last point there is.
 
         Raises any store error, CorruptError.
         """
         known = self._known
         parts: list[tuple[Piece | None, Array]] = [(one, one.of(name, rank)) for one in known.pieces]
         parts.append((None, known.tail_of(name, rank)))
-        lower = max((float(part["step"][part["step"] < step].max(initial=-np.inf)) for _, part in parts), default=0)
-        upper = min((float(part["step0"][part["step0"] >= step].min(initial=np.inf)) for _, part in parts), default=0)
-        found: list[Array] = []
+        every = np.concatenate([part for _, part in parts])
+        before = np.append(-np.inf, every["step"])[:-1]  # within a block steps only rise
+        reached = np.flatnonzero((every["step"] >= step) & (np.fmin(before, every["step0"]) < step))
+        at = int(reached[-1]) if reached.size else len(every) - 1
+        near, start = [every[:0]], 0
         for piece, part in parts:
-            some = part[(part["step"] >= min(lower, step)) & (part["step0"] <= max(upper, step))]
-            found.append(some if piece is None else self._closer(piece, some))
-        points = np.concatenate(found)
-        points = points[np.lexsort((points["step"], points["time"]))]
+            some = part[max(0, at - 1 - start) : max(0, at + 1 - start)]
+            near.append(some if piece is None else self._closer(piece, some))
+            start += len(part)
+        points = np.concatenate(near)
         first = np.flatnonzero((points["step"] >= step) & (np.append(-np.inf, points["step"])[:-1] < step))
         if not first.size:
-            return points[:0]
-        at = int(first[-1])  # of several attempts the last
-        return points[max(0, at - 1) : at + 1]
+            return points[-1:], 0
+        end = int(first[-1])
+        return points[max(0, end - 1) : end + 1], len(reached)
 
     def stretches(self, edges: Array, rank: int | None = None) -> Stretches:
         """What `headrace why` judges of each stretch between two `edges`, microseconds since the epoch.
