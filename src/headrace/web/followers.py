@@ -142,7 +142,8 @@ class Follower:
         try:
             self._measured.refresh()
         except OSError as error:
-            raise NoRoomError(f"what is known of its metrics cannot be kept: {error}", path=run.id) from error
+            hint = "make room in the node's cache, or give it another folder: headrace config set cache.dir"
+            raise NoRoomError(f"so many metrics need room on this node: {error}", path=run.id, hint=hint) from error
         return self._measured
 
     def _checkpoints(self) -> list[Checkpoint]:
