@@ -1,6 +1,6 @@
 """A rollup in short, as files of this node that are mapped: whoever reads it again reads no more than it needs.
 
-``<first:08d>-<last:08d>-<size>.npy`` holds an array of `headrace.tracking.blocks.BLOCK`, ``….json`` beside it the names.
+``<first:08d>-<last:08d>-<size>.npy`` holds an array of `headrace.tracking.blocks.BLOCK`, ``….json`` the names.
 """
 
 from __future__ import annotations
