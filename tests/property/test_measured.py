@@ -46,6 +46,8 @@ def segments(rng: np.random.Generator, count: int, rows: int) -> list[list[Point
             step += 1
             name = NAMES[int(rng.integers(len(NAMES)))]
             value = float(rng.choice([rng.normal(), rng.normal() * 100, math.nan if name == "loss" else 1.0]))
+            if name == "system/cpus":  # it lasts: of a block the last one stands for all
+                value = 4.0 if number < count // 3 else 8.0
             points.append(Point(time_us, name, value, step if name == "loss" else None, int(rng.integers(2))))
         made.append(points)
     return made

@@ -39,7 +39,7 @@ class Standing(Protocol):
     """Who hands data to a loop."""
 
     def standing(self) -> tuple[int, int, int]:
-        """Its number in this process, its epoch, and how many samples of its share of that the loop has."""
+        """Its number, its epoch, and how many samples of its share of that the loop has."""
         ...
 
 

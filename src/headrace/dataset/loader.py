@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
+import secrets
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -38,9 +38,6 @@ class Running(Protocol):
     def close(self) -> None: ...
 
 
-_numbers = itertools.count()
-
-
 class Loader:
     """Batches of a dataset, epoch by epoch.
 
@@ -67,8 +64,8 @@ class Loader:
         self._begun = False
         self._current: weakref.ref[Epoch] | None = None
         self._running: Running | None = None
-        self._number, self._described = next(_numbers), 0
-        self._told_of: Residual | None = None
+        self._number, self._described = secrets.randbits(48), 0
+        self._told_of: tuple[object, Residual] | None = None
         weakref.finalize(self, memory.trim).atexit = False
 
     # -- iterating -------------------------------------------------------------------------------------------------
@@ -219,13 +216,16 @@ class Loader:
 
     def _describe(self) -> None:
         """Say what batches are made of from here on, so that who reads a run's record finds their samples again."""
-        cut = dataclasses.replace(self._residual, epoch=0)
+        cut = _process[0], dataclasses.replace(self._residual, epoch=0)
         if cut == self._told_of:
             return
+        if self._told_of is not None and self._told_of[0] is not cut[0]:
+            self._number = secrets.randbits(48)  # a fork's copy is another loader
         self._told_of = cut
         self._described += 1
         told = {"number": self._number, "time_us": time.time_ns() // 1000, "batch": self._plan.batch}
         told |= {"left": self._end(self._residual), "share": self._end(self._whole(0)), "whole": self._plan.drop_last}
+        told |= {"steady": self._plan.is_steady}
         told |= {**recipe_of(self.dataset), "state": self.state_dict()}
         fact(f"loader-{self._number}-{self._described}", told)
 

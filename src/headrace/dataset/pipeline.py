@@ -92,6 +92,12 @@ class Plan:
     def stages_by_leaf(self) -> list[tuple[Stage, ...]]:
         return [(*leaf.stages, *self.stages) for leaf in self.leaves]
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether every batch is made of the samples that come next: none is left out, and none overtakes."""
+        kinds = {stage.kind for stages in self.stages_by_leaf for stage in stages}
+        return self.window is None and self.skip is None and "filter" not in kinds
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Failure:

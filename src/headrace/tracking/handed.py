@@ -1,14 +1,19 @@
 """What a training loop was handed at a step: from what its loaders said of themselves, and where they stood.
 
-    <home>/runs/<id>/loaders/<name>.json     {"format": 1, "rank", "number", "time_us", "batch", "left", "share",
-                                             "whole", "state", …}: of one loader; the rest: `headrace.dataset.recipe`
+    <home>/runs/<id>/loaders/<name>.json     {"format": 1, "rank", "process", "attempt", "number", "time_us",
+                                             "batch", "left", "share", "whole", "steady", "state", …}: of one
+                                             loader; the rest: `headrace.dataset.recipe`
 
+``number`` is drawn by chance, so no other loader has it, of whichever process or attempt. ``process``: its id.
 ``state`` is where it began (`headrace.dataset.state`); ``left`` the samples of its rank's share of that epoch,
-``share`` of every later one, null without an end; ``whole``: a last batch that is not full is left out.
+``share`` of every later one, null without an end; ``whole``: a last batch that is not full is left out; ``steady``:
+every batch is made of the samples that come next, none is filtered out, skipped or overtaken.
 
 With the last step that was logged in a second the metrics ``headrace/place/<number>/epoch`` and ``…/done`` say in which
 epoch that loader is, and how many samples of its rank's share the loop has. The batch of a step between two of these is
-found by counting, which is exact where the loop logs one step for each batch.
+found by counting, which is exact where the loop logs one step for each batch. It is not taken for exact where the count
+does not come out, samples may have been left out, the step was reached more than once, or another loader of the same
+process was at work meanwhile.
 """
 
 from __future__ import annotations
@@ -25,23 +30,25 @@ from headrace.tracking.recorder import PLACE
 
 FORMAT: Final = 1
 FOLDER: Final = "loaders/"
-_SLACK_US: Final = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Handing:
     """A loader of one process. `batch`: samples of a batch, 1: it gives single ones. `told`: all that it said.
 
-    `left`, `share`, `whole`, `state`: see above.
+    `left`, `share`, `whole`, `steady`, `state`: see above.
     """
 
     rank: int
+    process: int
+    attempt: int
     number: int
     time_us: int
     batch: int
     left: int | None
     share: int | None
     whole: bool
+    steady: bool
     state: Mapping[str, Any]
     told: Mapping[str, Any]
 
@@ -89,47 +96,83 @@ def _handing(data: memoryview, where: str) -> Handing:
             raise UnsupportedError(f"has format {told['format']}, newer than this headrace knows", path=where)
         left, share = (None if told[name] is None else int(told[name]) for name in ("left", "share"))
         return Handing(
-            int(told["rank"]), int(told["number"]), int(told["time_us"]), int(told["batch"] or 1), left, share,
-            bool(told["whole"]), told["state"], told,
+            int(told["rank"]), int(told["process"]), int(told["attempt"]), int(told["number"]), int(told["time_us"]),
+            int(told["batch"] or 1), left, share, bool(told["whole"]), bool(told["steady"]), told["state"], told,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(f"is no record of a loader: {error!r}", path=where) from error
-
-
-def handed(measured: Measured, known: list[Handing], step: int, rank: int) -> list[Handed]:
-    """What the loop of a rank was handed at a step, by each of its loaders that told of steps around it.
-
-    Raises any store error.
-    """
-    found: list[Handed] = []
-    for number in sorted({one.number for one in known if one.rank == rank}):
-        done = measured.around(f"{PLACE}{number}/done", rank, step)
-        epochs = {(int(one["step"]), int(one["time"])): int(one["last"]) for one in measured.around(
-            f"{PLACE}{number}/epoch", rank, step
-        )}  # fmt: skip
-        told = [
-            (int(one["step"]), epochs[key], int(one["last"]), int(one["time"]))
-            for one in done
-            if (key := (int(one["step"]), int(one["time"]))) in epochs
-        ]
-        before = [_Stood(*one[:3]) for one in told if one[0] < step]
-        after = [_Stood(*one[:3]) for one in told if one[0] >= step]
-        by = _by(known, rank, number, told[-1][3]) if after else None
-        if by is not None:
-            found.append(_counted(by, before[-1] if before else None, after[0], step))
-    return found
 
 
 class _Stood(NamedTuple):
     step: int
     epoch: int
     done: int
+    time_us: int
 
 
-def _by(known: list[Handing], rank: int, number: int, time_us: int) -> Handing | None:
-    """Who had this number then: numbers begin again with each attempt."""
-    there = [one for one in known if (one.rank, one.number) == (rank, number) and one.time_us <= time_us + _SLACK_US]
-    return there[-1] if there else None
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """Where a loader stood around a step. `after`: None, it was not reached; `times`: how often it was."""
+
+    before: _Stood | None
+    after: _Stood | None
+    times: int
+
+
+def handed(measured: Measured, known: list[Handing], step: int, rank: int) -> list[Handed]:
+    """What the loop of a rank was handed at a step, by each of its loaders that told of steps around it; of several
+    attempts by those of the last that came there.
+
+    Raises any store error.
+    """
+    loaders: dict[int, list[Handing]] = {}
+    for one in known:
+        if one.rank == rank:
+            loaders.setdefault(one.number, []).append(one)
+    stood = {number: _around(measured, number, rank, step) for number in loaders}
+    there = [number for number, one in stood.items() if one.after is not None]
+    attempt = max((loaders[number][0].attempt for number in there), default=0)
+    return [
+        _handed(loaders, stood, number, step) for number in there if loaders[number][0].attempt == attempt
+    ]  # fmt: skip
+
+
+def _around(measured: Measured, number: int, rank: int, step: int) -> _Around:
+    done, times = measured.around(f"{PLACE}{number}/done", rank, step)
+    told, _ = measured.around(f"{PLACE}{number}/epoch", rank, step)
+    epochs = {(int(one["step"]), int(one["time"])): int(one["last"]) for one in told}
+    stood = [
+        _Stood(int(one["step"]), epochs[key], int(one["last"]), int(one["time"]))
+        for one in done
+        if (key := (int(one["step"]), int(one["time"]))) in epochs
+    ]
+    after = stood.pop() if times and stood else None
+    return _Around(stood[-1] if stood else None, after, times)
+
+
+def _handed(loaders: Mapping[int, list[Handing]], stood: Mapping[int, _Around], number: int, step: int) -> Handed:
+    """Of one that was there. Its `exact` stands only where nothing speaks against it."""
+    own = stood[number]
+    after, before = own.after, own.before
+    assert after is not None
+    told = [one for one in loaders[number] if one.time_us <= after.time_us]
+    by = told[-1] if told else loaders[number][0]  # a clock was set back
+    if before is not None and before.time_us < by.time_us:
+        before = None  # it has begun anew since
+    beside = [
+        stood[other]
+        for other, one in loaders.items()
+        if other != number and (one[0].process, one[0].attempt) == (by.process, by.attempt)
+    ]
+    alone = not any(_is_between(one, before, after) for one in beside)
+    found = _counted(by, before, after, step)
+    return replace(found, exact=found.exact and by.steady and alone and own.times == 1 and bool(told))
+
+
+def _is_between(other: _Around, before: _Stood | None, after: _Stood) -> bool:
+    """Whether it stood anywhere from the one to the other. What is known of it is what lies nearest to the step."""
+    first = before.step if before is not None else float("-inf")
+    return any(one is not None and first <= one.step <= after.step for one in (other.before, other.after))
 
 
 def _counted(by: Handing, before: _Stood | None, after: _Stood, step: int) -> Handed:
@@ -137,11 +180,12 @@ def _counted(by: Handing, before: _Stood | None, after: _Stood, step: int) -> Ha
         told = _walked(by, before, after.step)
         if (told.epoch, told.stop) == (after.epoch, after.done):
             return replace(_walked(by, before, step), exact=True)
-        if before.epoch == after.epoch:  # batches are not alike: samples were filtered, or steps hold several
-            samples, steps = after.done - before.done, after.step - before.step
+        samples, steps = after.done - before.done, after.step - before.step
+        if before.epoch == after.epoch and samples > 0:  # samples were left out, or steps hold several batches
             first, stop = (before.done + samples * (step - one - before.step) // steps for one in (1, 0))
-            exact = samples % steps == 0 and samples // steps % by.batch == 0
-            return Handed(by, after.epoch, first, max(stop, first + 1), exact)
+            return Handed(by, after.epoch, first, max(stop, first + 1), steps == 1 and samples % by.batch == 0)
+        if (before.epoch, before.done) == (after.epoch, after.done):  # the loop went on with what it had
+            return _walked(by, after, after.step)
     found = _walked(by, after, step)
     count = sum(by.batches(epoch) or 0 for epoch in range(int(by.state["epoch"]), after.epoch))
     batches, rest = divmod(after.done - by.begins(after.epoch), by.batch)

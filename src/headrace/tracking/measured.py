@@ -7,15 +7,17 @@ that lies there can be made anew from the bucket.
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
 from headrace.base.figures import Figures
 from headrace.store import open_store
 from headrace.store.protocol import Store
@@ -23,10 +25,10 @@ from headrace.tracking.arrow import Table, pa, to_array, to_valid
 from headrace.tracking.blocks import BLOCK, Array, Blocks, blocks_of, points_of
 from headrace.tracking.curves import MOST, Axis, Curve, axis_of, curve_of, inside
 from headrace.tracking.figures import NAMES, Tally
+from headrace.tracking.mapped import mapped
 from headrace.tracking.points import table
 from headrace.tracking.reading import SegmentReader
 from headrace.tracking.rollups import FOLDER, Rollup, rollups, write_rollup
-from headrace.tracking.segments import publishing
 from headrace.tracking.stretches import Stretches
 from headrace.tracking.totals import Total, Totals
 
@@ -36,6 +38,8 @@ _MOST_ROWS: Final = 200_000
 _MOST_SEGMENTS: Final = 720
 """What has come since the last rollup, at most: about 20 MB."""
 _LOOKED_EVERY: Final = 12
+_NEAR: Final = 8
+"""Rollups, mostly of an hour, of which each point is looked at for stretches."""
 _KEPT: Final = 8 << 20
 """Bytes of points that were read for a closer look."""
 
@@ -102,27 +106,30 @@ class Measured:
         self._segments: SegmentReader | None = None
         self._tail: dict[int, Table] = {}
         self._polls = 0
+        self._is_stale = False
+        """Whether something was found that `_known` lacks."""
         self._close: OrderedDict[tuple[str, int, int], Array] = OrderedDict()
         self.version = 0
         """Another one after each `refresh` that found something."""
 
     def refresh(self) -> None:
         """Ask the store for what is new. Raises any store error, CorruptError, UnsupportedError, OSError: the disk."""
-        before = len(self._known.pieces), len(self._tail)
         if self._polls % _LOOKED_EVERY == 0:
-            self._take(rollups(self._store, self._prefix))
+            self._take(rollups(self._store, self._prefix, after=self._upto))
             if self._segments is None:
-                self._take(rollups(open_store(f"file://{self._folder}"), ""))
+                self._take_own()
                 self._segments = SegmentReader(self._store, self._prefix, after=self._upto)
         self._polls += 1
         assert self._segments is not None
-        count = 0
-        while new := self._segments.poll(_AT_ONCE):
-            count += len(new)
-            self._tail |= {number: one for number, one in new.items() if number > self._upto}
-            self._roll_up()
-        if count or before != (len(self._base.pieces), len(self._tail)):
-            self._know()
+        try:
+            while new := self._segments.poll(_AT_ONCE):
+                self._is_stale = True
+                self._tail |= {number: one for number, one in new.items() if number > self._upto}
+                self._roll_up()
+            self._roll_up()  # what a full disk has kept waiting
+        finally:  # what was read before something failed is not read again
+            if self._is_stale:
+                self._know()
 
     # what there is
 
@@ -180,27 +187,30 @@ class Measured:
             name, np.concatenate([*some, tail]), stands, start=start, stop=stop, most=most, total=total
         )  # fmt: skip
 
-    def around(self, name: str, rank: int, step: int) -> Array:
-        """The points of a metric just before a step, and from it on, a block each, by time. Empty: nothing is there.
+    def around(self, name: str, rank: int, step: int) -> tuple[Array, int]:
+        """The points of a metric just before a step, and from it on, a block each; and how often the step was reached:
+        more than once where steps begin again, of which the last counts. Where it was not, the last point there is.
 
         Raises any store error, CorruptError.
         """
         known = self._known
         parts: list[tuple[Piece | None, Array]] = [(one, one.of(name, rank)) for one in known.pieces]
         parts.append((None, known.tail_of(name, rank)))
-        lower = max((float(part["step"][part["step"] < step].max(initial=-np.inf)) for _, part in parts), default=0)
-        upper = min((float(part["step0"][part["step0"] >= step].min(initial=np.inf)) for _, part in parts), default=0)
-        found: list[Array] = []
+        every = np.concatenate([part for _, part in parts])
+        before = np.append(-np.inf, every["step"])[:-1]  # within a block steps only rise
+        reached = np.flatnonzero((every["step"] >= step) & (np.fmin(before, every["step0"]) < step))
+        at = int(reached[-1]) if reached.size else len(every) - 1
+        near, start = [every[:0]], 0
         for piece, part in parts:
-            some = part[(part["step"] >= min(lower, step)) & (part["step0"] <= max(upper, step))]
-            found.append(some if piece is None else self._closer(piece, some))
-        points = np.concatenate(found)
-        points = points[np.lexsort((points["step"], points["time"]))]
+            some = part[max(0, at - 1 - start) : max(0, at + 1 - start)]
+            near.append(some if piece is None else self._closer(piece, some))
+            start += len(part)
+        points = np.concatenate(near)
         first = np.flatnonzero((points["step"] >= step) & (np.append(-np.inf, points["step"])[:-1] < step))
         if not first.size:
-            return points[:0]
-        at = int(first[-1])  # of several attempts the last
-        return points[max(0, at - 1) : at + 1]
+            return points[-1:], 0
+        end = int(first[-1])
+        return points[max(0, end - 1) : end + 1], len(reached)
 
     def stretches(self, edges: Array, rank: int | None = None) -> Stretches:
         """What `headrace why` judges of each stretch between two `edges`, microseconds since the epoch.
@@ -210,20 +220,27 @@ class Measured:
         found = Stretches(edges, rank)
         known = self._known
         pieces = [one for one in known.pieces if one.times[1] >= edges[0] and one.times[0] < edges[-1]]
-        near = len(pieces) * 8 < len(edges)
+        near = len(pieces) <= _NEAR  # else a stretch is many times as long as a block, which counts where it ends
         for one in pieces:
-            found.add(blocks_of(one.rollup.read(NAMES), longest=1)[1] if near else one.blocks)
+            blocks = one.blocks
+            if near:
+                with suppress(NotFoundError):  # it was deleted: what is known in short is exact too
+                    blocks = blocks_of(one.rollup.read(NAMES), longest=1)[1]
+            found.add(blocks)
         found.add(known.tail)
         return found
 
     def _closer(self, piece: Piece, blocks: Array) -> Array:
-        """The points of neighbouring blocks of one metric."""
+        """The points of neighbouring blocks of one metric; these themselves, where the rollup was deleted."""
         if not len(blocks) or int(blocks["points"].max()) == 1:
             return blocks
         first, last = int(blocks["row"][0]), int(blocks["row"][-1] + blocks["points"][-1])
         key = piece.rollup.key, first, last
         if key not in self._close:
-            self._close[key] = _points(piece.rollup.rows(first, last))
+            try:
+                self._close[key] = _points(piece.rollup.rows(first, last))
+            except NotFoundError:
+                return blocks
             while sum(one.nbytes for one in list(self._close.values())) > _KEPT and len(self._close) > 1:
                 self._close.popitem(last=False)
         return self._close.get(key, blocks)
@@ -237,14 +254,21 @@ class Measured:
     def _take(self, found: list[Rollup]) -> None:
         """Those that go on where the last piece ends."""
         for one in found:
-            if one.first == self._upto + 1:
-                self._append(Piece(one, self._mapped(one)))
+            self._append(Piece(one, mapped(one, self._folder)))
+
+    def _take_own(self) -> None:
+        """Those of this node; where one is damaged all are made anew."""
+        try:
+            self._take(rollups(open_store(f"file://{self._folder}"), "", after=self._upto))
+        except (CorruptError, UnsupportedError):
+            shutil.rmtree(os.path.join(self._folder, FOLDER), ignore_errors=True)
 
     def _append(self, piece: Piece) -> None:
         totals, tally = self._base.totals.copy(), self._base.tally.copy()
         totals.add(piece.blocks)
         tally.add(piece.blocks)
         self._base = _Known((*self._base.pieces, piece), totals=totals, tally=tally)
+        self._is_stale = True
         self._tail = {number: one for number, one in self._tail.items() if number > piece.rollup.last}
 
     def _roll_up(self) -> None:
@@ -259,7 +283,7 @@ class Measured:
             return
         points = pa.concat_tables([self._tail[number] for number in numbers])
         write_rollup(os.path.join(self._folder, FOLDER), self._upto + 1, numbers[-1], points)
-        self._take(rollups(open_store(f"file://{self._folder}"), ""))
+        self._take_own()
 
     def _know(self) -> None:
         tail = blocks_of(pa.concat_tables([table(()), *self._tail.values()]), longest=1)[1]
@@ -267,32 +291,8 @@ class Measured:
         totals.add(tail)
         tally.add(tail)
         self._known = _Known(self._base.pieces, tail, totals, tally)
+        self._is_stale = False
         self.version += 1
-
-    def _mapped(self, one: Rollup) -> Blocks:
-        """Its blocks, from this node if they were read before."""
-        path = os.path.join(self._folder, f"{one.first:08d}-{one.last:08d}-{one.size}")
-        try:
-            return _load(path)
-        except (OSError, ValueError):
-            pass
-        made = one.blocks()
-        os.makedirs(self._folder, exist_ok=True)
-        with publishing(f"{path}.json") as file:
-            file.write(json.dumps(made.names).encode())
-        with publishing(f"{path}.npy") as file:
-            np.save(file, made.array)
-        return _load(path)
-
-
-def _load(path: str) -> Blocks:
-    """Raises OSError, ValueError: it is not there, or is something else."""
-    with open(f"{path}.json", encoding="utf-8") as file:
-        names = tuple(json.load(file))
-    array = np.load(f"{path}.npy", mmap_mode="r")
-    if array.dtype != BLOCK:
-        raise ValueError("another version wrote it")
-    return Blocks(names, array)
 
 
 def _points(read: Table) -> Array:

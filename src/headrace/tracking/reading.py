@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
+from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, UnsupportedError
 from headrace.store.protocol import Store
 from headrace.tracking.arrow import Table, pa, pq, texts, to_array, to_valid
 from headrace.tracking.points import SCHEMA, table
@@ -116,7 +116,11 @@ class SegmentReader:
                 return self._asked()
             self._listed = _listed(self._store, self._prefix, self.last, self.missing)
         numbers = sorted(self._listed)[:most]
-        tables = _read_all([partial(_read, self._store, self._names, self._listed[number]) for number in numbers])
+        try:
+            tables = _read_all([partial(_read, self._store, self._names, self._listed[number]) for number in numbers])
+        except HeadraceError:  # what is damaged may be deleted, as people are told: the next call lists again
+            self._listed, self._polls = {}, 0
+            raise
         self._note(numbers)
         for number in numbers:
             del self._listed[number]

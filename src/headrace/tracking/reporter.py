@@ -81,8 +81,9 @@ class Reporter:
             rank = rank_here()
             path = os.path.join(spool, f"{name}-{rank}-{os.getpid()}-{time.time_ns()}{FACT}")
             try:
+                by = {"rank": rank, "process": os.getpid(), "attempt": int(environment("HEADRACE_ATTEMPT") or 0)}
                 with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-                    json.dump({"format": 1, "rank": rank, **told}, file)
+                    json.dump({"format": 1, **by, **told}, file)
                 os.rename(f"{path}.tmp", path)
             except OSError as error:
                 _log.warning("%s: cannot be written down yet: %s", path, error)

@@ -228,8 +228,9 @@ def _neighbours(groups: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield from zip(firsts, lasts, strict=True)
 
 
-def rollups(store: Store, prefix: str) -> list[Rollup]:
-    """Of a run, those that begin with its first segment and follow each other: one listing. `prefix`: of its metrics.
+def rollups(store: Store, prefix: str, *, after: int = -1) -> list[Rollup]:
+    """Of a run, those that follow the segment `after` (-1: all of them) and each other: one listing. `prefix`: of its
+    metrics.
 
     Raises any store error.
     """
@@ -240,17 +241,15 @@ def rollups(store: Store, prefix: str) -> list[Rollup]:
         for info in page
         if (match := _NAME.fullmatch(info.key[len(below) :]))
     ]
-    return list(_following(sorted(found, key=lambda one: one.first)))
+    return list(_following(sorted(found, key=lambda one: (one.first, -one.last)), after + 1))
 
 
-def _following(found: list[Rollup]) -> Iterator[Rollup]:
-    """What comes after a gap is left to its segments."""
-    due = 0
+def _following(found: list[Rollup], due: int) -> Iterator[Rollup]:
+    """What comes after a gap is left to its segments. Of two that begin alike the longer one counts."""
     for one in found:
-        if one.first != due:
-            return
-        due = one.last + 1
-        yield one
+        if one.first == due:
+            due = one.last + 1
+            yield one
 
 
 def _plain(read: Table) -> Table:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from headrace.base.errors import HeadraceError, NoRoomError
+from headrace.base.errors import HeadraceError, NoRoomError, NotFoundError
 from headrace.base.figures import Figures
 from headrace.base.verdict import Verdict, judge
 from headrace.tracking.handed import Handing, handings
@@ -37,6 +37,8 @@ _MOST_KEPT: Final = 200
 _LOOK_S, _POINTS_S, _LOG_S = 2.0, 5.0, 1.0
 """How long is trusted how a run stands, its points, and that there are no more lines."""
 _CHECKPOINTS_S: Final = 15.0
+_SAME_S: Final = 10.0
+"""How long it is trusted that an id stands for the run that it stood for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,22 @@ class Follower:
         self._pages = {stream: LogPages(run.store, f"{run.prefix}logs/", stream) for stream in STREAMS}
         self._judged: tuple[int, str, Verdict] | None = None
         self._stretches: tuple[tuple[int, tuple[int, ...], int | None], Stretches] | None = None
+        self._same_at = time.monotonic()
+
+    def is_another(self) -> bool:
+        """Whether its id is no run's by now, or another one's: a run may be deleted, and its id given again. Looked for
+        every few seconds, by one GET. False while the store is away.
+        """
+        known, now = self._record(), time.monotonic()
+        if known is None or now - self._same_at < _SAME_S:
+            return False
+        self._same_at = now
+        try:
+            return self.run.record().created != known.created
+        except NotFoundError:
+            return True
+        except HeadraceError:
+            return False
 
     def view(self) -> RunView:
         """How it stands, with its notes. Raises NotFoundError, any store error."""
@@ -142,7 +160,8 @@ class Follower:
         try:
             self._measured.refresh()
         except OSError as error:
-            raise NoRoomError(f"what is known of its metrics cannot be kept: {error}", path=run.id) from error
+            hint = "make room in the node's cache, or give it another folder: headrace config set cache.dir"
+            raise NoRoomError(f"so many metrics need room on this node: {error}", path=run.id, hint=hint) from error
         return self._measured
 
     def _checkpoints(self) -> list[Checkpoint]:
@@ -197,6 +216,11 @@ class Followers:
     def of(self, name: str) -> Follower:
         """Raises InputError: it can be no run's id."""
         with self._lock:
+            known = self._all.get(name)
+        gone = known is not None and known.is_another()
+        with self._lock:
+            if gone and self._all.get(name) is known:
+                del self._all[name]
             if name not in self._all:
                 self._all[name] = self.new(name)
                 while len(self._all) > _MOST:
