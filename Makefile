@@ -9,7 +9,7 @@ RUN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-start docs clean
+.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-start bench-web docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-start ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-start bench-web ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -79,6 +79,12 @@ bench-copy: ## cp and long reads against s5cmd, rclone and the AWS command line 
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@scripts/framework-tools peers
 	@$(RUN)/python benchmarks/copies.py $(ARGS)
+
+bench-web: ## the page in a browser against MLflow and TensorBoard (ARGS=... goes to benchmarks/web.py)
+	@PYTHON=$(PYTHON) scripts/setup demo test bench
+	@scripts/debian-packages
+	@scripts/framework-tools trackers
+	@$(RUN)/python benchmarks/web.py $(ARGS)
 
 bench-start: ## how long the command line takes to start (ARGS=... goes to benchmarks/start.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench

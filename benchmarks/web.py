@@ -116,9 +116,8 @@ class Bench:
 
 
 def record(name: str, at: datetime) -> RunRecord:
-    return RunRecord(
-        name, "bench", f"{at:%Y-%m-%dT%H:%M:%S.000Z}", ("python", "train.py", "--lr", "0.1"), "/work", "node-1", "ann", "0"
-    )
+    command = ("python", "train.py", "--lr", "0.1")
+    return RunRecord(name, "bench", f"{at:%Y-%m-%dT%H:%M:%S.000Z}", command, "/work", "node-1", "ann", "0")
 
 
 def put_run(store: Store, one: RunRecord, seconds: float = 600) -> None:
@@ -155,7 +154,8 @@ def put_log(store: Store, run: str, lines: int) -> None:
     for number, at in enumerate(range(0, lines, each)):
         entries = [json.dumps({"format": 1, "stream": "stdout", "line": at})]
         for part in range(at, min(at + each, lines), 1000):
-            text = "".join(f"step {line}: loss {1 / (1 + line):.6f}, 512 samples a second\n" for line in range(part, part + 1000))
+            some = range(part, part + 1000)
+            text = "".join(f"step {line}: loss {1 / (1 + line):.6f}, 512 samples a second\n" for line in some)
             entries.append(json.dumps({"t": 1_700_000_000_000_000 + part, "text": text}))
         data = io.BytesIO()
         with pa.CompressedOutputStream(data, "zstd") as out:
@@ -195,20 +195,21 @@ def mlflow_home(bench: Bench, count: int) -> float | None:
     if not (TRACKERS / "mlflow").exists():
         return None
     database = bench.scratch / "mlflow.sqlite"
-    with peer(bench, [str(TRACKERS / "mlflow"), "server", "--backend-store-uri", f"sqlite:///{database}", "--port"],
-              "/health") as url:  # fmt: skip
+    command = [str(TRACKERS / "mlflow"), "server", "--workers", "1", "--backend-store-uri", f"sqlite:///{database}"]
+    command.append("--port")
+    with peer(bench, command, "/health") as url:
         post(f"{url}/api/2.0/mlflow/runs/create", {"experiment_id": "0", "run_name": "bench", "start_time": 1})
     with sqlite3.connect(database) as base:
         cursor = base.execute("SELECT * FROM runs")
         names = [one[0] for one in cursor.description]
         first = dict(zip(names, cursor.fetchone(), strict=True))
         for at in range(count - 1):
-            copy = {**first, "run_uuid": f"{at:032x}", "name": f"bench-{at}", "start_time": 1_700_000_000_000 + at, "status": "FINISHED"}
-            base.execute(f"INSERT INTO runs ({', '.join(copy)}) VALUES ({', '.join('?' * len(copy))})", list(copy.values()))
-            base.execute("INSERT INTO latest_metrics (key, value, timestamp, step, is_nan, run_uuid) VALUES ('loss', ?, 1, 1, 0, ?)",
-                         (random.random(), copy["run_uuid"]))  # fmt: skip
-    with peer(bench, [str(TRACKERS / "mlflow"), "server", "--backend-store-uri", f"sqlite:///{database}", "--port"],
-              "/health") as url:  # fmt: skip
+            copy = {**first, "run_uuid": f"{at:032x}", "name": f"bench-{at}", "start_time": 1_700_000_000_000 + at}
+            places = ", ".join("?" * len(copy))
+            base.execute(f"INSERT INTO runs ({', '.join(copy)}) VALUES ({places})", list(copy.values()))
+            told = "INSERT INTO latest_metrics (key, value, timestamp, step, is_nan, run_uuid) VALUES (?, ?, 1, 1, 0, ?)"
+            base.execute(told, ("loss", random.random(), copy["run_uuid"]))
+    with peer(bench, command, "/health") as url:
         return bench.seconds(f"{url}/#/experiments/0/runs", "a[href*='/runs/']", turns=bench.options.turns)
 
 
@@ -226,9 +227,10 @@ def run(bench: Bench) -> None:
         told = f"TensorBoard {peer[1]:.2f} s: {warm / peer[1]:.2f} of it" if peer else ""
         bench.row("the same, warm", warm, "s", told)
         before = sum(process.cpu_times()[:2])
-        for at in range(20):
-            json_of(url, token, f"/api/v1/runs/long/metrics?since={at * points // 40}&until={points - at * points // 40}")
-        bench.row("CPU of the server for a zoomed curve", (sum(process.cpu_times()[:2]) - before) / 20 * 1e3, "ms", "asked: < 50")
+        for at in (one * points // 40 for one in range(20)):
+            json_of(url, token, f"/api/v1/runs/long/metrics?since={at}&until={points - at}")
+        spent = (sum(process.cpu_times()[:2]) - before) / 20 * 1e3
+        bench.row("CPU of the server for a zoomed curve", spent, "ms", "asked: < 50")
         bench.row("memory of the server after it (PSS)", process.memory_full_info().pss / 1e6, "MB", "asked: < 120")
 
 
@@ -243,9 +245,11 @@ def tensorboard(bench: Bench, points: int) -> tuple[float, float] | None:
     for at in range(0, points, 200_000):
         steps = range(at, min(at + 200_000, points))
         values = (2 / (1 + np.arange(at, at + len(steps)) / 50_000) + rng.normal(0, 0.05, len(steps))).tolist()
-        writer.add([Point(1_700_000_000_000_000 + step * 10_000, "loss", value, step) for step, value in zip(steps, values, strict=True)])
+        first = 1_700_000_000_000_000
+        writer.add([Point(first + step * 10_000, "loss", one, step) for step, one in zip(steps, values, strict=True)])
     began = time.perf_counter()
-    with peer(bench, [str(TRACKERS / "tensorboard"), "--logdir", str(folder.parent), "--host", "127.0.0.1", "--port"], "/") as url:
+    command = [str(TRACKERS / "tensorboard"), "--logdir", str(folder.parent), "--host", "127.0.0.1", "--port"]
+    with peer(bench, command, "/") as url:
         def whole() -> bool:
             told = json.loads(get(f"{url}/data/plugin/scalars/scalars?tag=loss&run=long"))
             return told[-1][1] >= points - 1
@@ -265,7 +269,7 @@ def compare(bench: Bench) -> None:
     query = "&".join(f"run={name}" for name in names)
     with bench.web("compare") as (url, token, process):
         cold = bench.seconds(f"{url}/compare?{query}&token={token}", "svg.chart polyline.c0")
-        bench.row(f"20 runs compared, {each * 20:,} points, empty cache", cold, "s", "TensorBoard was not asked for so many")
+        bench.row(f"20 runs compared, {each * 20:,} points, empty cache", cold, "s", "no peer was asked")
         warm = bench.seconds(f"{url}/compare?{query}&token={token}", "svg.chart polyline.c0", turns=bench.options.turns)
         bench.row("the same, warm", warm, "s")
         before = sum(process.cpu_times()[:2])
@@ -284,7 +288,8 @@ def log(bench: Bench) -> None:
         times: list[float] = []
         for at in range(bench.options.turns):
             line = lines * 9 // 10 + at * 1013
-            times.append(bench.seconds(f"{url}/runs/talks/log?stream=stdout&start={line - 5}&token={token}#L{line}", f"#L{line}"))
+            path = f"/runs/talks/log?stream=stdout&start={line - 5}&token={token}#L{line}"
+            times.append(bench.seconds(url + path, f"#L{line}"))
         bench.row(f"log of {lines:,} lines: to a line near its end", median(times) * 1e3, "ms", "asked: < 300")
     followed(bench)
 
@@ -323,7 +328,8 @@ def followed(bench: Bench) -> None:
             "document.querySelector('#lines li:last-child').dataset.number"
         ))  # fmt: skip
         heap = context.new_cdp_session(page).send("Runtime.getHeapUsage")["usedSize"]
-        bench.row(f"followed for {seconds} s at 1,000 lines/s: longest frame", max(frames), "ms", "asked: ≤ 50, on an idle core")
+        told = "asked: ≤ 50, on an idle core"
+        bench.row(f"followed for {seconds} s at 1,000 lines/s: longest frame", max(frames), "ms", told)
         bench.row("frames over 50 ms", 100 * sum(one > 50 for one in frames) / len(frames), "%")
         bench.row("lines that it is behind at the end", behind, "lines")
         bench.row("heap of the page", heap / 1e6, "MB", "asked: < 40")
@@ -380,7 +386,10 @@ def peer(bench: Bench, command: list[str], ready: str) -> Iterator[str]:
 
     port = reserve_port("127.0.0.1")
     environ = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
-    process = subprocess.Popen([*command, str(port)], stdout=open("/tmp/w/peer.log","w"), stderr=subprocess.STDOUT, env=environ, cwd=bench.scratch, start_new_session=True)
+    with open(bench.scratch / "peer.log", "wb") as said:
+        process = subprocess.Popen(
+            [*command, str(port)], stdout=said, stderr=said, env=environ, cwd=bench.scratch, start_new_session=True
+        )
     url = f"http://127.0.0.1:{port}"
     try:
         wait_until(lambda: get(f"{url}{ready}") is not None, 120)
@@ -433,7 +442,11 @@ def main() -> None:
     options = parser.parse_args()
     rows = {"home": home, "run": run, "compare": compare, "log": log, "viewers": viewers}
     path = next(found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name)))
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as scratch, EmbeddedS3() as server, sync_playwright() as playwright:
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-bench-") as scratch,
+        EmbeddedS3() as server,
+        sync_playwright() as playwright,
+    ):
         server.create_bucket("bench")
         os.environ.update(server.variables())
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
@@ -443,12 +456,13 @@ def main() -> None:
                 work(bench)
         browser.close()
     here = machine()
-    lines = [f"{here['cores']} cores ({here['cpu']}), Linux {here['kernel']}, Python {here['python']}; client, server and "
-             "store share them.", "", "| work | value | |", "|---|---|---|"]  # fmt: skip
+    told = f"{here['cores']} cores ({here['cpu']}), Linux {here['kernel']}, Python {here['python']}"
+    lines = [f"{told}; client, server and store share them.", "", "| work | value | |", "|---|---|---|"]
     lines += [f"| {one.name} | {one.value:,.3g} {one.unit} | {one.told} |" for one in bench.rows]
-    told = f"web{'-' + options.only if options.only else ''}"
-    (RESULTS / f"{told}.md").write_text("\n".join(lines) + "\n")
-    (RESULTS / f"{told}.json").write_text(json.dumps({"machine": here, "rows": [asdict(one) for one in bench.rows]}, indent=1))
+    name = f"web-{options.only}" if options.only else "web"
+    (RESULTS / f"{name}.md").write_text("\n".join(lines) + "\n")
+    found = {"machine": here, "rows": [asdict(one) for one in bench.rows]}
+    (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
