@@ -207,8 +207,8 @@ def mlflow_home(bench: Bench, count: int) -> float | None:
             copy = {**first, "run_uuid": f"{at:032x}", "name": f"bench-{at}", "start_time": 1_700_000_000_000 + at}
             places = ", ".join("?" * len(copy))
             base.execute(f"INSERT INTO runs ({', '.join(copy)}) VALUES ({places})", list(copy.values()))
-            told = "INSERT INTO latest_metrics (key, value, timestamp, step, is_nan, run_uuid) VALUES (?, ?, 1, 1, 0, ?)"
-            base.execute(told, ("loss", random.random(), copy["run_uuid"]))
+            put = "INSERT INTO latest_metrics (key, value, run_uuid, timestamp, step, is_nan) VALUES (?, ?, ?, 1, 1, 0)"
+            base.execute(put, ("loss", random.random(), copy["run_uuid"]))
     with peer(bench, command, "/health") as url:
         return bench.seconds(f"{url}/#/experiments/0/runs", "a[href*='/runs/']", turns=bench.options.turns)
 
