@@ -36,6 +36,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.whole: set[str] = set()
         self.partial: dict[str, set[int]] = {}
         self.pinned: set[str] = set()
+        self.torn: set[str] = set()
+        """Entries that were cut, which nobody has looked at since."""
         self.claims: dict[str, Claim] = {}
         self.open_entries: dict[str, tuple[int, BlockEntry]] = {}
 
@@ -78,6 +80,7 @@ class CacheMachine(RuleBasedStateMachine):
             assert kept
         if kept:
             self.whole.add(name)
+            self.torn.discard(name)
 
     @rule(chosen=st.sets(keys), turn=st.integers(0, 1), mine=st.booleans())
     def fill_many(self, chosen: set[int], turn: int, mine: bool) -> None:
@@ -93,8 +96,11 @@ class CacheMachine(RuleBasedStateMachine):
         for fill in fills:
             there = self.caches[turn].holds(fill.name)
             assert there or not self.roomy or fill.name in self.claims
+            if fill.name in self.torn and fill.name in self.claims:  # left to who claimed it, so not looked at either
+                continue
             if there:
                 self.whole.add(fill.name)
+                self.torn.discard(fill.name)
 
     @rule(key=keys, turn=st.integers(0, 1))
     def read(self, key: int, turn: int) -> None:
@@ -206,6 +212,7 @@ class CacheMachine(RuleBasedStateMachine):
         if name in self.whole and cut < self.size(key) and entry_file(self.caches[0], name).exists():
             os.truncate(entry_file(self.caches[0], name), cut)
             self.whole.discard(name)
+            self.torn.add(name)
 
     @rule(turn=st.integers(0, 1))
     def restart(self, turn: int) -> None:

@@ -45,8 +45,10 @@ class Difference:
         return self.a == self.b
 
 
-def diff(a: Run, b: Run, *, patch: bool = False) -> Iterator[Difference]:
+def diff(a: Run, b: Run, *, patch: bool = False, metrics: bool = True) -> Iterator[Difference]:
     """All of it, part by part. Trees are brought here only if their digests are not the same. Any thread.
+
+    `metrics`: also the last values of what they logged: of summaries, or of all points where there are none.
 
     Raises NotFoundError: no such run. CorruptError: its record is damaged. Any store error.
     """
@@ -62,7 +64,8 @@ def diff(a: Run, b: Run, *, patch: bool = False) -> Iterator[Difference]:
     yield from _compared("variable", dict.fromkeys(one.variables, "set"), dict.fromkeys(other.variables, "set"))
     yield from _compared("place", _place(one), _place(other))
     yield from _compared("result", *(_result(view) for view in views), every=True)
-    yield from _compared("metric", _metrics(a), _metrics(b), every=True)
+    if metrics:
+        yield from _compared("metric", _metrics(a, views[0]), _metrics(b, views[1]), every=True)
 
 
 def _compared(part: Part, a: Mapping[str, Any], b: Mapping[str, Any], *, every: bool = False) -> Iterator[Difference]:
@@ -112,7 +115,11 @@ def _result(view: RunView) -> dict[str, Any]:
     return told | {"reason": status.reason or None, "attempt": status.attempt, "seconds": round(view.seconds, 3)}
 
 
-def _metrics(run: Run) -> dict[str, float | str]:
+def _metrics(run: Run, view: RunView) -> dict[str, float | str]:
+    summary = run.summary() if view.over else None
+    if summary is not None and not summary.left_out:
+        finite = {name: one.get("last") for name, one in summary.metrics.items()}
+        return {name: "nan" if value is None else value for name, value in finite.items()}
     found = series(read_metrics(run.store, f"{run.prefix}metrics/").table)
     last = {name: one.last() for name, one in found.items() if not _OURS.match(name)}
     return {name: value if abs(value) < float("inf") else str(value) for name, value in last.items()}

@@ -17,8 +17,10 @@ from headrace.namespace.filesystem import HeadraceFileSystem
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "kept.txt").write_text("kept")
-    return tmp_path
+    made = tmp_path / "data"
+    made.mkdir()
+    (made / "kept.txt").write_text("kept")
+    return made
 
 
 @pytest.fixture

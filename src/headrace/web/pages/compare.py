@@ -10,6 +10,7 @@ from headrace.jobs import diff
 from headrace.tracking.curves import Axis, Curve
 from headrace.tracking.measured import Measured
 from headrace.tracking.summary import OURS
+from headrace.web.behind import Underway
 from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
 from headrace.web.world import World
@@ -54,10 +55,11 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """`total`: metrics that any of them has."""
+    """`rows` None: they are being compared, see `underway`. `total`: metrics that any of them has."""
 
     runs: tuple[RunRow, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...] | None
+    underway: Underway | None
     charts: tuple[Chart, ...]
     total: int
     asked: Asked
@@ -79,7 +81,11 @@ def view(world: World, asked: Asked) -> Told:
     wanted.sort(key=lambda name: ("loss" not in name, -sum(name in one for one in have), name))
     charts = tuple(_chart(name, every, asked) for name in wanted[max(0, asked.start) :][:_CHARTS])
     rows = tuple(RunRow.of(follower.view()) for follower in followers)
-    shown = Shown(rows, tuple(_rows(world, names)), charts, len(wanted), asked)
+    states = " ".join(f"{one.run.id} {one.view().status.seq}" for one in followers)
+    differ = world.behind.ask(f"compare {states}", "The runs are being compared", lambda _: _rows(world, names))
+    underway = differ if isinstance(differ, Underway) else None
+    found = None if isinstance(differ, Underway) else differ
+    shown = Shown(rows, found, underway, charts, len(wanted), asked)
     python = f"[hr.run(one).series() for one in {names!r}]"
     return Told(shown, f"headrace runs diff {' '.join(names[:2])}", python)
 
@@ -91,20 +97,21 @@ def _chart(name: str, every: list[Measured], asked: Asked) -> Chart:
     return Chart(name, whose, tuple(curves))
 
 
-def _rows(world: World, names: list[str]) -> list[Row]:
+def _rows(world: World, names: list[str]) -> tuple[Row, ...]:
+    """Trees may be brought here for it, so it is done behind the page."""
     first = world.runs.run(names[0])
     found: dict[tuple[str, str], dict[int, Any]] = {}
     firsts: dict[tuple[str, str], Any] = {}
     for at, name in enumerate(names[1:], 1):
-        for one in diff(first, world.runs.run(name)):
-            if not one.same and one.part != "metric":
+        for one in diff(first, world.runs.run(name), metrics=False):
+            if not one.same:
                 firsts[one.part, one.name] = one.a
                 found.setdefault((one.part, one.name), {})[at] = one.b
     rows: list[Row] = []
     for (part, name), others in found.items():
         values = [firsts[part, name], *(others.get(at, firsts[part, name]) for at in range(1, len(names)))]
         rows.append(Row(part, name, tuple(None if value is None else str(value) for value in values)))
-    return rows
+    return tuple(rows)
 
 
 PAGE = Page("/compare", "compare", Asked, Shown, view, "What differs between runs, and their curves.")

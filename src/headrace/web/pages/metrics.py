@@ -20,7 +20,8 @@ _MOST: Final = 100
 @dataclass(frozen=True, slots=True)
 class Asked:
     """`q`: words that all must be in a metric's name. `x`: what the curves stand over; `since`, `until`: of that axis
-    (steps, or seconds since the epoch). `start`, `count`: which of the metrics found.
+    (steps, or seconds since the epoch). `star`: names that come first, with commas between them. `start`, `count`:
+    which of the metrics found.
     """
 
     run: str
@@ -29,6 +30,7 @@ class Asked:
     log: bool = False
     since: float | None = None
     until: float | None = None
+    star: str = ""
     start: int = 0
     count: int = COUNT
 
@@ -69,6 +71,8 @@ def view(world: World, asked: Asked, *, machine: bool) -> Told:
     if not machine and wanted:
         first = main_metric({name: every[name] for name in wanted})
         wanted.sort(key=lambda name: name != first)
+    stars = asked.star.split(",")
+    wanted.sort(key=lambda name: name not in stars)
     some = wanted[max(0, asked.start) :][: min(max(1, asked.count), _MOST)]
     axis = "time" if machine else asked.x
     metrics: list[MetricShown] = []

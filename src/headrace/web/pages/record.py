@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
 
+from headrace.base.errors import HeadraceError
+from headrace.base.progress import Progress
+from headrace.dataset.changes import summary
+from headrace.dataset.pin import differences, open_pin
+from headrace.jobs import diff
+from headrace.web.behind import Underway
 from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
+_OF_ITS_END: Final = ("result", "metric", "place")
+"""What of two runs differs for other reasons than their code."""
+_EXAMPLES: Final = 5
+
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """`run`: an id."""
+class AskedCode:
+    """`run`: an id. `diff`: what is not as in the run that it was made from, files line by line."""
 
     run: str
+    diff: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceShown:
+    """One thing that is not as before. `patch`: of a text file, as a unified diff."""
+
+    part: str
+    name: str
+    before: str | None
+    after: str | None
+    patch: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """`spec`: the job; `code`, `environment`: as recorded; `variables`: names of those that the command got."""
+    """`spec`: the job; `code`, `environment`: as recorded; `variables`: names of those that the command got. `parent`:
+    the run that it repeats or goes on with; `differences`: from that, None: not asked for, or `underway`.
+    """
 
     run: RunRow
     folder: str
@@ -30,11 +54,25 @@ class Code:
     environment: dict[str, Any]
     packages: tuple[str, ...]
     variables: tuple[str, ...]
+    parent: str | None
+    differences: tuple[DifferenceShown, ...] | None
+    underway: Underway | None
+    asked: AskedCode
+
+
+@dataclass(frozen=True, slots=True)
+class AskedInputs:
+    """`run`: an id. `check`: whether each of what it was given is still there; its source is listed for that."""
+
+    run: str
+    check: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Which object versions it was given. `given`: how (a mount, a copy, a path)."""
+    """Which object versions it was given. `given`: how (a mount, a copy, a path). `gone`: how many of them are no
+    longer there, or are other versions by now; `examples`: some of their keys. None: not asked for, or `underway`.
+    """
 
     name: str
     source: str
@@ -43,6 +81,10 @@ class Input:
     bytes: int
     digest: str
     given: str
+    gone: int | None = None
+    examples: tuple[str, ...] = ()
+    problem: str | None = None
+    underway: Underway | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +93,42 @@ class Inputs:
 
     run: RunRow
     inputs: tuple[Input, ...]
+    asked: AskedInputs
 
 
-def code(world: World, asked: Asked) -> Told:
+def code(world: World, asked: AskedCode) -> Told:
     """Of the record, which never changes."""
     state = world.followers.of(asked.run).view()
     record = state.record
     environment = dict(record.environment)
     packages = tuple(map(str, environment.pop("packages", None) or ()))
+    parent = str(record.parent["run"]) if record.parent is not None and record.parent.get("run") else None
+    found = _against(world, parent, asked.run) if asked.diff and parent is not None else None
     shown = Code(
         RunRow.of(state), record.folder, record.headrace, flat(record.spec), flat(record.code or {}), flat(environment),
-        packages, record.variables,
+        packages, record.variables, parent, None if isinstance(found, Underway) else found,
+        found if isinstance(found, Underway) else None, asked,
     )  # fmt: skip
-    return Told(shown, f"headrace runs show {asked.run} --json", f"hr.run({asked.run!r}).record")
+    command = f"headrace runs diff {parent} {asked.run} --patch" if parent else f"headrace runs show {asked.run} --json"
+    return Told(shown, command, f"hr.run({asked.run!r}).record")
 
 
-def inputs(world: World, asked: Asked) -> Told:
-    """Of the record, which never changes."""
+def _against(world: World, parent: str, run: str) -> tuple[DifferenceShown, ...] | Underway:
+    """Trees are laid out for it, so it is done behind the page."""
+
+    def work(_: Progress) -> tuple[DifferenceShown, ...]:
+        found = diff(world.runs.run(parent), world.runs.run(run), patch=True)
+        return tuple(
+            DifferenceShown(one.part, one.name, _text(one.a), _text(one.b), one.patch)
+            for one in found
+            if not one.same and one.part not in _OF_ITS_END
+        )
+
+    return world.behind.ask(f"code {parent} {run}", f"{run} is compared with {parent}", work)
+
+
+def inputs(world: World, asked: AskedInputs) -> Told:
+    """Of the record, which never changes; and of their sources, if that is asked for."""
     state = world.followers.of(asked.run).view()
     found = tuple(
         Input(
@@ -76,7 +137,32 @@ def inputs(world: World, asked: Asked) -> Told:
         )
         for name, one in state.record.inputs.items()
     )  # fmt: skip
-    return Told(Inputs(RunRow.of(state), found), f"headrace runs show {asked.run}", f"hr.run({asked.run!r}).record")
+    if asked.check:
+        found = tuple(_checked(world, asked.run, one) for one in found)
+    shown = Inputs(RunRow.of(state), found, asked)
+    return Told(shown, f"headrace runs show {asked.run}", f"hr.run({asked.run!r}).record")
+
+
+def _checked(world: World, run: str, one: Input) -> Input:
+    """Behind the page: all of the source is listed."""
+    space, settings = world.namespace, world.settings
+
+    def work(progress: Progress) -> tuple[int, tuple[str, ...]]:
+        pin, objects = open_pin(f"run:{run}/{one.name}", namespace=space, settings=settings, progress=progress)
+        changes = summary(differences(pin, objects, namespace=space, settings=settings), keep=_EXAMPLES)
+        return changes.changed + changes.removed, tuple(change.key for change in changes.first)
+
+    try:
+        told = world.behind.ask(f"pin {run}/{one.name}", f"{one.name} is compared with its source", work)
+    except HeadraceError as error:
+        return replace(one, problem=str(error))
+    if isinstance(told, Underway):
+        return replace(one, underway=told)
+    return replace(one, gone=told[0], examples=told[1])
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def flat(told: Mapping[str, Any], before: str = "") -> dict[str, Any]:
@@ -90,5 +176,5 @@ def flat(told: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return found
 
 
-CODE = Page("/runs/{run}/code", "code", Asked, Code, code, "What a run was made of: job, code, environment.")
-INPUTS = Page("/runs/{run}/inputs", "inputs", Asked, Inputs, inputs, "Which data a run was given.")
+CODE = Page("/runs/{run}/code", "code", AskedCode, Code, code, "What a run was made of: job, code, environment.")
+INPUTS = Page("/runs/{run}/inputs", "inputs", AskedInputs, Inputs, inputs, "Which data a run was given.")
