@@ -16,7 +16,6 @@ Peers are in .tools/trackers (``scripts/framework-tools trackers``). Results go 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import random
@@ -157,12 +156,10 @@ def put_log(store: Store, run: str, lines: int) -> None:
             some = range(part, part + 1000)
             text = "".join(f"step {line}: loss {1 / (1 + line):.6f}, 512 samples a second\n" for line in some)
             entries.append(json.dumps({"t": 1_700_000_000_000_000 + part, "text": text}))
-        data = io.BytesIO()
+        data = pa.BufferOutputStream()
         with pa.CompressedOutputStream(data, "zstd") as out:
             out.write("\n".join(entries).encode() + b"\n")
-            out.flush()
-            out.close()
-        store.put(f"{HOME}/runs/{run}/logs/stdout/{number:08d}.zst", data.getvalue())
+        store.put(f"{HOME}/runs/{run}/logs/stdout/{number:08d}.zst", data.getvalue().to_pybytes())
 
 
 # the rows
@@ -339,7 +336,10 @@ def followed(bench: Bench) -> None:
 
 
 def viewers(bench: Bench) -> None:
-    name = "live" if bench.options.only in ("", "log") else "long"
+    name = "seen"
+    put_run(bench.store, record(name, datetime.now(UTC)))
+    put_points(bench.store, name, 500_000, 3, bench.scratch)
+    put_log(bench.store, name, 100_000)
     with bench.web("viewers") as (url, token, process):
         paths = [f"/runs/{name}", f"/runs/{name}/metrics", f"/api/v1/runs/{name}/log"]
         get(f"{url}{paths[0]}", token)
