@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base import reporting
 
 if TYPE_CHECKING:
+    from headrace import models as models
     from headrace.base import errors as errors
     from headrace.dataset import Dataset as Dataset
     from headrace.dataset import Skip as Skip
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 reporting.at_offer(lambda: importlib.import_module("headrace.tracking.reporter").begin())
 __version__ = "0.1.0"
 __all__ = [
-    "Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "run", "runs", "show", "tf",
-    "torch",
+    "Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "models", "run", "runs", "show",
+    "tf", "torch",
 ]  # fmt: skip
 
 _FACE = {
@@ -39,6 +40,7 @@ _FACE = {
     "errors": ("headrace.base.errors", None),
     "jax": ("headrace.dataset.jax", None),
     "log": ("headrace.tracking.log", "log"),
+    "models": ("headrace.models", None),
     "run": ("headrace.tracking.recorded", "run"),
     "runs": ("headrace.tracking.recorded", "runs"),
     "show": ("headrace.dataset.batch_shown", "show"),

@@ -10,7 +10,7 @@ from headrace.base.settings import CacheSettings, Settings
 from headrace.dataset.pin import open_pin
 from headrace.jobs.bring import bring_checkpoint
 from headrace.jobs.code import Code
-from headrace.jobs.newest import Newest, newest_checkpoint
+from headrace.tracking.newest import Newest, newest_checkpoint
 from headrace.jobs.restoring import restore
 from headrace.jobs.spec import JobSpec
 from headrace.namespace import Namespace

@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace.base.errors import HeadraceError
 from headrace.jobs.bring import bring_checkpoint
-from headrace.jobs.newest import newest_checkpoint
+from headrace.tracking.newest import newest_checkpoint
 from headrace.tracking.runs import Run
 
 _FARTHEST: Final = 100

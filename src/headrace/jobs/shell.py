@@ -21,11 +21,11 @@ from headrace.jobs.environment import Invocation
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
-from headrace.jobs.newest import newest_checkpoint
 from headrace.jobs.place import AsItLies, Recorded, Source
 from headrace.jobs.process import Exit, check_startable
 from headrace.jobs.scratch import Scratch, sweep
 from headrace.jobs.spec import JobSpec
+from headrace.tracking.newest import newest_checkpoint
 from headrace.tracking.record import RunRecord, new_id
 from headrace.tracking.runs import Run
 

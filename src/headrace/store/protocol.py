@@ -262,6 +262,15 @@ class Store(ABC):
             InputError: start is past the end (start == size gives an empty Blob).
         """
 
+    def get_if_changed(self, key: str, version: str) -> Blob | None:
+        """The whole object, where it is another version than `version` by now; None: it is still that one.
+
+        One request, for who looks at one small object again and again. Where the store knows the condition
+        (``If-None-Match``), an object that has not changed is not sent. Raises as `get`.
+        """
+        blob = self.get(key)
+        return None if blob.info.version == version else blob
+
     def open_file(self, key: str, version: str | None) -> int:
         """A descriptor of an object's file, for reading, where `local_root` says that there are files.
 

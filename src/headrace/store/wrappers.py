@@ -66,6 +66,9 @@ class ForwardingStore(Store):
     def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
         return self.inner.get(key, start, stop, if_match=if_match)
 
+    def get_if_changed(self, key: str, version: str) -> Blob | None:
+        return self.inner.get_if_changed(key, version)
+
     def open_file(self, key: str, version: str | None) -> int:
         return self.inner.open_file(key, version)
 
@@ -144,6 +147,12 @@ class _Metered(ForwardingStore):
         with self._count("get"):
             blob = super().get(key, start, stop, if_match=if_match)
         self._metrics.add("store.get.bytes", len(blob.data))
+        return blob
+
+    def get_if_changed(self, key: str, version: str) -> Blob | None:
+        with self._count("get"):
+            blob = super().get_if_changed(key, version)
+        self._metrics.add("store.get.bytes", len(blob.data) if blob is not None else 0)
         return blob
 
     def head(self, key: str) -> ObjectInfo:

@@ -170,6 +170,9 @@ class FsspecStore(Store):
             return Blob(memoryview(self._do(key, "cat_file", file)), info)
         return Blob(memoryview(self._try(key, lambda fs: _part(fs, file, start, stop))), info)
 
+    def get_if_changed(self, key: str, version: str) -> Blob | None:
+        return None if self.head(key).version == version else self.get(key)
+
     def head(self, key: str) -> ObjectInfo:
         found = self._do(key, "info", self._file(key))
         if found.get("type") == "directory":

@@ -17,7 +17,7 @@ from headrace.store.backends.objects import ObjectStore, client_options, retry_c
 from headrace.store.backends.s3api import tls_context
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.spool import SpoolAssembly
-from headrace.store.backends.transport import Answer, Transport
+from headrace.store.backends.transport import NOT_MODIFIED, Answer, Transport
 from headrace.store.endpoint import Endpoint, proxy_of
 from headrace.store.protocol import (
     Assembly,
@@ -28,6 +28,7 @@ from headrace.store.protocol import (
     ObjectInfo,
     Store,
     StoreOptions,
+    is_stamp,
 )
 from headrace.store.retry import Patience, persist
 from headrace.store.url import StoreUrl
@@ -115,10 +116,12 @@ class HttpStore(Store):
     def presigned(self, key: str, seconds: int) -> str:  # noqa: ARG002  it is public as it is
         return self._wire.address(key)
 
-    def _call(self, key: str, head: bytes) -> Answer:
+    def _call(self, key: str, head: bytes, *, also: int = 206) -> Answer:
+        """`also`: a status that is no failure, beside 200 and 206."""
+
         def attempt(deadline: float) -> Answer:
             answer = self._transport.exchange(f"{self.url}/{key}", head, deadline=deadline)
-            if answer.status not in (200, 206):
+            if answer.status not in (200, 206, also):
                 raise self._wire.error(key, answer.status, bytes(answer.body[:65536]))
             return answer
 
@@ -139,6 +142,14 @@ class HttpStore(Store):
         if answer.status == 200 and (start or stop is not None):
             return Blob(answer.body[start:stop], info)
         return Blob(answer.body, info)
+
+    def get_if_changed(self, key: str, version: str) -> Blob | None:
+        condition = "" if is_stamp(version) else f"if-none-match: {quoted(version)}\r\n"
+        answer = self._call(key, self._wire.head("GET", key, condition), also=NOT_MODIFIED)
+        if answer.status == NOT_MODIFIED:
+            return None
+        info = info_of(key, answer)
+        return None if info.version == version else Blob(answer.body, info)
 
     def _empty(self, key: str, start: int, if_match: str | None) -> Blob:
         info = self.head(key)

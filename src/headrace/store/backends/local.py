@@ -99,6 +99,9 @@ class LocalStore(Store):
         except OSError as error:
             raise from_os(self._path(key), error) from error
 
+    def get_if_changed(self, key: str, version: str) -> Blob | None:
+        return None if self.head(key).version == version else self.get(key)
+
     def _check_range(self, key: str, info: ObjectInfo, start: int) -> None:
         if not 0 <= start <= info.size:
             raise InputError(f"the range starts at {start}, the file ends at {info.size}", path=self._path(key))

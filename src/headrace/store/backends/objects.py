@@ -211,6 +211,17 @@ class ObjectStore(Store):
                 return self._past_end(key, start, if_match, failure, error)
             raise failure from error
 
+    def get_if_changed(self, key: str, version: str) -> Blob | None:
+        full = self._full(key)
+        try:
+            answer = obstore.get(self._backend, full, options={"if_none_match": _quoted(version)})
+            info = self._info(cast("Mapping[str, Any]", answer.meta))
+            return None if info.version == version else Blob(memoryview(answer.bytes()), info)
+        except obstore.exceptions.NotModifiedError:
+            return None
+        except Exception as error:
+            raise from_obstore(self._path(key), error) from error
+
     def _past_end(self, key: str, start: int, if_match: str | None, failure: HeadraceError, cause: Exception) -> Blob:
         """A range at or past the end fails in as many ways as there are stores: ask for the size."""
         if self.head(key).size > start:

@@ -32,7 +32,7 @@ from headrace.store.backends.s3api import ContestedError, S3Api
 from headrace.store.backends.s3upload import S3Assembly
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.sigv4 import quote_path
-from headrace.store.backends.transport import Answer
+from headrace.store.backends.transport import NOT_MODIFIED, Answer
 from headrace.store.endpoint import Endpoint
 from headrace.store.probe import PREFIX, probe_condition, probe_exact_keys, probe_parts
 from headrace.store.protocol import (
@@ -226,6 +226,14 @@ class S3Store(Store):
         if answer.status == 200 and "range" in headers:  # a server, or a proxy, that knows no ranges
             return Blob(answer.body[start:stop], info._replace(size=len(answer.body)))
         return Blob(answer.body, info)
+
+    def get_if_changed(self, key: str, version: str) -> Blob | None:
+        headers = {"if-none-match": quoted(version)}
+        answer = self._api.call("GET", self._full(key), path=self._path(key), headers=headers)
+        if answer.status == NOT_MODIFIED:
+            return None
+        info = info_of(key, answer)
+        return None if info.version == version else Blob(answer.body, info)  # not every server looks at the condition
 
     def _empty(self, key: str, start: int, if_match: str | None) -> Blob:
         info = self.head(key)

@@ -28,7 +28,7 @@ from headrace.store.backends.errors import from_botocore, from_http
 from headrace.store.backends.s3demands import Demands
 from headrace.store.backends.sigv4 import EMPTY_SHA256, UNSIGNED, Signer, quote_query
 from headrace.store.backends.storetime import StoreTime
-from headrace.store.backends.transport import Answer, Transport
+from headrace.store.backends.transport import NOT_MODIFIED, Answer, Transport
 from headrace.store.endpoint import Endpoint, proxy_of
 from headrace.store.protocol import RENEWALS, Buffer, StoreOptions
 from headrace.store.retry import Patience, persist
@@ -280,7 +280,7 @@ class S3Api:
                 answer, _ = once(deadline)
             if answer.status == 412 and sent > 1:
                 raise ContestedError("the object has changed", path=path)
-            if answer.status >= 300:
+            if answer.status >= 300 and not (answer.status == NOT_MODIFIED and "if-none-match" in lines):
                 error = from_http(path, answer.status, answer.body, region=answer.header("x-amz-bucket-region"))
                 raise self._demands.explained(error, method)
             if slow and b"<Error>" in bytes(answer.body[:2000]):

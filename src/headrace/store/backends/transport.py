@@ -22,6 +22,8 @@ from headrace.store.backends.reply import Headers, Reply
 from headrace.store.endpoint import Endpoint, TunnelError
 from headrace.store.protocol import Buffer
 
+NOT_MODIFIED = 304
+"""The status of an answer to a conditional GET that has nothing new."""
 _CHUNK = 1 << 20
 _TOGETHER = 65536
 """Smaller bodies go out in one piece with their head."""

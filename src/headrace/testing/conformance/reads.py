@@ -55,6 +55,19 @@ class Reads(Suite):
         store.put(folder + "a", DATA)
         assert store.head(folder + "a").mtime_us > 1_700_000_000_000_000
 
+    def test_one_that_has_not_changed_is_not_sent_again(self, store: Store, folder: str) -> None:
+        store.put(folder + "a", DATA)
+        seen = store.head(folder + "a").version
+        assert store.get_if_changed(folder + "a", seen) is None
+        store.put(folder + "a", DATA[:700])
+        blob = store.get_if_changed(folder + "a", seen)
+        assert blob is not None
+        assert bytes(blob.data) == DATA[:700]
+        assert store.get_if_changed(folder + "a", blob.info.version) is None
+        store.delete([folder + "a"])
+        with pytest.raises(NotFoundError):
+            store.get_if_changed(folder + "a", seen)
+
     def test_only_the_version_asked_for(self, store: Store, folder: str, read: Reader) -> None:
         store.put(folder + "a", DATA)
         old = store.head(folder + "a").version

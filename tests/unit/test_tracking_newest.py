@@ -12,7 +12,7 @@ import pytest
 
 from headrace.base.errors import CorruptError
 from headrace.jobs.bring import bring_checkpoint
-from headrace.jobs.newest import newest_checkpoint
+from headrace.tracking.newest import newest_checkpoint
 from headrace.jobs.resuming import resume
 from headrace.namespace.home import Home
 from headrace.store import open_store

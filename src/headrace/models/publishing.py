@@ -1,0 +1,122 @@
+"""A version is published: its number taken, its files sent, ``model.json`` says what they are, then ``COMMITTED``.
+
+Until the last of these nothing resolves to it, whenever its publisher is killed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import headrace
+from headrace.base.errors import HeadraceError, InputError
+from headrace.base.progress import SILENT, Progress
+from headrace.models import numbers, sources
+from headrace.models.card import CARD, ModelCard, Signature
+from headrace.models.formats import Detected, detect
+from headrace.models.names import check_name
+from headrace.models.registry import ModelVersion, Registry
+from headrace.models.sending import Sent, send
+from headrace.models.signatures import LARGEST, signatures
+from headrace.models.sources import Given, Source
+from headrace.tracking.record import now, user_here
+from headrace.upload import commit, retract
+
+_RUNTIME: Final = ":"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the publisher says of a version beside its files.
+
+    `format`: None, told by the files; `signatures`: None, read from the model where that is possible; `runtime`:
+    ``module:Class`` of a model that is Python; `gate`: a condition on the run's metrics (`headrace.models.gates`);
+    `note`: anything.
+    """
+
+    format: str | None = None
+    signatures: Mapping[str, Signature] | None = None
+    runtime: str | None = None
+    gate: str | None = None
+    note: str = ""
+
+
+def publish(
+    registry: Registry, given: Given, name: str, told: Told | None = None, *, progress: Progress = SILENT
+) -> ModelVersion:
+    """Make the next version of `name` of what `given` names. Any thread.
+
+    Files that lie in the home's store are copied there by the store itself.
+
+    Raises:
+        InputError: a name, a format or a condition that cannot be. NotFoundError: there is no such source.
+        ChangedError: it changed meanwhile; the condition does not hold. UnsupportedError: the store creates nothing
+        only where there is none. ReadOnlyError, any store error. There is no version then, and what was sent is
+        deleted, or left to `gc`.
+    """
+    told = told or Told()
+    check_name(name)
+    if told.runtime is not None and _RUNTIME not in told.runtime.strip(_RUNTIME):
+        raise InputError(f"{told.runtime!r} names no class", hint="write it like module:Class")
+    registry.home.check_writable()
+    source = sources.find(registry, given)
+    found = _detected(registry, source, told)
+    card = _draft(registry, source, name, told, found)
+    number = numbers.take(registry.home, name, source.url)
+    prefix = registry.prefix(name, number)
+    try:
+        called = {found.entry: found.called} if found.entry and found.called else {}
+        sent = send(registry, source, prefix, called, found.entry, progress)
+        return _commit(registry, card, number, prefix, sent)
+    except BaseException:
+        _undo(registry, prefix)
+        raise
+
+
+def _detected(registry: Registry, source: Source, told: Told) -> Detected:
+    wanted = "python" if told.runtime is not None and told.format is None else told.format
+    found = detect(source.names, sources.opener(registry, source), wanted)
+    registry.home.store.check_key(registry.prefix("x", 10**9) + max(source.names, key=len))
+    return found
+
+
+def _draft(registry: Registry, source: Source, name: str, told: Told, found: Detected) -> ModelCard:
+    """All of the card but the number and the files."""
+    signed = told.signatures if told.signatures is not None else _signatures(registry, source, found)
+    return ModelCard(
+        name, 0, now(), user_here(), headrace.__version__, found.format, found.called or found.entry, (),
+        signatures=signed, runtime=told.runtime, source=source.url, note=told.note,
+    )  # fmt: skip
+
+
+def _signatures(registry: Registry, source: Source, found: Detected) -> Mapping[str, Signature]:
+    if (
+        found.entry is None
+        or source.file(found.entry).info.size > LARGEST
+        or found.format not in ("onnx", "saved_model")
+    ):
+        return {}
+    with sources.opener(registry, source)(found.entry) as file:
+        return signatures(found.format, file.read())
+
+
+def _commit(registry: Registry, draft: ModelCard, number: int, prefix: str, sent: Sent) -> ModelVersion:
+    card = dataclasses.replace(draft, number=number, files=sent.files)
+    data = card.as_json()
+    info = registry.home.store.put(prefix + CARD, data)
+    note = {CARD: hashlib.sha256(data).hexdigest(), "model": f"{card.name}@{number}"}
+    publication = commit(registry.home.store, prefix, [*sent.infos, info], note=note)
+    path = registry.home.url("models", card.name, str(number))
+    return ModelVersion(card.name, number, path, card, publication)
+
+
+def _undo(registry: Registry, prefix: str) -> None:
+    """Whatever is not deleted now, `gc` deletes later."""
+    with suppress(HeadraceError):
+        retract(registry.home.store, prefix)  # its answer may have been lost, not the marker
+        for page in registry.home.store.list(prefix):
+            registry.home.store.delete([info.key for info in page])

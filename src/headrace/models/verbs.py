@@ -1,0 +1,69 @@
+"""`hr.models`: the registry of the settings' home, a function a verb. `Registry` is for who keeps one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.base.progress import SILENT, Progress
+from headrace.models import pointing, publishing
+from headrace.models.card import Signature
+from headrace.models.pointing import Moved
+from headrace.models.publishing import Told
+from headrace.models.registry import ModelVersion, Registry
+from headrace.models.sources import Given
+
+
+def publish(
+    source: Given,
+    name: str,
+    *,
+    format: str | None = None,  # noqa: A002  what everybody calls it
+    signatures: Mapping[str, Signature] | None = None,
+    runtime: str | None = None,
+    gate: str | None = None,
+    note: str = "",
+    progress: Progress = SILENT,
+    registry: Registry | None = None,
+) -> ModelVersion:
+    """Make the next version of a model.
+
+    Args:
+        source: a folder, a file or a URL; ``RUN``, ``RUN:CHECKPOINT`` or ``RUN:outputs/…``; or a run of `hr.run`.
+        name: the model's.
+        format: of `headrace.models.card.FORMATS`; None: told by the files.
+        signatures: what it takes and gives; None: read from the model where that is possible.
+        runtime: ``module:Class`` of a model that is Python.
+        gate: it is published only if this holds of the run's metrics: ``accuracy >= 0.97``.
+        note: anything, for people.
+        progress: told files and bytes.
+        registry: where; None: that of the settings.
+
+    Raises:
+        As `headrace.models.publishing.publish`.
+    """
+    told = Told(format, signatures, runtime, gate, note)
+    return publishing.publish(registry or Registry.load(), source, name, told, progress=progress)
+
+
+def alias(text: str, to: int | str, *, registry: Registry | None = None) -> Moved:
+    """``alias("digits@prod", 7)``: let an alias name a version, by its number, by another alias, or ``latest``.
+
+    Raises:
+        As `headrace.models.pointing.point`.
+    """
+    name, _, which = text.partition("@")
+    return pointing.point(registry or Registry.load(), name, which, str(to))
+
+
+def promote(text: str, alias: str = "prod", *, registry: Registry | None = None) -> Moved:
+    """``promote("digits@staging")``: let `alias` name the same version. Raises as `alias`."""
+    return pointing.promote(registry or Registry.load(), text, alias)
+
+
+def rollback(text: str, *, registry: Registry | None = None) -> Moved:
+    """``rollback("digits@prod")``: let an alias name what it named before.
+
+    Raises:
+        As `headrace.models.pointing.roll_back`.
+    """
+    return pointing.roll_back(registry or Registry.load(), text)
