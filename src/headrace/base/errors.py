@@ -134,6 +134,12 @@ class AlreadyExistsError(ChangedError):
     code = "already-exists"
 
 
+class ConditionError(ChangedError):
+    """A condition that the caller set does not hold, so nothing was done."""
+
+    code = "condition"
+
+
 class TryAgainError(HeadraceError):
     """The same request may succeed later: the store or the way to it failed."""
 

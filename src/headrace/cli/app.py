@@ -45,6 +45,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "tensorboard": "Show runs in TensorBoard, live.",
         "mlflow": "Start MLflow over the home, or send runs to it.",
     },
+    "Models": {
+        "models": "Publish, list, promote and fetch models.",
+    },
     "Looking": {
         "web": "Show runs in a browser: why the GPU waits, logs, metrics.",
         "jupyter": "Start JupyterLab with the namespace in its file browser.",

@@ -15,38 +15,38 @@ if TYPE_CHECKING:
     from headrace.models.card import ModelFile as ModelFile
     from headrace.models.card import Signature as Signature
     from headrace.models.card import Tensor as Tensor
+    from headrace.models.differing import Difference as Difference
+    from headrace.models.following import Following as Following
+    from headrace.models.following import Step as Step
     from headrace.models.holding import LocalModel as LocalModel
     from headrace.models.pointing import Moved as Moved
     from headrace.models.publishing import Told as Told
     from headrace.models.registry import ModelVersion as ModelVersion
     from headrace.models.registry import Registry as Registry
+    from headrace.models.removing import Removed as Removed
     from headrace.models.verbs import alias as alias
+    from headrace.models.verbs import diff as diff
+    from headrace.models.verbs import gc as gc
     from headrace.models.verbs import promote as promote
     from headrace.models.verbs import publish as publish
+    from headrace.models.verbs import pull as pull
+    from headrace.models.verbs import resolve as resolve
+    from headrace.models.verbs import rm as rm
     from headrace.models.verbs import rollback as rollback
+    from headrace.models.verbs import versions as versions
 
 _FACE = {
-    "Aliases": "aliases", "Pointer": "aliases", "ModelCard": "card", "ModelFile": "card", "Signature": "card",
-    "Tensor": "card", "LocalModel": "holding", "Told": "publishing", "ModelVersion": "registry", "Registry": "registry",
-    "Moved": "pointing", "alias": "verbs", "promote": "verbs", "publish": "verbs", "rollback": "verbs",
+    "Aliases": "aliases", "Difference": "differing", "Following": "following", "LocalModel": "holding",
+    "ModelCard": "card", "ModelFile": "card", "ModelVersion": "registry", "Moved": "pointing", "Pointer": "aliases",
+    "Registry": "registry", "Removed": "removing", "Signature": "card", "Step": "following", "Tensor": "card",
+    "Told": "publishing", "alias": "verbs", "diff": "verbs", "gc": "verbs", "promote": "verbs", "publish": "verbs",
+    "pull": "verbs", "resolve": "verbs", "rm": "verbs", "rollback": "verbs", "versions": "verbs",
 }  # fmt: skip
 """Name → the module of this room that has it."""
 __all__ = [
-    "Aliases",
-    "LocalModel",
-    "ModelCard",
-    "ModelFile",
-    "ModelVersion",
-    "Moved",
-    "Pointer",
-    "Registry",
-    "Signature",
-    "Tensor",
-    "Told",
-    "alias",
-    "promote",
-    "publish",
-    "rollback",
+    "Aliases", "Difference", "Following", "LocalModel", "ModelCard", "ModelFile", "ModelVersion", "Moved", "Pointer",
+    "Registry", "Removed", "Signature", "Step", "Tensor", "Told", "alias", "diff", "gc", "promote", "publish", "pull",
+    "resolve", "rm", "rollback", "versions",
 ]  # fmt: skip
 
 

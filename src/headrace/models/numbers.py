@@ -23,7 +23,7 @@ _TRIES: Final = 50
 
 
 def take(home: Home, name: str, source: str) -> int:
-    """The next number that nobody has: one LIST and one create-only PUT, again where somebody else was quicker.
+    """The next number that nobody has: two LISTs and one create-only PUT, again where somebody else was quicker.
 
     Raises:
         UnsupportedError: the store creates nothing only where there is none. ChangedError: others were quicker each
@@ -32,7 +32,9 @@ def take(home: Home, name: str, source: str) -> int:
     home.check_writable()
     told = {"format_version": 1, "time": now(), "by": user_here(), "source": source}
     data = json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogateescape")
-    last = max(taken(home, name), default=0)
+    folders = home.store.list_folder(home.key(MODELS, name, "")).folders
+    there = (as_number(one.rstrip("/").rpartition("/")[2]) for one in folders)
+    last = max((0, *taken(home, name), *(one for one in there if one is not None)))
     for number in range(last + 1, last + 1 + _TRIES):
         try:
             home.store.put(home.key(MODELS, name, NUMBERS, str(number)), data, create=True)

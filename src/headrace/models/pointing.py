@@ -56,8 +56,8 @@ def roll_back(registry: Registry, text: str) -> Moved:
     Versions that were deleted meanwhile are passed over.
 
     Raises:
-        NotFoundError: there is no such alias, or it named nothing before. ChangedError: somebody else moved it meanwhile.
-        InputError, UnsupportedError, any store error.
+        NotFoundError: there is no such alias, or it named nothing before. ChangedError: somebody else moved it
+        meanwhile. InputError, UnsupportedError, any store error.
     """
     wanted = parse(text)
     if wanted.alias is None:

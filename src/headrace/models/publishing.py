@@ -15,7 +15,7 @@ from typing import Final
 import headrace
 from headrace.base.errors import HeadraceError, InputError
 from headrace.base.progress import SILENT, Progress
-from headrace.models import numbers, sources
+from headrace.models import gates, lineage, numbers, sources
 from headrace.models.card import CARD, ModelCard, Signature
 from headrace.models.formats import Detected, detect
 from headrace.models.names import check_name
@@ -62,6 +62,8 @@ def publish(
     check_name(name)
     if told.runtime is not None and _RUNTIME not in told.runtime.strip(_RUNTIME):
         raise InputError(f"{told.runtime!r} names no class", hint="write it like module:Class")
+    if told.gate is not None:
+        gates.parse(told.gate)
     registry.home.check_writable()
     source = sources.find(registry, given)
     found = _detected(registry, source, told)
@@ -86,10 +88,18 @@ def _detected(registry: Registry, source: Source, told: Told) -> Detected:
 
 def _draft(registry: Registry, source: Source, name: str, told: Told, found: Detected) -> ModelCard:
     """All of the card but the number and the files."""
+    run = source.run
+    made = lineage.of_run(run) if run is not None else lineage.Made()
+    if told.gate is not None:
+        if run is None:
+            raise InputError("--if asks of a run's metrics, and this is no run's", path=source.url, hint="name a RUN")
+        gates.check(told.gate, made.metrics, run.id)
     signed = told.signatures if told.signatures is not None else _signatures(registry, source, found)
     return ModelCard(
         name, 0, now(), user_here(), headrace.__version__, found.format, found.called or found.entry, (),
-        signatures=signed, runtime=told.runtime, source=source.url, note=told.note,
+        signatures=signed, runtime=told.runtime, source=source.url, run=run.id if run is not None else None,
+        checkpoint=source.checkpoint, data=made.data, code=made.code, metrics=made.metrics, gate=told.gate,
+        note=told.note,
     )  # fmt: skip
 
 
@@ -108,6 +118,8 @@ def _commit(registry: Registry, draft: ModelCard, number: int, prefix: str, sent
     card = dataclasses.replace(draft, number=number, files=sent.files)
     data = card.as_json()
     info = registry.home.store.put(prefix + CARD, data)
+    if card.run is not None:
+        lineage.note(registry, card)
     note = {CARD: hashlib.sha256(data).hexdigest(), "model": f"{card.name}@{number}"}
     publication = commit(registry.home.store, prefix, [*sent.infos, info], note=note)
     path = registry.home.url("models", card.name, str(number))

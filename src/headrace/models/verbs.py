@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from headrace.base.progress import SILENT, Progress
-from headrace.models import pointing, publishing
+from headrace.models import differing, pointing, publishing, pulling, removing
 from headrace.models.card import Signature
+from headrace.models.differing import Difference
 from headrace.models.pointing import Moved
 from headrace.models.publishing import Told
 from headrace.models.registry import ModelVersion, Registry
+from headrace.models.removing import OLD_S, Removed
 from headrace.models.sources import Given
 
 
@@ -67,3 +71,43 @@ def rollback(text: str, *, registry: Registry | None = None) -> Moved:
         As `headrace.models.pointing.roll_back`.
     """
     return pointing.roll_back(registry or Registry.load(), text)
+
+
+def resolve(text: str, *, registry: Registry | None = None) -> ModelVersion:
+    """The version that ``NAME@prod``, ``NAME@7`` or ``NAME`` (the newest) names. Raises as `Registry.resolve`."""
+    return (registry or Registry.load()).resolve(text)
+
+
+def versions(name: str, limit: int | None = None, *, registry: Registry | None = None) -> list[ModelVersion]:
+    """The committed versions of a model, the newest first. Raises any store error."""
+    return (registry or Registry.load()).versions(name, limit)
+
+
+def diff(a: str, b: str, *, registry: Registry | None = None) -> list[Difference]:
+    """What two versions do not have alike, and their metrics side by side. Raises as `Registry.resolve`."""
+    found = registry or Registry.load()
+    return list(differing.diff(found.resolve(a).card, found.resolve(b).card))
+
+
+def pull(
+    text: str, folder: str | os.PathLike[str], *, progress: Progress = SILENT, registry: Registry | None = None
+) -> Path:
+    """``pull("digits@prod", "model")``: the files of a version in a new folder of this machine.
+
+    Raises:
+        As `headrace.models.pulling.pull`, and `Registry.resolve`.
+    """
+    found = registry or Registry.load()
+    return pulling.pull(found, found.resolve(text), folder, progress)
+
+
+def rm(text: str, *, registry: Registry | None = None) -> Removed:
+    """``rm("digits@3")``: delete a version that no alias names. Raises as `headrace.models.removing.remove`."""
+    return removing.remove(registry or Registry.load(), text)
+
+
+def gc(name: str, *, keep: int | None = None, old_s: float = OLD_S, registry: Registry | None = None) -> Removed:
+    """Delete what dead publishers left of a model; with `keep` also all versions but the newest so many and those that
+    an alias names. Raises as `headrace.models.removing.collect`.
+    """
+    return removing.collect(registry or Registry.load(), name, keep=keep, old_s=old_s)

@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace.base.errors import BadSampleError, InputError, TryAgainError
 from headrace.base.progress import Progress
+from headrace.base.where import Where
 from headrace.dataset import Dataset, Loader, Skip, Skipped
 from headrace.dataset.arrow import from_flags, from_texts, pa
 from headrace.dataset.shards.decoding import Records
@@ -22,7 +23,6 @@ from headrace.pack.layouts import Sink
 from headrace.pack.plan import name_by_shard
 from headrace.pack.rows import CsvRows, JsonRows, TextRows
 from headrace.pack.schema import KEY_COLUMN, Schema
-from headrace.pack.where import Where
 
 _CHUNK_BYTES = 4 << 20
 _CHUNK_ROWS = 1 << 13

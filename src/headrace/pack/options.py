@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace.base.errors import InputError
+from headrace.base.where import Where
 from headrace.dataset import Skip
 from headrace.pack.layouts import layout_named
 from headrace.pack.schema import Schema
 from headrace.pack.tar import BLOCK
-from headrace.pack.where import Where
 
 _NAME = re.compile(r"(?:[^%/]|%%)*%0?\d*d(?:[^%/]|%%)*")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -47,7 +47,7 @@ class PackOptions:
     columns: str | None = None
     """Types of the columns, such as ``"label:i64, features:f32[39]"``; see `headrace.pack.schema`."""
     where: str | None = None
-    """Which samples are packed, such as ``'size < 1_000 and key.startswith("train/")'``; see `headrace.pack.where`."""
+    """Which samples are packed, such as ``'size < 1_000 and key.startswith("train/")'``; see `headrace.base.where`."""
     source_format: str | None = None
     """The format of the source, as in ``Dataset.open(…, format=…)``."""
     max_errors: Skip = _NONE

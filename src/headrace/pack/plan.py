@@ -15,6 +15,7 @@ import numpy as np
 
 from headrace.base.errors import BadSampleError, InputError
 from headrace.base.progress import Progress
+from headrace.base.where import Where
 from headrace.dataset import Dataset
 from headrace.dataset.order import Ints, Stream
 from headrace.dataset.own_key import GivesKeys
@@ -23,7 +24,6 @@ from headrace.dataset.source import Rows, SampleIndex, SampleSpec
 from headrace.dataset.stages import Stage
 from headrace.pack.layouts import Layout, layout_named
 from headrace.pack.options import PackOptions
-from headrace.pack.where import Where
 
 FORMAT = 1
 _AT_ONCE = 1 << 12

@@ -52,7 +52,7 @@ class Summary(Written):
         some = dict(list(own.items())[:_MOST])
         return cls(
             time, segment, verdict.bound, verdict.cause, verdict.statement, round(verdict.gain, 3), waited(figures),
-            {name: _told(one) for name, one in some.items()}, len(own) - len(some),
+            {name: told(one) for name, one in some.items()}, len(own) - len(some),
         )  # fmt: skip
 
     @property
@@ -75,6 +75,7 @@ def main_metric(metrics: Mapping[str, Any]) -> str | None:
     return known or next((name for name in own if "loss" in name.lower()), None) or next(iter(own), None)
 
 
-def _told(one: Total) -> dict[str, float | int | None]:
+def told(one: Total) -> dict[str, float | int | None]:
+    """``last``, ``min``, ``max``, ``step`` and ``points`` of a metric; null is what has no finite value."""
     numbers = {"last": one.last, "min": one.low, "max": one.high, "step": one.step}
     return {**{name: value if isfinite(value) else None for name, value in numbers.items()}, "points": one.points}

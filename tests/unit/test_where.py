@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import BadSampleError, InputError
-from headrace.pack.where import Where
+from headrace.base.where import Where
 
 SCOPE: dict[str, Any] = {
     "key": "train/cat-17",

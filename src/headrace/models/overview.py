@@ -1,0 +1,40 @@
+"""All models of a home at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from headrace.models.registry import ModelVersion, Registry
+
+_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One model. `versions`: folders of versions that it has; `newest`: the committed one with the highest number."""
+
+    name: str
+    versions: int
+    newest: ModelVersion
+    aliases: Mapping[str, int]
+
+
+def overview(registry: Registry) -> list[Overview]:
+    """Of each model that has a committed version, by name: two LISTs and three GETs or so for each.
+
+    Raises any store error.
+    """
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-models") as pool:
+        found = pool.map(partial(_of, registry), registry.names())
+        return [one for one in found if one is not None]
+
+
+def _of(registry: Registry, name: str) -> Overview | None:
+    newest = registry.versions(name, 1)
+    if not newest:
+        return None
+    return Overview(name, len(registry.numbers(name)), newest[0], registry.aliases(name).aliases)
