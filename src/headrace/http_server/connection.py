@@ -6,7 +6,6 @@ import logging
 import select
 import socket
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from headrace.base.errors import HeadraceError
@@ -304,9 +303,9 @@ class Connection:
                 return True
             self._outgoing = Pieces([memoryview(whole)[sent:]])
         elif isinstance(body, (bytes, bytearray, memoryview)):
-            self._outgoing = Pieces([head, body])
+            self._outgoing = Pieces([head, cast("BytesLike", body)])
         else:
-            self._outgoing = Pieces([head, *cast("Sequence[BytesLike]", body)])
+            self._outgoing = Pieces([head, *body])
         return False
 
     def _encoded(self, exchange: Exchange, response: Response) -> tuple[bytes, Body]:
