@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from headrace.base.crew import Crew
 from headrace.base.errors import HeadraceError, InternalError
 from headrace.base.progress import SILENT, Progress
 from headrace.store.protocol import ObjectInfo, Store
-from headrace.upload.crew import Crew
 from headrace.upload.job import Cancel
 from headrace.upload.uploader import File, Uploader
 

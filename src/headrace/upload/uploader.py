@@ -9,16 +9,17 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Final, TypeAlias
 
+from headrace.base.crew import Crew
 from headrace.base.errors import ChangedError, TryAgainError, UnsupportedError
 from headrace.base.memory import Buffers, mapped
 from headrace.base.progress import SILENT, Progress
 from headrace.store.protocol import Assembly, Buffer, ObjectInfo, Store
 from headrace.upload.bandwidth import Bandwidth
-from headrace.upload.crew import Crew, Room
 from headrace.upload.job import Cancel, Job
 from headrace.upload.options import UploadOptions
 from headrace.upload.outgoing import Means, Outgoing
 from headrace.upload.plan import Piece, plan
+from headrace.upload.room import Room
 from headrace.upload.source import Source, TornError, opened
 
 File: TypeAlias = "int | str | os.PathLike[str]"

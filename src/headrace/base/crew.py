@@ -1,4 +1,4 @@
-"""Threads that send, and the room their buffers may take. The threads are daemons: none holds up the process's end."""
+"""Threads that run tasks. They are daemons: none holds up the process's end."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-_log = logging.getLogger("headrace.upload")
+_log = logging.getLogger("headrace")
 
 
 class Crew:
@@ -57,36 +56,5 @@ class Crew:
             try:
                 task()
             except Exception:
-                _log.exception("an upload task failed; this is a defect in headrace")
+                _log.exception("a task failed; this is a defect in headrace")
             del task
-
-
-class Room:
-    """Bytes that may be held at once; whoever wants more waits. Any thread.
-
-    One that wants more than there is at all gets it once nobody else holds any.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._held = 0
-        self._changed = threading.Condition()
-
-    @property
-    def held(self) -> int:
-        """Bytes held now."""
-        return self._held
-
-    @contextmanager
-    def hold(self, size: int) -> Generator[None]:
-        """Hold that many bytes inside."""
-        size = min(size, self.size)
-        with self._changed:
-            self._changed.wait_for(lambda: self._held + size <= self.size)
-            self._held += size
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._held -= size
-                self._changed.notify_all()
