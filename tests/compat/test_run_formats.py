@@ -10,13 +10,13 @@ from headrace.base.settings import CacheSettings, Settings
 from headrace.dataset.pin import open_pin
 from headrace.jobs.bring import bring_checkpoint
 from headrace.jobs.code import Code
-from headrace.tracking.newest import Newest, newest_checkpoint
 from headrace.jobs.restoring import restore
 from headrace.jobs.spec import JobSpec
 from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.store import open_store
 from headrace.tracking.logs import LogReader
+from headrace.tracking.newest import Newest, newest_checkpoint
 from headrace.tracking.reading import read_metrics, series
 from headrace.tracking.runs import Run, Runs
 

@@ -12,10 +12,10 @@ import pytest
 
 from headrace.base.errors import CorruptError
 from headrace.jobs.bring import bring_checkpoint
-from headrace.tracking.newest import newest_checkpoint
 from headrace.jobs.resuming import resume
 from headrace.namespace.home import Home
 from headrace.store import open_store
+from headrace.tracking.newest import newest_checkpoint
 from headrace.tracking.runs import Run
 from headrace.upload import MARKER, commit, retract
 
