@@ -52,6 +52,12 @@ def application(world: World) -> Application:
     def description(_: Request) -> Response:
         return _json(described(PAGES, ACTS))
 
+    def unslashed(request: Request) -> Response:
+        """A path that ends in a slash too many: the router's own answer would not know the base."""
+        path = request.scope["raw_path"].decode("latin-1").partition("?")[0].strip("/")
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"{world.options.base}/{path}{query}")
+
     routes: list[BaseRoute] = [
         Route("/", first, methods=["GET"]),
         Route("/runs/{run}/step", step, methods=["GET"]),
@@ -66,8 +72,11 @@ def application(world: World) -> Application:
     routes.append(Route("/raw/files/{path:path}", _raw_file(world, drawing), methods=["GET"], name="raw-file"))
     routes.append(Route("/preview/{path:path}", _preview(world, drawing), methods=["GET"], name="preview"))
     routes.append(Mount(f"/static/{headrace.__version__}", StaticFiles(directory=_STATIC), name="static"))
+    routes.append(Route("/{path:path}/", unslashed, methods=["GET"]))
     failed = {Exception: drawing.failed, HTTPException: drawing.failed}
-    return Guard(Starlette(routes=routes, exception_handlers=failed), world.options)
+    inner = Starlette(routes=routes, exception_handlers=failed)
+    inner.router.redirect_slashes = False
+    return Guard(inner, world.options)
 
 
 def _html(world: World, page: Page, drawing: Drawing) -> Callable[[Request], Response]:
