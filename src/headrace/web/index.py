@@ -17,12 +17,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from typing import Any, Final
 
 import msgspec
 
 from headrace.base.errors import HeadraceError
-from headrace.tracking.runs import Runs, RunView
+from headrace.tracking.runs import DATED, Runs, RunView
 
 _log = logging.getLogger("headrace.web")
 FIRST: Final = 50
@@ -250,6 +251,17 @@ class RunIndex:
         except HeadraceError as error:  # it is looked at again; that the store is away, `find` tells
             _log.info("%s: not looked at again: %s", row.id, error)
 
+    def _given(self) -> list[RunRow]:
+        """Some whose ids people gave, who may give them again: those that were not looked at again for longest. Nobody
+        need have found the old one for the new one to be found.
+        """
+        with self._reading() as database:
+            found = [one for (one,) in database.execute("SELECT id FROM runs") if DATED.fullmatch(one) is None]
+        now, never = time.monotonic(), float("-inf")
+        oldest = nsmallest(FIRST, found, key=lambda one: self._confirmed.get(one, never))
+        self._confirmed |= dict.fromkeys(oldest, now)
+        return [row for row in map(self.one, oldest) if row is not None]
+
     def _complete_it(self) -> None:
         """All ids, and each run that is not known yet; those that are gone go."""
         try:
@@ -264,6 +276,7 @@ class RunIndex:
                     return
                 self._take(missing[at : at + _BATCH])
             self._complete = True
+            self._confirm_all(self._given())
             self._judge_all()
         except HeadraceError as error:
             self._problem = str(error)
