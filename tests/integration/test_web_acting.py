@@ -13,7 +13,7 @@ from headrace.testing.servers import EmbeddedS3
 from headrace.web.guard import HEADER
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
-from tests.web_rig import LOOKS, Served, check, look, served
+from tests.web_rig import LOOKS, Console, Served, check, look, served
 
 pytestmark = pytest.mark.server
 SERVED = ("--allow", "stop,rerun,tag,delete-runs")
@@ -170,7 +170,8 @@ def test_tags_and_a_note_are_given_and_found(page: Page, rig: RunsRig, web: Serv
     expect(page.get_by_text("No run is like that")).to_be_visible()
 
 
-def test_the_later_of_two_who_tag_is_told(page: Page, rig: RunsRig, web: Served) -> None:
+def test_the_later_of_two_who_tag_is_told(page: Page, rig: RunsRig, web: Served, console: Console) -> None:
+    console.mean(r"status of 409 .*/act/runs/good/tag")
     page.goto(f"{web.url}/runs/good")
     page.get_by_role("button", name="Tag", exact=True).click()
     dialog = page.get_by_role("dialog")
@@ -229,7 +230,7 @@ def test_acts_are_described(web: Served) -> None:
     assert set(acts) >= {f"/act/runs/{{run}}/{name}" for name in NEEDS}
     tag = acts["/act/runs/{run}/tag"]
     body = tag["requestBody"]["content"]["application/json"]["schema"]
-    assert set(body["properties"]) == {"tags", "note", "over"}
+    assert set(body["properties"]) == {"tags", "change", "note", "over"}
     assert [one["name"] for one in tag["parameters"]] == ["run", HEADER]
 
 

@@ -26,7 +26,7 @@ from headrace.testing.origins import Upstream
 from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
 from tests.runs_rig import RunsRig
-from tests.web_rig import LOOKS, Served, check, look, served
+from tests.web_rig import LOOKS, Console, Served, check, look, served
 
 pytestmark = pytest.mark.server
 HOSTILE = "<script>window.hacked=1</script>"
@@ -363,7 +363,10 @@ def test_objects_by_their_rows(web: Served) -> None:
     assert web.get("/picture/pets/v1/object/9999").status_code == 404
 
 
-def test_a_picture_that_cannot_be_had_gives_way_to_words(context: BrowserContext, web: Served) -> None:
+def test_a_picture_that_cannot_be_had_gives_way_to_words(
+    context: BrowserContext, web: Served, console: Console
+) -> None:
+    console.mean(r"status of 409 .*/picture/pets/v1/")
     page = context.new_page()
     page.goto(web.entry)
     page.goto(f"{web.url}/data/pets/v1/samples?class=cat&count=6")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -14,7 +13,7 @@ from headrace.testing.servers import EmbeddedS3
 from headrace.tracking.record import Lease, RunRecord, Status, new_id, now
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
-from tests.web_rig import LOOKS, Served, check, look, served
+from tests.web_rig import LOOKS, Console, Served, check, look, served
 
 pytestmark = pytest.mark.server
 SERVED = ("--allow", "stop,rerun,tag,delete-runs")
@@ -62,7 +61,7 @@ def named(dialog: Locator) -> list[str]:
 
 
 def test_runs_are_deleted_by_keys_alone_and_what_fails_is_said_of_each(
-    page: Page, rig: RunsRig, web: Served, console: Any
+    page: Page, rig: RunsRig, web: Served, console: Console
 ) -> None:
     console.mean(REFUSED)
     old, alive, kept = recorded(rig, "old"), recorded(rig, "alive", "running"), recorded(rig, "kept")
@@ -94,7 +93,7 @@ def test_runs_are_deleted_by_keys_alone_and_what_fails_is_said_of_each(
     assert page.evaluate("window.hacked") is None
 
 
-def test_only_what_failed_is_sent_again(page: Page, rig: RunsRig, web: Served, console: Any) -> None:
+def test_only_what_failed_is_sent_again(page: Page, rig: RunsRig, web: Served, console: Console) -> None:
     console.mean(REFUSED)
     first, late = recorded(rig, "first"), recorded(rig, "late", "running")
     choose(page, web, first, late)
@@ -138,7 +137,7 @@ def test_runs_are_ordered_to_stop_and_those_that_are_over_say_so(page: Page, rig
     assert (rig.read(goes, "orders/stop.json") is None, rig.read(over, "orders/stop.json")) == (False, None)
 
 
-def test_runs_are_run_again_each_for_itself(page: Page, rig: RunsRig, web: Served, console: Any) -> None:
+def test_runs_are_run_again_each_for_itself(page: Page, rig: RunsRig, web: Served, console: Console) -> None:
     console.mean(REFUSED)
     choose(page, web, "real", "rootless")
     page.get_by_role("button", name="Run again selected").click()
