@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import httpx
@@ -35,6 +35,12 @@ class Served:
     @property
     def token(self) -> str:
         return self.entry.rpartition("token=")[2]
+
+    @cached_property
+    def cookie(self) -> tuple[str, str]:
+        """What the token becomes in a browser: name and value."""
+        ((name, value),) = httpx.get(self.entry, timeout=30).cookies.items()
+        return name, value
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """With the token, as a script asks."""

@@ -63,6 +63,14 @@ def context(chromium: Browser, console: Console, without_network: bool) -> Itera
 
 
 @pytest.fixture
+def blank(context: BrowserContext, web: Served) -> Page:
+    """A page that has its token already, and shows nothing yet: for tests that go somewhere else than to the list."""
+    name, value = web.cookie
+    context.add_cookies([{"name": name, "value": value, "url": web.url, "httpOnly": True, "sameSite": "Strict"}])
+    return context.new_page()
+
+
+@pytest.fixture
 def page(context: BrowserContext, web: Served) -> Page:
     """One that has brought its token, at the list of runs."""
     made: Any = context.new_page()

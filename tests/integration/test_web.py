@@ -94,10 +94,10 @@ PAGES = ("/runs", "/runs/good", "/runs/good/why", "/runs/good/log", "/runs/good/
 
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize(("width", "colours"), LOOKS)
-def test_every_page_is_accessible_and_fits(page: Page, web: Served, path: str, width: int, colours: str) -> None:
-    look(page, width, colours)
-    page.goto(web.url + path)
-    check(page)
+def test_every_page_is_accessible_and_fits(blank: Page, web: Served, path: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(web.url + path)
+    check(blank)
 
 
 def test_without_the_token_nothing_is_told(web: Served) -> None:

@@ -115,14 +115,14 @@ def test_a_run_is_stopped_by_keys_alone(page: Page, rig: RunsRig, web: Served) -
 
 @pytest.mark.parametrize(("width", "colours"), LOOKS)
 @pytest.mark.parametrize("name", ["", "Run again", "Tag", "Delete"])
-def test_pages_with_buttons_are_accessible(page: Page, web: Served, name: str, width: int, colours: str) -> None:
-    look(page, width, colours)
-    page.goto(f"{web.url}/runs/good" if name else f"{web.url}/runs/good/held")
+def test_pages_with_buttons_are_accessible(blank: Page, web: Served, name: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(f"{web.url}/runs/good" if name else f"{web.url}/runs/good/held")
     if name:
-        page.get_by_role("button", name=name, exact=True).click()
-        expect(page.get_by_role("dialog")).to_be_visible()
-        expect(page.get_by_role("dialog").get_by_text("…", exact=True)).to_have_count(0)
-    check(page)
+        blank.get_by_role("button", name=name, exact=True).click()
+        expect(blank.get_by_role("dialog")).to_be_visible()
+        expect(blank.get_by_role("dialog").get_by_text("…", exact=True)).to_have_count(0)
+    check(blank)
 
 
 def test_a_run_is_run_again_and_the_page_goes_to_it(page: Page, rig: RunsRig, web: Served) -> None:

@@ -137,10 +137,10 @@ def tone(seconds: float, rate: int = 8000) -> bytes:
 
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize(("width", "colours"), LOOKS)
-def test_every_page_is_accessible_and_fits(page: Page, web: Served, path: str, width: int, colours: str) -> None:
-    look(page, width, colours)
-    page.goto(web.url + path)
-    check(page)
+def test_every_page_is_accessible_and_fits(blank: Page, web: Served, path: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(web.url + path)
+    check(blank)
 
 
 def test_a_class_filters_the_grid(page: Page, web: Served) -> None:

@@ -89,10 +89,10 @@ PAGES = ("/files", "/files/data/", SOME, "/files/data/bucket/large/", f"{SOME}ro
 
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize(("width", "colours"), LOOKS)
-def test_every_page_is_accessible_and_fits(page: Page, web: Served, path: str, width: int, colours: str) -> None:
-    look(page, width, colours)
-    page.goto(web.url + path)
-    check(page)
+def test_every_page_is_accessible_and_fits(blank: Page, web: Served, path: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(web.url + path)
+    check(blank)
 
 
 def test_what_is_attached_leads_to_files(page: Page, web: Served, rig: RunsRig) -> None:

@@ -158,14 +158,14 @@ def test_only_what_was_allowed_has_a_button(rig: RunsRig) -> None:
 
 @pytest.mark.parametrize(("width", "colours"), LOOKS)
 @pytest.mark.parametrize("name", ["", "Stop", "Run again", "Tag", "Delete"])
-def test_it_is_accessible_with_its_dialogs(page: Page, web: Served, name: str, width: int, colours: str) -> None:
-    look(page, width, colours)
-    page.goto(f"{web.url}/runs")
+def test_it_is_accessible_with_its_dialogs(blank: Page, web: Served, name: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(f"{web.url}/runs")
     if name:
-        page.get_by_role("checkbox").first.check()
-        page.get_by_role("button", name=f"{name} selected").click()
-        expect(page.get_by_role("dialog")).to_be_visible()
-    check(page)
+        blank.get_by_role("checkbox").first.check()
+        blank.get_by_role("button", name=f"{name} selected").click()
+        expect(blank.get_by_role("dialog")).to_be_visible()
+    check(blank)
 
 
 @pytest.mark.parametrize(("width", "colours"), LOOKS)

@@ -42,11 +42,11 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.mark.parametrize(("width", "colours"), LOOKS)
 @pytest.mark.parametrize("name", PAGES)
-def test_each_is_shown_and_accessible(page: Page, web: Served, name: str, width: int, colours: str) -> None:
-    look(page, width, colours)
-    page.goto(f"{web.url}{AT}/{name}")
+def test_each_is_shown_and_accessible(blank: Page, web: Served, name: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(f"{web.url}{AT}/{name}")
     assert web.twin(f"{AT}/{name}")["file"]["preview"]  # type: ignore[index]
-    check(page)
+    check(blank)
 
 
 def test_a_sound_of_the_namespace_is_played(page: Page, web: Served) -> None:

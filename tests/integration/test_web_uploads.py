@@ -60,10 +60,10 @@ def choose(page: Page, *files: Path) -> None:
 
 @pytest.mark.parametrize(("width", "colours"), LOOKS)
 @pytest.mark.parametrize("path", ["/files/data/there/", "/files/data/there/first", "/files/kept/there/"])
-def test_what_may_be_written_is_accessible(page: Page, web: Served, path: str, width: int, colours: str) -> None:
-    look(page, width, colours)
-    page.goto(web.url + path)
-    check(page)
+def test_what_may_be_written_is_accessible(blank: Page, web: Served, path: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(web.url + path)
+    check(blank)
 
 
 def test_nothing_is_written_unless_that_was_allowed(rig: RunsRig) -> None:
