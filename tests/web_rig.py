@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from tests.children import running
 from tests.runs_rig import COMMAND, RunsRig
@@ -33,6 +35,12 @@ class Served:
     @property
     def token(self) -> str:
         return self.entry.rpartition("token=")[2]
+
+    @cached_property
+    def cookie(self) -> tuple[str, str]:
+        """What the token becomes in a browser: name and value."""
+        ((name, value),) = httpx.get(self.entry, timeout=30).cookies.items()
+        return name, value
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """With the token, as a script asks."""
@@ -61,10 +69,59 @@ def served(rig: RunsRig, *options: str) -> Iterator[Served]:
         process.wait(20)
 
 
+@dataclass
+class Console:
+    """What all pages of a context say against themselves: errors, warnings, and what their policy refused.
+
+    `meant`: patterns of what a test provokes, by its text or the URL that it is about.
+    """
+
+    meant: list[str]
+    wrong: list[str] = field(default_factory=list)
+
+    def mean(self, *patterns: str) -> None:
+        self.meant += patterns
+
+    def listen(self, context: BrowserContext) -> None:
+        context.on("console", self._said)
+        context.on("weberror", lambda one: self._take(str(one.error)))
+
+    def _said(self, said: ConsoleMessage) -> None:
+        if said.type in ("error", "warning"):
+            self._take(f"{said.text} {said.location['url']}")
+
+    def _take(self, text: str) -> None:
+        if not any(re.search(one, text) for one in self.meant):
+            self.wrong.append(text)
+
+
+LOOKS = [(1280, "light"), (320, "dark")]
+"""How pages are looked at: pixels, colours."""
+
+
+def look(page: Page, width: int, colours: str) -> None:
+    page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 800})
+
+
+def check(page: Page) -> None:
+    """It is accessible, as wide as the window, and nothing of what it shows has run."""
+    assert axe_findings(page) == []
+    size = page.viewport_size
+    assert size is not None
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    assert page.evaluate("window.hacked") is None
+
+
 def axe_findings(page: Page) -> list[list[str]]:
     """What axe has against a page: its rule, and the first element."""
-    page.evaluate(AXE.read_text())
+    page.evaluate(_axe())
     return page.evaluate("async () => (await axe.run()).violations.map(v => [v.id, v.nodes[0].html])")
+
+
+@cache
+def _axe() -> str:
+    return AXE.read_text()
 
 
 @contextmanager

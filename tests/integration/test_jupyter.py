@@ -28,7 +28,7 @@ from tests import jupyter_kit
 from tests.jupyter_kit import Lab, lab, plain_lab, run
 from tests.runs_rig import COMMAND, RunsRig
 from tests.sync_rig import wait_for
-from tests.web_rig import browser, served
+from tests.web_rig import served
 
 pytestmark = pytest.mark.server
 NOTEBOOK: dict[str, Any] = {
@@ -67,16 +67,17 @@ def jupyter(rig: RunsRig) -> Iterator[Lab]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    expect.set_options(timeout=30_000)  # JupyterLab takes its time where others work, too
-    with browser() as made:
-        yield made
+@pytest.fixture(scope="module", autouse=True)
+def _patience() -> Iterator[None]:
+    """JupyterLab takes its time where others work, too."""
+    expect.set_options(timeout=30_000)
+    yield
     expect.set_options(timeout=5_000)
 
 
 @pytest.fixture
 def page(chromium: Browser, jupyter: Lab) -> Iterator[Page]:
+    """JupyterLab says much against itself on its console, which is its own affair."""
     context = chromium.new_context()
     made = context.new_page()
     settings = {"raw": '{"display_columns": ["size", "last_modified"]}'}

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import schemathesis
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+from playwright.sync_api import Page, expect
 
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
@@ -25,9 +25,11 @@ from headrace.web.guard import HEADER
 from headrace.web.pages import PAGES as KNOWN
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
-from tests.web_rig import Served, axe_findings, browser, served
+from tests.web_rig import LOOKS, Served, check, look, served
 
 pytestmark = pytest.mark.server
+MEANT = (r"/picture/flowers/v1/[34]/",)
+"""Pictures that are none, and are refused."""
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
 JOB = f"""
     import os, sys
@@ -84,47 +86,6 @@ def bomb(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
-@pytest.fixture(scope="module")
-def web(rig: RunsRig) -> Iterator[Served]:
-    with served(rig) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture
-def context(chromium: Browser) -> Iterator[BrowserContext]:
-    made = chromium.new_context()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def page(context: BrowserContext, web: Served) -> Iterator[Page]:
-    """One that has brought its token. What its console says against it fails the test."""
-    made = context.new_page()
-    wrong: list[str] = []
-
-    def listen(said: ConsoleMessage) -> None:
-        if said.type in ("error", "warning") and not hostile(said):
-            wrong.append(said.text)
-
-    made.on("console", listen)
-    made.on("pageerror", lambda error: wrong.append(str(error)))
-    made.goto(web.entry)
-    yield made
-    assert wrong == []
-
-
-def hostile(said: ConsoleMessage) -> bool:
-    """Of a picture that is none, which is refused."""
-    return bool(re.search(r"/picture/flowers/v1/[34]/", said.location["url"]))
-
-
 PAGES = ("/runs", "/runs/good", "/runs/good/why", "/runs/good/log", "/runs/good/metrics", "/runs/good/machine",
          "/runs/good/files", "/runs/good/held", "/runs/good/code", "/runs/good/inputs", "/compare?run=good&run=bad",
          "/data", "/data/flowers/v1", "/data/flowers/v1?report=true", "/data/flowers/v1/samples?start=5",
@@ -132,14 +93,11 @@ PAGES = ("/runs", "/runs/good", "/runs/good/why", "/runs/good/log", "/runs/good/
 
 
 @pytest.mark.parametrize("path", PAGES)
-@pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (320, "dark")])
-def test_every_page_is_accessible_and_fits(page: Page, web: Served, path: str, width: int, colours: str) -> None:
-    page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
-    page.set_viewport_size({"width": width, "height": 800})
-    page.goto(web.url + path)
-    assert axe_findings(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("window.hacked") is None
+@pytest.mark.parametrize(("width", "colours"), LOOKS)
+def test_every_page_is_accessible_and_fits(blank: Page, web: Served, path: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(web.url + path)
+    check(blank)
 
 
 def test_without_the_token_nothing_is_told(web: Served) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 import headrace
 from headrace.store.embedded import EmbeddedS3
 from tests.runs_rig import RunsRig
-from tests.web_rig import Served, axe_findings, browser, served
+from tests.web_rig import Served, axe_findings, served
 
 pytestmark = pytest.mark.server
 UPLOT = Path(headrace.__file__).parent / "web" / "static" / "uplot" / "uPlot.js"
@@ -41,25 +41,6 @@ def web(rig: RunsRig) -> Iterator[Served]:
         pytest.skip("uPlot is not there: python hatch_build.py brings it")
     with served(rig) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture
-def page(chromium: Browser, web: Served) -> Iterator[Page]:
-    context = chromium.new_context()
-    made = context.new_page()
-    wrong: list[str] = []
-    made.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-    made.on("pageerror", lambda error: wrong.append(str(error)))
-    made.goto(web.entry)
-    yield made
-    context.close()
-    assert wrong == []
 
 
 def test_the_library_comes_once_somebody_looks_closer(page: Page, web: Served) -> None:

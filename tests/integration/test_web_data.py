@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
 from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
 from tests.runs_rig import RunsRig
-from tests.web_rig import Served, axe_findings, browser, served
+from tests.web_rig import LOOKS, Console, Served, check, look, served
 
 pytestmark = pytest.mark.server
 HOSTILE = "<script>window.hacked=1</script>"
@@ -135,45 +135,12 @@ def tone(seconds: float, rate: int = 8000) -> bytes:
     return out.getvalue()
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture
-def context(chromium: Browser) -> Iterator[BrowserContext]:
-    made = chromium.new_context()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def page(context: BrowserContext, web: Served) -> Iterator[Page]:
-    """One that has brought its token. What its console says against it fails the test."""
-    made = context.new_page()
-    wrong: list[str] = []
-
-    def listen(said: ConsoleMessage) -> None:
-        if said.type in ("error", "warning"):
-            wrong.append(said.text)
-
-    made.on("console", listen)
-    made.on("pageerror", lambda error: wrong.append(str(error)))
-    made.goto(web.entry)
-    yield made
-    assert wrong == []
-
-
 @pytest.mark.parametrize("path", PAGES)
-@pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (320, "dark")])
-def test_every_page_is_accessible_and_fits(page: Page, web: Served, path: str, width: int, colours: str) -> None:
-    page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
-    page.set_viewport_size({"width": width, "height": 800})
-    page.goto(web.url + path)
-    assert axe_findings(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("window.hacked") is None
+@pytest.mark.parametrize(("width", "colours"), LOOKS)
+def test_every_page_is_accessible_and_fits(blank: Page, web: Served, path: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(web.url + path)
+    check(blank)
 
 
 def test_a_class_filters_the_grid(page: Page, web: Served) -> None:
@@ -396,7 +363,10 @@ def test_objects_by_their_rows(web: Served) -> None:
     assert web.get("/picture/pets/v1/object/9999").status_code == 404
 
 
-def test_a_picture_that_cannot_be_had_gives_way_to_words(context: BrowserContext, web: Served) -> None:
+def test_a_picture_that_cannot_be_had_gives_way_to_words(
+    context: BrowserContext, web: Served, console: Console
+) -> None:
+    console.mean(r"status of 409 .*/picture/pets/v1/")
     page = context.new_page()
     page.goto(web.entry)
     page.goto(f"{web.url}/data/pets/v1/samples?class=cat&count=6")

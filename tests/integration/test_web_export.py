@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from headrace.testing.servers import EmbeddedS3
 from headrace.web.offline import offline
 from tests.runs_rig import RunsRig
-from tests.web_rig import browser
+from tests.web_rig import LOOKS, Console, check, look
 
 pytestmark = pytest.mark.server
-AXE = Path(__file__).parents[2] / ".tools/node_modules/axe-core/axe.min.js"
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
 JOB = f"""
     import headrace as hr
@@ -48,24 +47,16 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
     made.close()
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
+@pytest.fixture
+def without_network() -> bool:
+    return True
 
 
 @pytest.fixture
-def page(chromium: Browser) -> Iterator[Page]:
-    """Without a network. Whatever it asks for, but for the file, and whatever its console says against it, fails."""
-    context = chromium.new_context(offline=True)
-    made = context.new_page()
-    wrong: list[str] = []
-    made.on("request", lambda asked: wrong.append(asked.url) if not asked.url.startswith("file:") else None)
-    made.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-    made.on("pageerror", lambda error: wrong.append(str(error)))
-    yield made
-    context.close()
-    assert wrong == []
+def page(context: BrowserContext, console: Console) -> Page:
+    """Without a network. Whatever it asks for, but for the file, fails, too."""
+    context.on("request", lambda one: console.wrong.append(one.url) if not one.url.startswith("file:") else None)
+    return context.new_page()
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +67,11 @@ def file(rig: RunsRig) -> Path:
     return made
 
 
-@pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (320, "dark")])
+@pytest.mark.parametrize(("width", "colours"), LOOKS)
 def test_it_is_read_without_a_network_and_accessible(page: Page, file: Path, width: int, colours: str) -> None:
-    page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
-    page.set_viewport_size({"width": width, "height": 800})
+    look(page, width, colours)
     page.goto(f"file://{file}")
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("async () => (await axe.run()).violations.map(v => [v.id, v.nodes[0].html])")
-    assert found == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("window.hacked") is None
+    check(page)
     assert page.evaluate("getComputedStyle(document.querySelector('.top')).display") == "flex", "its styles are in it"
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import schemathesis
 from PIL import Image
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+from playwright.sync_api import Page, expect
 
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
@@ -27,10 +27,9 @@ from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
-from tests.web_rig import Served, browser, served
+from tests.web_rig import LOOKS, Served, check, look, served
 
 pytestmark = pytest.mark.server
-AXE = Path(__file__).parents[2] / ".tools/node_modules/axe-core/axe.min.js"
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
 ODD = ["100%.txt", "a b#c?d=e&f.txt", "größe 😀.txt", "evil\u202etxt.exe", f"{HOSTILE.replace('/', '')}.txt", "+plus+"]
 BACK = "back\\slash"
@@ -82,36 +81,6 @@ def some_files(folder: Path) -> None:
         (folder / name).write_text(f"this is {name}")
 
 
-@pytest.fixture(scope="module")
-def web(rig: RunsRig) -> Iterator[Served]:
-    with served(rig) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture
-def page(chromium: Browser, web: Served) -> Iterator[Page]:
-    """One that has brought its token. What its console says against it fails the test."""
-    context = chromium.new_context()
-    made, wrong = context.new_page(), list[str]()
-
-    def listen(said: ConsoleMessage) -> None:
-        if said.type in ("error", "warning"):
-            wrong.append(said.text)
-
-    made.on("console", listen)
-    made.on("pageerror", lambda error: wrong.append(str(error)))
-    made.goto(web.entry)
-    yield made
-    context.close()
-    assert wrong == []
-
-
 SOME = "/files/data/bucket/some/"
 PAGES = ("/files", "/files/data/", SOME, "/files/data/bucket/large/", f"{SOME}rows.parquet", f"{SOME}shard.tar",
          f"{SOME}model.safetensors", f"{SOME}picture.png", f"{SOME}text.txt", f"{SOME}damaged.parquet",
@@ -119,16 +88,11 @@ PAGES = ("/files", "/files/data/", SOME, "/files/data/bucket/large/", f"{SOME}ro
 
 
 @pytest.mark.parametrize("path", PAGES)
-@pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (320, "dark")])
-def test_every_page_is_accessible_and_fits(page: Page, web: Served, path: str, width: int, colours: str) -> None:
-    page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
-    page.set_viewport_size({"width": width, "height": 800})
-    page.goto(web.url + path)
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("async () => (await axe.run()).violations.map(v => [v.id, v.nodes[0].html])")
-    assert found == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("window.hacked") is None
+@pytest.mark.parametrize(("width", "colours"), LOOKS)
+def test_every_page_is_accessible_and_fits(blank: Page, web: Served, path: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(web.url + path)
+    check(blank)
 
 
 def test_what_is_attached_leads_to_files(page: Page, web: Served, rig: RunsRig) -> None:

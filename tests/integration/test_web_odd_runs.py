@@ -52,12 +52,6 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
     made.close()
 
 
-@pytest.fixture(scope="module")
-def web(rig: RunsRig) -> Iterator[Served]:
-    with served(rig) as made:
-        yield made
-
-
 @pytest.mark.parametrize("run", ["odd", "many", "nan", "none"])
 def test_every_page_of_it_is_shown(web: Served, run: str) -> None:
     for page in PAGES:

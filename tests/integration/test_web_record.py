@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from headrace.store.embedded import EmbeddedS3
 from tests.runs_rig import RunsRig
-from tests.web_rig import Served, axe_findings, browser, served
+from tests.web_rig import Served, check, look, served
 
 pytestmark = pytest.mark.server
 JOB = """
@@ -36,12 +36,6 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
     made.headrace("rerun", "--id", "again", "--set", "grace=3s", "first")
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def web(rig: RunsRig) -> Iterator[Served]:
-    with served(rig) as made:
-        yield made
 
 
 def settled(web: Served, path: str, wanted: str) -> Any:
@@ -77,21 +71,16 @@ def test_whether_what_it_was_given_is_still_there(rig: RunsRig, web: Served) -> 
         assert (one["gone"], sorted(one["examples"])) == (2, ["2.txt", "3.txt"])
 
 
-def test_starred_metrics_come_first(web: Served) -> None:
-    with browser() as chromium:
-        context = chromium.new_context(viewport={"width": 320, "height": 800}, color_scheme="dark")
-        page = context.new_page()
-        page.goto(web.entry)
-        page.goto(f"{web.url}/runs/first/metrics")
-        expect(page.locator("figcaption").first).to_contain_text("loss")
-        page.get_by_role("link", name="zeta first").click()
-        expect(page.locator("figcaption").first).to_contain_text("zeta")
-        assert "star=zeta" in page.url
-        for path in ("/runs/first/metrics?star=zeta", "/runs/again/code?diff=true", "/runs/first/inputs?check=true"):
-            page.goto(web.url + path)
-            assert axe_findings(page) == []
-            assert page.evaluate("document.documentElement.scrollWidth") <= 320
-        page.goto(f"{web.url}/runs/first/metrics?star=zeta")
-        page.get_by_role("link", name="zeta no longer first").click()
-        expect(page.locator("figcaption").first).to_contain_text("loss")
-        context.close()
+def test_starred_metrics_come_first(web: Served, page: Page) -> None:
+    look(page, 320, "dark")
+    page.goto(f"{web.url}/runs/first/metrics")
+    expect(page.locator("figcaption").first).to_contain_text("loss")
+    page.get_by_role("link", name="zeta first").click()
+    expect(page.locator("figcaption").first).to_contain_text("zeta")
+    assert "star=zeta" in page.url
+    for path in ("/runs/first/metrics?star=zeta", "/runs/again/code?diff=true", "/runs/first/inputs?check=true"):
+        page.goto(web.url + path)
+        check(page)
+    page.goto(f"{web.url}/runs/first/metrics?star=zeta")
+    page.get_by_role("link", name="zeta no longer first").click()
+    expect(page.locator("figcaption").first).to_contain_text("loss")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Page, expect
 
 from headrace.store.embedded import EmbeddedS3
 from tests.runs_rig import RunsRig
-from tests.web_rig import Served, axe_findings, browser, served
+from tests.web_rig import Served, check, served
 
 pytestmark = pytest.mark.server
 SCRIPT = """
@@ -59,18 +59,6 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
     made.close()
 
 
-@pytest.fixture(scope="module")
-def web(rig: RunsRig) -> Iterator[Served]:
-    with served(rig) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
 def seen(rig: RunsRig, run: str) -> dict[int, list[str]]:
     data = rig.read(run, "outputs/seen.json")
     assert data is not None
@@ -112,10 +100,7 @@ def test_data_that_changed_since_is_not_taken_for_what_was_seen(rig: RunsRig, we
         rig.headrace("rm", f"s3://{rig.bucket}/flowers/00.note")
 
 
-def test_from_a_metric_to_pictures(rig: RunsRig, web: Served, chromium: Browser) -> None:
-    context = chromium.new_context()
-    page = context.new_page()
-    page.goto(web.entry)
+def test_from_a_metric_to_pictures(rig: RunsRig, web: Served, page: Page) -> None:
     page.goto(f"{web.url}/runs/plain/metrics")
     page.get_by_label("Samples at step").fill("3")
     page.get_by_role("button", name="Look").click()
@@ -128,5 +113,4 @@ def test_from_a_metric_to_pictures(rig: RunsRig, web: Served, chromium: Browser)
     page.get_by_role("link", name="step 4 →").click()
     for key in seen(rig, "plain")[4]:
         expect(page.get_by_text(key, exact=True)).to_be_visible()
-    assert axe_findings(page) == []
-    context.close()
+    check(page)

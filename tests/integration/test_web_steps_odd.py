@@ -10,7 +10,7 @@ import pytest
 
 from headrace.store.embedded import EmbeddedS3
 from tests.runs_rig import RunsRig
-from tests.web_rig import Served, served
+from tests.web_rig import Served
 
 pytestmark = pytest.mark.server
 SCRIPT = """
@@ -113,12 +113,6 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
         )  # fmt: skip
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def web(rig: RunsRig) -> Iterator[Served]:
-    with served(rig) as made:
-        yield made
 
 
 @pytest.mark.parametrize("how", HOW)

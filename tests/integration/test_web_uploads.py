@@ -11,16 +11,16 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from headrace.base.errors import NotFoundError
 from headrace.testing.servers import EmbeddedS3
 from headrace.web.guard import HEADER
 from tests.runs_rig import RunsRig
-from tests.web_rig import Served, browser, served
+from tests.web_rig import LOOKS, Served, check, look, served
 
 pytestmark = pytest.mark.server
-AXE = Path(__file__).parents[2] / ".tools/node_modules/axe-core/axe.min.js"
+SERVED = ("--allow", "write")
 PIECE = 8 << 20
 
 
@@ -34,34 +34,6 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
     made.store().put("all/there/first", b"first")
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def web(rig: RunsRig) -> Iterator[Served]:
-    with served(rig, "--allow", "write") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture
-def context(chromium: Browser) -> Iterator[BrowserContext]:
-    made = chromium.new_context()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def page(context: BrowserContext, web: Served) -> Iterator[Page]:
-    made, wrong = context.new_page(), list[str]()
-    made.on("pageerror", lambda error: wrong.append(str(error)))
-    made.goto(web.entry)
-    yield made
-    assert wrong == []
 
 
 def act(web: Served, path: str, told: Any = None, content: bytes | None = None, **query: Any) -> httpx.Response:
@@ -86,15 +58,12 @@ def choose(page: Page, *files: Path) -> None:
     page.get_by_role("button", name="Upload").click()
 
 
-@pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (320, "dark")])
+@pytest.mark.parametrize(("width", "colours"), LOOKS)
 @pytest.mark.parametrize("path", ["/files/data/there/", "/files/data/there/first", "/files/kept/there/"])
-def test_what_may_be_written_is_accessible(page: Page, web: Served, path: str, width: int, colours: str) -> None:
-    page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
-    page.set_viewport_size({"width": width, "height": 800})
-    page.goto(web.url + path)
-    page.evaluate(AXE.read_text())
-    assert page.evaluate("async () => (await axe.run()).violations.map(v => [v.id, v.nodes[0].html])") == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_what_may_be_written_is_accessible(blank: Page, web: Served, path: str, width: int, colours: str) -> None:
+    look(blank, width, colours)
+    blank.goto(web.url + path)
+    check(blank)
 
 
 def test_nothing_is_written_unless_that_was_allowed(rig: RunsRig) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
-from headrace.base.cards import card, picture
+from headrace.base.cards import card
 from headrace.base.errors import NotFoundError
 from headrace.base.settings import Settings
 from headrace.namespace.home import Home
@@ -20,29 +19,10 @@ from headrace.tracking.watching import Wanted, Watch
 if TYPE_CHECKING:
     from headrace.base.verdict import Verdict
     from headrace.tracking.arrow import Table
-    from headrace.tracking.curves import Axis, Curve
+    from headrace.tracking.charts import Chart
+    from headrace.tracking.curves import Axis
     from headrace.tracking.logs import Line
     from headrace.tracking.reading import Series
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Curves as a picture. `title`: for who does not see it."""
-
-    title: str
-    curves: tuple[Curve, ...]
-    x: Axis = "step"
-    log: bool = False
-
-    @property
-    def svg(self) -> str:
-        """The picture, a whole SVG file."""
-        from headrace.tracking.svg import alone, chart
-
-        return alone(chart(self.curves, title=self.title, axis=self.x, log=self.log)).decode()
-
-    def _repr_html_(self) -> str:
-        return card(self.title, {}, pictures=[picture(self.svg.encode(), "image/svg+xml", self.title)])
 
 
 class RecordedRun:
@@ -122,25 +102,35 @@ class RecordedRun:
 
         return LogReader(self._run.store, f"{self._run.prefix}logs/", (stream,)).read()
 
-    def plot(self, *names: str, x: Axis = "step", log: bool = False, rank: int | None = None) -> Chart:
-        """A picture of metrics, one over the other: in a notebook as such; its ``svg`` is a file's content.
+    @overload
+    def plot(self, *names: str, x: Axis = "step", log: bool = False, rank: int | None = None) -> Chart: ...
+    @overload
+    def plot(self, *names: str, x: Axis = "step", log: bool = False, rank: int | None = None, ax: Any) -> Any: ...
+    def plot(
+        self, *names: str, x: Axis = "step", log: bool = False, rank: int | None = None, ax: Any = None
+    ) -> Chart | Any:
+        """A picture of metrics, one over the other: in a notebook as such. Its ``svg`` is a file's content, its
+        ``figure()`` one of matplotlib's.
 
         Args:
             names: which; patterns too. None: the job's own.
             x: over steps, or over time.
             log: values on a logarithmic scale.
             rank: whose values; None: of each metric the lowest that logged it.
+            ax: matplotlib's axes, in which they are drawn then, beside what is there; returned instead of a chart.
 
         Raises:
             As `metrics`. NotFoundError: it has logged no such metric.
         """
+        from headrace.tracking.charts import Chart
         from headrace.tracking.curves import curve
 
         found = self.series(*names, rank=rank)
         own = found if names else {name: one for name, one in found.items() if not name.startswith(OURS)}
         if not own:
             raise NotFoundError("has no such metrics", path=self.id, hint="headrace metrics lists them")
-        return Chart(f"{self.id}: {', '.join(own)}", tuple(curve(one, x) for one in own.values()), x, log)
+        chart = Chart(self.id, tuple(curve(one, x) for one in own.values()), x, log)
+        return chart if ax is None else chart.draw(ax)
 
     def _repr_html_(self) -> str:
         view = self.look()

@@ -294,6 +294,16 @@ class Runs:
             self._records[name] = self.run(name).record()
         return self._records[name]
 
+    def reread(self, name: str) -> RunRecord | None:
+        """The record as it is by now, which is kept instead: a run may be deleted, and its id given again. None: there
+        is no such run any more. One GET. Raises any other store error.
+        """
+        try:
+            self._records[name] = self.run(name).record()
+        except NotFoundError:
+            return self._records.pop(name, None) and None
+        return self._records[name]
+
     def ids(self) -> list[str]:
         """The newest first; see `by_time`."""
         folders = self.home.store.list_folder(self.home.key(RUNS, "")).folders

@@ -21,6 +21,7 @@ from starlette.staticfiles import StaticFiles
 import headrace
 from headrace.base.errors import HeadraceError, InputError
 from headrace.base.units import format_bytes
+from headrace.fetch import Read
 from headrace.web import media
 from headrace.web.acts import ACTS
 from headrace.web.api import ACT, API, described
@@ -28,6 +29,7 @@ from headrace.web.drawing import Drawing
 from headrace.web.failures import failure_of
 from headrace.web.guard import SEALED, Application, Guard
 from headrace.web.pages import PAGES, browse, files
+from headrace.web.pieces import Stored
 from headrace.web.raw import download
 from headrace.web.told import Act, Page
 from headrace.web.world import World
@@ -52,6 +54,12 @@ def application(world: World) -> Application:
     def description(_: Request) -> Response:
         return _json(described(PAGES, ACTS))
 
+    def unslashed(request: Request) -> Response:
+        """A path that ends in a slash too many: the router's own answer would not know the base."""
+        path = request.scope["raw_path"].decode("latin-1").partition("?")[0].strip("/")
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"{world.options.base}/{path}{query}")
+
     routes: list[BaseRoute] = [
         Route("/", first, methods=["GET"]),
         Route("/runs/{run}/step", step, methods=["GET"]),
@@ -61,13 +69,16 @@ def application(world: World) -> Application:
         routes.append(Route(page.path, _html(world, page, drawing), methods=["GET"], name=page.name))
         routes.append(Route(API + page.path, _twin(world, page), methods=["GET"], name=f"api-{page.name}"))
     routes += [Route(ACT + act.path, _act(world, act), methods=["POST"], name=f"act-{act.name}") for act in ACTS]
-    routes += media.routes(world, drawing)
+    routes += media.routes(world, drawing, _file)
     routes.append(Route("/raw/runs/{run}/{name:path}", _raw(world, drawing), methods=["GET"], name="raw"))
     routes.append(Route("/raw/files/{path:path}", _raw_file(world, drawing), methods=["GET"], name="raw-file"))
     routes.append(Route("/preview/{path:path}", _preview(world, drawing), methods=["GET"], name="preview"))
     routes.append(Mount(f"/static/{headrace.__version__}", StaticFiles(directory=_STATIC), name="static"))
+    routes.append(Route("/{path:path}/", unslashed, methods=["GET"]))
     failed = {Exception: drawing.failed, HTTPException: drawing.failed}
-    return Guard(Starlette(routes=routes, exception_handlers=failed), world.options)
+    inner = Starlette(routes=routes, exception_handlers=failed)
+    inner.router.redirect_slashes = False
+    return Guard(inner, world.options)
 
 
 def _html(world: World, page: Page, drawing: Drawing) -> Callable[[Request], Response]:
@@ -107,6 +118,17 @@ def _raw_file(world: World, drawing: Drawing) -> Callable[[Request], Response]:
             return drawing.failed(request, error)
 
     return answer
+
+
+def _file(world: World, request: Request) -> Stored:
+    """Of the namespace, whole. Raises InputError: a folder."""
+    path = f"/{request.path_params['path']}"
+    browse.check(path)
+    entry, at = world.stat(path), world.tree.resolve(path)
+    if not entry.is_file:
+        raise InputError("is a folder", path=path)
+    whole = Read(at.store, at.key, entry.size if entry.size >= 0 else None, entry.version)
+    return Stored(path, entry.name, whole, world.tree.fetcher)
 
 
 def _preview(world: World, drawing: Drawing) -> Callable[[Request], Response]:

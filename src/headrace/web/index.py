@@ -1,7 +1,8 @@
 """Runs of a home as rows that are searched and sorted: one SQLite file in the node's cache, made anew at any time.
 
 The bucket is the record; what is here is a hint that spares asking it again. The newest runs are looked at while the
-first page waits, all others behind it. A run that is over never changes, so it is read once.
+first page waits, all others behind it. A run that is over never changes, so it is read once; that its id still stands
+for it is looked at behind the pages that show it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from typing import Any, Final
 
 import msgspec
 
 from headrace.base.errors import HeadraceError
-from headrace.tracking.runs import Runs, RunView
+from headrace.tracking.runs import DATED, Runs, RunView
 
 _log = logging.getLogger("headrace.web")
 FIRST: Final = 50
@@ -30,6 +32,8 @@ _LOOK_S: Final = 2.0
 """How long what is known of runs under way, and that none is new, is trusted."""
 _LISTED_S: Final = 60.0
 """How long it is trusted that no run is gone."""
+SAME_S: Final = 20.0
+"""How long it is trusted that an id that is shown stands for the run that it stood for."""
 _JUDGED_S: Final = 3600.0
 _END_S: Final = 1.0
 _AT_ONCE: Final = 8
@@ -117,11 +121,13 @@ class Found:
 class RunIndex:
     """Any thread. `folder`: where its file lies; None: in memory, for as long as this is used."""
 
-    def __init__(self, runs: Runs, folder: str | None, judge: Callable[[str, bool], Mapping[str, Any]]) -> None:
+    def __init__(
+        self, runs: Runs, folder: str | None, judge: Callable[[str, bool], Mapping[str, Any]], same_s: float = SAME_S
+    ) -> None:
         """`judge`: what `learn` is told of a run that is over, of which nothing is known yet; True: all that it logged
-        may be read for it.
+        may be read for it. `same_s`: as `SAME_S`.
         """
-        self._runs, self._judge = runs, judge
+        self._runs, self._judge, self._same_s = runs, judge, same_s
         name = hashlib.sha256(runs.home.url().encode()).hexdigest()[:16]
         self._path = os.path.join(folder, f"runs-{name}-{_FORMAT}.sqlite") if folder is not None else ":memory:"
         self._lock = threading.Lock()
@@ -131,6 +137,9 @@ class RunIndex:
         self._problem: str | None = None
         self._complete = False
         self._behind: threading.Thread | None = None
+        self._confirming: threading.Thread | None = None
+        self._confirmed: dict[str, float] = {}
+        """When the record of a run was last read; the ids that are shown."""
         self._closed = threading.Event()
 
     def find(
@@ -147,6 +156,7 @@ class RunIndex:
             total = database.execute(f"SELECT count(*) FROM runs WHERE {wanted}", values).fetchone()[0]  # noqa: S608
             query = f"SELECT row FROM runs WHERE {wanted} ORDER BY {SORTS[sort]} LIMIT ? OFFSET ?"  # noqa: S608
             rows = tuple(_row(text) for (text,) in database.execute(query, (*values, count, start)))
+        self._confirm(rows)
         age = time.monotonic() - self._looked_at
         return Found(rows, total, known, self._complete, self._problem, age if age != float("inf") else 0.0)
 
@@ -156,29 +166,36 @@ class RunIndex:
             found = database.execute("SELECT row FROM runs WHERE id = ?", (name,)).fetchone()
         return _row(found[0]) if found is not None else None
 
-    def learn(self, name: str, **known: str | float | None) -> None:
-        """Columns of a run that take reading all it logged: `verdict`, `gain`, `waited`, `loss`."""
+    def learn(self, name: str, created: str, **known: str | float | None) -> None:
+        """Columns of a run that take reading all it logged: `verdict`, `gain`, `waited`, `loss`. `created`: of the run
+        that is meant: its id may be another one's by now.
+        """
         row = self.one(name)
-        if row is not None and any(getattr(row, column) != value for column, value in known.items()):
+        if row is not None and row.created != created:
+            self._confirmed.pop(name, None)  # the next who finds it has it looked at again
+        elif row is not None and any(getattr(row, column) != value for column, value in known.items()):
             with self._reading() as database:
                 database.execute(_PUT, _stored(replace(row, **known)))  # pyright: ignore[reportArgumentType]
 
     def renew(self, name: str) -> None:
         """It was changed from here. Raises any store error."""
+        self._runs.reread(name)
         self._take([name])
 
     def forget(self, name: str) -> None:
         """It was deleted."""
+        self._confirmed.pop(name, None)
         with self._reading() as database:
             database.execute("DELETE FROM runs WHERE id = ?", (name,))
 
     def close(self) -> None:
         """End what works behind; a listing that is under way is left to end with the process. Idempotent."""
         self._closed.set()
-        if self._behind is not None:
-            self._behind.join(_END_S)
-            if self._behind.is_alive():
-                return
+        for thread in (self._behind, self._confirming):
+            if thread is not None:
+                thread.join(_END_S)
+                if thread.is_alive():
+                    return
         with self._lock:
             self._database.close()
 
@@ -205,6 +222,46 @@ class RunIndex:
             self._behind = threading.Thread(target=self._complete_it, name="headrace-web-index", daemon=True)
             self._behind.start()
 
+    def _confirm(self, rows: Sequence[RunRow]) -> None:
+        """See behind the page whether ids that it shows stand for the same runs as before, by a GET each."""
+        now = time.monotonic()
+        due = [row for row in rows if now - self._confirmed.get(row.id, float("-inf")) >= self._same_s]
+        with self._looking:
+            if not due or self._closed.is_set() or (self._confirming is not None and self._confirming.is_alive()):
+                return
+            self._confirmed |= dict.fromkeys((row.id for row in due), now)
+            self._confirming = threading.Thread(
+                target=self._confirm_all, args=(due,), name="headrace-web-index-same", daemon=True
+            )
+            self._confirming.start()
+
+    def _confirm_all(self, rows: Sequence[RunRow]) -> None:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+            list(pool.map(self._confirm_one, rows))
+
+    def _confirm_one(self, row: RunRow) -> None:
+        if self._closed.is_set():
+            return
+        try:
+            record = self._runs.reread(row.id)
+            if record is None:
+                self.forget(row.id)
+            elif record.created != row.created:
+                self._take([row.id])
+        except HeadraceError as error:  # it is looked at again; that the store is away, `find` tells
+            _log.info("%s: not looked at again: %s", row.id, error)
+
+    def _given(self) -> list[RunRow]:
+        """Some whose ids people gave, who may give them again: those that were not looked at again for longest. Nobody
+        need have found the old one for the new one to be found.
+        """
+        with self._reading() as database:
+            found = [one for (one,) in database.execute("SELECT id FROM runs") if DATED.fullmatch(one) is None]
+        now, never = time.monotonic(), float("-inf")
+        oldest = nsmallest(FIRST, found, key=lambda one: self._confirmed.get(one, never))
+        self._confirmed |= dict.fromkeys(oldest, now)
+        return [row for row in map(self.one, oldest) if row is not None]
+
     def _complete_it(self) -> None:
         """All ids, and each run that is not known yet; those that are gone go."""
         try:
@@ -219,6 +276,7 @@ class RunIndex:
                     return
                 self._take(missing[at : at + _BATCH])
             self._complete = True
+            self._confirm_all(self._given())
             self._judge_all()
         except HeadraceError as error:
             self._problem = str(error)
@@ -229,26 +287,31 @@ class RunIndex:
         """
         with self._reading() as database:
             found = database.execute(
-                "SELECT id, seconds FROM runs WHERE over AND json_extract(row, '$.verdict') IS NULL "
+                "SELECT id, created, seconds FROM runs WHERE over AND json_extract(row, '$.verdict') IS NULL "
                 "ORDER BY created DESC"
             ).fetchall()
-        wanted = [(one, at < FIRST and seconds < _JUDGED_S) for at, (one, seconds) in enumerate(found)]
+        wanted = [(*one, at < FIRST and seconds < _JUDGED_S) for at, (*one, seconds) in enumerate(found)]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
             for at in range(0, len(wanted), _BATCH):
                 if self._closed.is_set():
                     return
                 list(pool.map(self._judge_one, wanted[at : at + _BATCH]))
 
-    def _judge_one(self, wanted: tuple[str, bool]) -> None:
-        name, thoroughly = wanted
+    def _judge_one(self, wanted: tuple[str, str, bool]) -> None:
+        name, created, thoroughly = wanted
         try:
-            self.learn(name, **self._judge(name, thoroughly))
+            self.learn(name, created, **self._judge(name, thoroughly))
         except HeadraceError as error:
             _log.info("%s: not judged: %s", name, error)
 
     def _take(self, ids: Sequence[str]) -> None:
+        """How they stand. Those that are gone by now go."""
+        wanted = list(dict.fromkeys(ids))
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
-            rows = [RunRow.of(view) for view in pool.map(self._runs.view, dict.fromkeys(ids)) if view is not None]
+            views = list(pool.map(self._runs.view, wanted))
+        for name in (one for one, view in zip(wanted, views, strict=True) if view is None):
+            self.forget(name)
+        rows = [RunRow.of(view) for view in views if view is not None]
         with self._reading() as database:
             for row in rows:
                 found = database.execute("SELECT row FROM runs WHERE id = ?", (row.id,)).fetchone()
@@ -315,6 +378,8 @@ def _row(text: str) -> RunRow:
 
 
 def _with_learnt(row: RunRow, known: RunRow) -> RunRow:
+    if row.created != known.created:  # the id was given again
+        return row
     return replace(row, verdict=known.verdict, gain=known.gain, waited=known.waited, loss=known.loss)
 
 

@@ -7,7 +7,7 @@ Sources: RFC 9110 on ranges, conditions and ETags; RFC 8246 (immutable).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,13 +31,21 @@ DIGITS: Final = 16
 """Of a snapshot's digest, in URLs (``?of=``): then what they name never changes."""
 
 
-def routes(world: World, drawing: Drawing) -> list[BaseRoute]:
-    """``/picture/…`` and ``/sound/…``, of parts of samples and of objects by their rows."""
+Find: TypeAlias = Callable[[World, Request], Piece]
+"""Which piece a request is about. Raises what a page would."""
+
+
+def routes(world: World, drawing: Drawing, file: Find) -> list[BaseRoute]:
+    """``/picture/…`` and ``/sound/…``, of parts of samples and of objects by their rows; ``/listen/…``, of files, which
+    `file` finds.
+    """
     found: list[BaseRoute] = []
     for kind, answer in (("picture", _picture), ("sound", _sound)):
         for path, piece, name in ((_OF_SAMPLE, _part, kind), (_OF_OBJECT, _object, f"object-{kind}")):
             made = _answering(world, drawing, piece, answer)
             found.append(Route(f"/{kind}{path}", made, methods=["GET"], name=name))
+    made = _answering(world, drawing, file, _sound)
+    found.append(Route("/listen/{path:path}", made, methods=["GET"], name="listen"))
     return found
 
 
@@ -45,7 +53,7 @@ _Answer = Callable[[World, Piece, Request], Response]
 
 
 def _answering(
-    world: World, drawing: Drawing, find: Callable[[World, Request], Piece], answer: _Answer
+    world: World, drawing: Drawing, find: Find, answer: _Answer
 ) -> Callable[[Request], Response]:
     def endpoint(request: Request) -> Response:
         try:
@@ -89,6 +97,8 @@ def _number(request: Request, name: str) -> int:
 def _lasting(world: World, request: Request) -> str:
     """For ever where the URL says of which content: a name may be given again once its snapshot was deleted."""
     of = request.query_params.get("of", "")
+    if "name" not in request.path_params:
+        return _ASK
     same = len(of) >= DIGITS and world.samples.snapshot(_snapshot(request)).digest.startswith(of)
     return _FOR_EVER if same else _ASK
 

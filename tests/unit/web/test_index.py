@@ -86,7 +86,9 @@ def test_what_it_was_told_is_kept_and_shown(index: RunIndex, record: Record, run
     one = record(1)
     whole(index)
     assert wait_for(lambda: index.one(one).verdict == "store-bound")  # pyright: ignore[reportOptionalMemberAccess]
-    index.learn(one, loss=0.125)
+    created = index.one(one).created  # pyright: ignore[reportOptionalMemberAccess]
+    index.learn(one, created, loss=0.125)
+    index.learn(one, "2020-01-01T00:00:00.000Z", loss=99.0)
     again = RunIndex(runs, str(tmp_path), lambda _name, _thoroughly: {})
     row = again.one(one)
     assert row is not None
@@ -103,6 +105,40 @@ def test_a_run_that_is_gone_goes(runs: Runs, record: Record, tmp_path: Path) -> 
     second = RunIndex(runs, str(tmp_path), lambda _name, _thoroughly: {})
     assert [row.id for row in whole(second).rows] == [kept]
     second.close()
+
+
+@pytest.mark.parametrize("state", ["finished", "starting"])
+def test_an_id_that_is_given_again_is_another_row(runs: Runs, record: Record, tmp_path: Path, state: str) -> None:
+    """Nothing is left of the old one: neither its verdict, nor its tags and note. None of its neighbours changes."""
+    kept, one = record(1), record(2, state=state, tags={"team": "vision"})
+    runs.run(one).annotate({"best": ""}, "worth a look")
+    told = {"verdict": "store-bound", "gain": 2.0, "waited": 0.5, "loss": 0.25}
+    index = RunIndex(runs, str(tmp_path), lambda _name, _thoroughly: told, same_s=0.0)
+    whole(index)
+    assert wait_for(lambda: index.one(kept).verdict == "store-bound")  # pyright: ignore[reportOptionalMemberAccess]
+    before = index.one(kept)
+    runs.run(one).delete()
+    runs.run(one).create(RunRecord(one, "other", "2026-02-01T00:00:00.000Z", ("sh",), "/", "host", "bob", "0", {}))
+    runs.run(one).put_status(Status(0, "starting", "2026-02-01T00:00:00.000Z"))
+    runs.run(one).put_status(Status(1, "failed", "2026-02-01T00:01:00.000Z"))
+    assert wait_for(lambda: {row.name for row in index.find().rows} == {"digits", "other"})
+    assert index.find("vision").total == index.find("worth").total == index.find(tags=["best"]).total == 0
+    row = index.one(one)
+    assert row is not None
+    assert (row.state, row.seconds, row.verdict, row.loss, row.tags, row.note) == ("failed", 60.0, None, None, {}, "")
+    assert index.one(kept) == before
+    index.close()
+
+
+def test_a_shown_run_that_is_deleted_goes_before_all_are_listed_again(
+    runs: Runs, record: Record, tmp_path: Path
+) -> None:
+    kept, gone = record(1), record(2)
+    index = RunIndex(runs, str(tmp_path), lambda _name, _thoroughly: {}, same_s=0.0)
+    whole(index)
+    runs.run(gone).delete()
+    assert wait_for(lambda: [row.id for row in index.find().rows] == [kept], 30)
+    index.close()
 
 
 @pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\0" + bytes(5000)])

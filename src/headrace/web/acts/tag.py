@@ -10,12 +10,14 @@ from headrace.web.world import World
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`run`: an id. `tags`: all that it shall have; None: as it has. `note`: None: as it is. `over`: the version that
-    was seen (`noted` of the run; empty: there was none); None: what is there now.
+    """`run`: an id. `tags`: all that it shall have; None: as it has. `change`: tags that are given beside what it has;
+    of a null value: taken away. `note`: None: as it is. `over`: the version that was seen (`noted` of the run; empty:
+    there was none); None: what is there now.
     """
 
     run: str
     tags: dict[str, str] | None = None
+    change: dict[str, str | None] | None = None
     note: str | None = None
     over: str | None = None
 
@@ -37,6 +39,7 @@ def tag(world: World, asked: Asked) -> Tagged:
     changes: dict[str, str | None] = {}
     if asked.tags is not None:
         changes = {**dict.fromkeys(kept.notes.tags_over(record)), **asked.tags}
+    changes |= asked.change or {}
     try:
         kept = run.annotate(changes, asked.note, over=kept.version if asked.over is None else asked.over)
     finally:

@@ -47,8 +47,8 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """`version`: the ETag, or size and time where the store has none. `raw`, `picture`: where its bytes are, and a
-    small picture if it is one, below the base.
+    """`version`: the ETag, or size and time where the store has none. `raw`, `picture`, `sound`: where its bytes are,
+    a small picture if it is one, and what can be played if it is that, below the base.
     """
 
     size: int
@@ -58,6 +58,7 @@ class File:
     picture: str | None
     preview: Preview | None
     problem: str | None = None
+    sound: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +138,11 @@ def _of_file(world: World, asked: Asked, path: str, entry: Entry) -> Told:
     except HeadraceError as error:
         problem = error.reason
     picture = f"/preview{quote(path)}?version={quote(entry.version, safe='')}"
+    sound = f"/listen{quote(path)}?version={quote(entry.version, safe='')}"
     file = File(
         entry.size, moment(entry.mtime_us), entry.version, f"/raw/files{quote(path)}",
         picture if preview is not None and preview.picture else None, preview, problem,
+        sound if preview is not None and preview.sound else None,
     )  # fmt: skip
     shown = Shown(
         path, "file", crumbs(path), _url(at), at.mount.path if at.mount else None, at.read_only, (), None, file, asked

@@ -71,7 +71,7 @@ def view(world: World, asked: Asked) -> Told:
     problem, age = follower.problem()
     verdict = shown_verdict(follower.verdict())
     curve = measured.curve(main, start=asked.since, stop=asked.until) if main is not None else None
-    world.index.learn(asked.run, **columns(follower))
+    world.index.learn(asked.run, state.record.created, **columns(follower))
     shown = Shown(
         RunRow.of(state), run.url, verdict,
         tuple(Transition(one.state, one.time, one.attempt, one.reason) for one in follower.statuses()),

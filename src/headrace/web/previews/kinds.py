@@ -12,7 +12,7 @@ from headrace.web.previews.text import beginning
 
 _WHERE: Final = (
     ("pictures", "KIND"), ("tables", "PARQUET"), ("tables", "DELIMITED"), ("tar", "KIND"), ("arrays", "KIND"),
-    ("zip", "KIND"), ("safetensors", "KIND"),
+    ("zip", "KIND"), ("safetensors", "KIND"), ("tables", "ARROW"), ("gzip", "KIND"), ("sounds", "KIND"),
 )  # fmt: skip
 """Modules of this package, and what in them is a `Kind`."""
 _HEAD: Final = 512

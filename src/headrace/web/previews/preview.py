@@ -33,7 +33,8 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`kind`: what the file is; `notes`: what of it is shown, and why no more; `picture`: whether there is a small one.
+    """`kind`: what the file is; `notes`: what of it is shown, and why no more; `picture`: whether there is a small one;
+    `sound`: whether it can be played.
 
     `columns`, `rows`: a table; `text`: lines. Any of them may be empty.
     """
@@ -45,6 +46,7 @@ class Preview:
     rows: tuple[tuple[str, ...], ...] = ()
     text: str = ""
     picture: bool = False
+    sound: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Parquet and CSV: columns with their types, and the first rows."""
+"""Parquet, Arrow and CSV: columns with their types, and the first rows."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ _NAMED: Final = 500
 """Columns that are named where they are not shown."""
 _FOOTER: Final = 16 << 20
 _CSV: Final = 256 << 10
+_ARROW: Final = b"ARROW1"
+_FEATHER_1: Final = b"FEA1"
+_BATCHES: Final = 100
 _NAME: Final = 100
 
 
@@ -87,6 +90,51 @@ def _rows(opened: Any, columns: list[str]) -> list[list[str]]:
     return []
 
 
+def _arrow(source: Source) -> Made:
+    """A file (Feather version 2 is the same), or a stream, of record batches: the first that has rows."""
+    head = bytes(source.read(0, len(_ARROW)))
+    if head[: len(_FEATHER_1)] == _FEATHER_1:
+        reason = "is Feather of version 1, which is out of use: write it again with pyarrow"
+        raise CorruptError(reason, path=source.path)
+    file = pa.PythonFile(source.file(), mode="r")
+    try:
+        opened = pa.ipc.open_file(file) if head == _ARROW else pa.ipc.open_stream(file)
+        return _of_arrow(opened, opened.num_record_batches if head == _ARROW else None)
+    except HeadraceError:
+        raise
+    except Exception as error:  # what damaged files make Arrow raise is of many kinds
+        raise CorruptError(f"is no Arrow that can be read: {_first_line(error)}", path=source.path) from error
+
+
+def _of_arrow(opened: Any, batches: int | None) -> Made:
+    schema = opened.schema
+    fields = [schema.field(at) for at in range(min(len(schema), _NAMED + _COLUMNS))]
+    told = facts(columns=len(schema), record_batches=batches)
+    shown, notes, rows = _shown(fields), tuple[str, ...](), list[list[str]]()
+    try:
+        batch = _first_batch(opened, batches)
+        rows = _cells(batch.select(range(len(shown))).slice(0, _ROWS)) if batch is not None else []
+        notes = some_of(len(rows), batch.num_rows, "rows of the first batch") if batch is not None else ()
+    except (HeadraceError, pa.ArrowException, OSError) as error:
+        reason = error.reason if isinstance(error, HeadraceError) else _first_line(error)
+        notes = (f"Its rows cannot be shown: {reason}.",)
+    notes += some_of(len(shown), len(schema), "columns")
+    return Made(Preview("Arrow", told, notes, _headings(shown), tuple(map(tuple, rows))))
+
+
+def _first_batch(opened: Any, batches: int | None) -> Any:
+    """None: none has rows, among the first hundred."""
+    for at in range(_BATCHES if batches is None else min(batches, _BATCHES)):
+        try:
+            batch = opened.read_next_batch() if batches is None else opened.get_batch(at)
+        except StopIteration:
+            return None
+        if batch.num_rows:
+            batch.slice(0, _ROWS).validate(full=True)
+            return pa.Table.from_batches([batch])
+    return None
+
+
 def _delimited(source: Source) -> Made:
     raw = bytes(source.read(0, _CSV))
     cut_off = len(raw) < source.size
@@ -148,4 +196,5 @@ def _first_line(error: Exception) -> str:
 
 
 PARQUET = Kind("Parquet", (".parquet", ".pq"), ((0, b"PAR1"),), _parquet)
+ARROW = Kind("Arrow", (".arrow", ".feather", ".ipc", ".arrows"), ((0, _ARROW), (0, _FEATHER_1)), _arrow)
 DELIMITED = Kind("CSV", (".csv", ".tsv", ".tab"), (), _delimited)

@@ -8,6 +8,7 @@ export const SAID = "headrace-said";
 /** @param {HTMLDialogElement} dialog */
 async function open(dialog) {
   wrong(dialog, "");
+  name(dialog);
   dialog.showModal();
   const about = dialog.querySelector("[data-about]");
   if (!(about instanceof HTMLElement)) return;
@@ -22,6 +23,21 @@ async function open(dialog) {
   } catch (error) {
     wrong(dialog, `The page does not answer: ${error}`);
   }
+}
+
+/** Say of which runs the dialog is: of those that are chosen now. @param {HTMLDialogElement} dialog */
+function name(dialog) {
+  const list = dialog.querySelector("[data-chosen]"), form = dialog.querySelector("form");
+  if (!list || !form) return;
+  const boxes = document.querySelectorAll(`input[name=run][form="${form.dataset.of}"]:checked`);
+  list.replaceChildren(...[.../** @type {NodeListOf<HTMLInputElement>} */ (boxes)].map((box) => {
+    const item = document.createElement("li"), said = document.createElement("small");
+    item.dataset.run = box.value;
+    item.append(box.value);
+    if (box.dataset.name && !box.value.includes(box.dataset.name)) said.textContent = box.dataset.name;
+    item.append(" ", said);
+    return item;
+  }));
 }
 
 /** @param {HTMLElement} dialog @param {string} text */
@@ -41,6 +57,7 @@ function held(form) {
     if (!field.name) continue;
     if (field instanceof HTMLInputElement && field.type === "checkbox") found[field.name] = field.checked;
     else if (field.dataset.as === "pairs") found[field.name] = pairs(field.value);
+    else if (field.dataset.as === "changes") found[field.name] = changes(field.value);
     else if (field.value !== "" || field.dataset.as === "text") found[field.name] = field.value;
   }
   return found;
@@ -55,16 +72,52 @@ function pairs(text) {
   }));
 }
 
+/** The same, and lines of -name, which take away. @param {string} text @returns {Record<string, string | null>} */
+function changes(text) {
+  return Object.fromEntries(Object.entries(pairs(text)).map(([tag, value]) =>
+    tag.startsWith("-") ? [tag.slice(1).trim(), null] : [tag, value]));
+}
+
+/** @param {string} path @param {unknown} body @returns {Promise<{said: string, to: string | null}>} */
+async function post(path, body) {
+  const headers = { "content-type": "application/json", "x-headrace": "1" };
+  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
+  const told = await answer.json();
+  if (!answer.ok) throw new Error([told.message, told.hint].filter(Boolean).join(". "));
+  return told;
+}
+
+/** For each run that the dialog names, one after the other. What came of it stands beside its name; where any failed the
+ * dialog stays, and sends those again. @param {HTMLFormElement} form @param {HTMLDialogElement} dialog */
+async function sendEach(form, dialog) {
+  const items = [.../** @type {NodeListOf<HTMLElement>} */ (dialog.querySelectorAll("[data-run]:not(.good)"))];
+  const body = held(form);
+  let failed = 0;
+  for (const item of items) {
+    const said = /** @type {HTMLElement} */ (item.querySelector("small"));
+    said.textContent = "…";
+    try {
+      const path = (form.dataset.act ?? "").replace("*", encodeURIComponent(item.dataset.run ?? ""));
+      said.textContent = (await post(path, body)).said;
+      item.className = "good";
+    } catch (error) {
+      said.textContent = error instanceof Error ? error.message : String(error);
+      item.className = "bad";
+      failed += 1;
+    }
+  }
+  if (failed) throw new Error(`${failed} of ${items.length} failed: why stands beside each`);
+  const told = [.../** @type {NodeListOf<HTMLElement>} */ (dialog.querySelectorAll("[data-run] small"))];
+  return { said: told.map((one) => one.textContent).join("\n"), to: null };
+}
+
 /** @param {HTMLFormElement} form @param {HTMLDialogElement} dialog */
 async function send(form, dialog) {
   const does = /** @type {HTMLButtonElement} */ (dialog.querySelector(".does"));
   does.disabled = true;
   wrong(dialog, "");
   try {
-    const headers = { "content-type": "application/json", "x-headrace": "1" };
-    const answer = await fetch(form.dataset.act ?? "", { method: "POST", headers, body: JSON.stringify(held(form)) });
-    const told = await answer.json();
-    if (!answer.ok) throw new Error([told.message, told.hint].filter(Boolean).join(". "));
+    const told = await (form.dataset.of ? sendEach(form, dialog) : post(form.dataset.act ?? "", held(form)));
     sessionStorage.setItem(SAID, told.said);
     dialog.close();
     if (told.to) location.assign(`${document.documentElement.dataset.base}${told.to}`);
