@@ -65,8 +65,8 @@ def curve_of(
     most: int = MOST,
     total: int | None = None,
 ) -> Curve:
-    """The same of the blocks of one metric (`headrace.tracking.blocks.BLOCK`), each as a whole. `parts`: one follows the
-    other. `total`: points of the metric, if these are not all of its blocks.
+    """The same of the blocks of one metric (`headrace.tracking.blocks.BLOCK`), each as a whole. `parts`: one follows
+    the other. `total`: points of the metric, if these are not all of its blocks.
     """
     total = sum(int(one["points"].sum()) for one in parts) if total is None else total
     columns = _Columns(parts)

@@ -22,7 +22,7 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -30,6 +30,7 @@ from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
+from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
 from headrace.store.protocol import Store
 
@@ -212,7 +213,7 @@ class LogReader:
 
     def read(self) -> Iterator[Line]:
         """All that is there and was not read yet, by time. Raises any store error, CorruptError, UnsupportedError."""
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
             streams = [self._lines(pool, stream, seqs) for stream, seqs in self._there().items()]
             yield from _by_time(streams)
 
@@ -247,7 +248,7 @@ class LogReader:
                     found[stream].append(int(name[:8]))
         return {stream: sorted(seqs) for stream, seqs in found.items()}
 
-    def _lines(self, pool: ThreadPoolExecutor, stream: str, seqs: list[int]) -> Iterator[Line]:
+    def _lines(self, pool: Threads, stream: str, seqs: list[int]) -> Iterator[Line]:
         ahead: deque[Future[list[Line]]] = deque()
         for seq in seqs:
             ahead.append(pool.submit(self._segment, stream, seq))
@@ -272,9 +273,9 @@ class Segment:
     """What one segment holds, as it came: a line is made when it is asked for, as an object a line takes five times the
     text. Frozen; any thread.
 
-    `pieces`: time, microseconds since the epoch, and text; `marks`: how many lines of the segment were ended before each
-    piece, and at last before its end. `size`: characters. `first`: how many of the stream were ended before the segment;
-    None: it does not tell.
+    `pieces`: time, microseconds since the epoch, and text; `marks`: how many lines of the segment were ended before
+    each piece, and at last before its end. `size`: characters. `first`: how many of the stream were ended before the
+    segment; None: it does not tell.
     """
 
     stream: str

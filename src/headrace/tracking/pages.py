@@ -10,11 +10,11 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.base.account import Threads
 from headrace.base.errors import NotFoundError
 from headrace.store.protocol import Store
 from headrace.tracking.logs import Line, Segment, read_segment, segments
@@ -123,7 +123,7 @@ class LogPages:
     def _count_all(self, index: int) -> None:
         """Of an older run: one after the other, some ahead."""
         total = 0
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
             for seq, segment in zip(self._there, pool.map(self._read, self._there[: index + 1]), strict=False):
                 self._first[seq] = total
                 total += segment.marks[-1]

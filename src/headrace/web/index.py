@@ -13,13 +13,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
+from headrace.base.account import Threads, carried
 from headrace.base.errors import HeadraceError
 from headrace.tracking.runs import Runs, RunView
 
@@ -202,7 +202,7 @@ class RunIndex:
         self._take([*ids, *self._under_way(), *self._noted()])
         if now - self._listed_at >= _LISTED_S and (self._behind is None or not self._behind.is_alive()):
             self._listed_at = now
-            self._behind = threading.Thread(target=self._complete_it, name="headrace-web-index", daemon=True)
+            self._behind = threading.Thread(target=carried(self._complete_it), name="headrace-web-index", daemon=True)
             self._behind.start()
 
     def _complete_it(self) -> None:
@@ -233,7 +233,7 @@ class RunIndex:
                 "ORDER BY created DESC"
             ).fetchall()
         wanted = [(one, at < FIRST and seconds < _JUDGED_S) for at, (one, seconds) in enumerate(found)]
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
             for at in range(0, len(wanted), _BATCH):
                 if self._closed.is_set():
                     return
@@ -247,7 +247,7 @@ class RunIndex:
             _log.info("%s: not judged: %s", name, error)
 
     def _take(self, ids: Sequence[str]) -> None:
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
             rows = [RunRow.of(view) for view in pool.map(self._runs.view, dict.fromkeys(ids)) if view is not None]
         with self._reading() as database:
             for row in rows:

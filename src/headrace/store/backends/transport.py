@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
+from headrace.base.account import Kind, count
 from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.store.backends.errors import from_network
 from headrace.store.backends.reply import Headers, Reply
@@ -79,6 +80,7 @@ class Transport:
             UnreachableError, DeadlineError, TryAgainError (the answer broke off, or was no HTTP).
         """
         method = head[: head.index(b" ")].decode()
+        count(_kind(method, head))
         head = self.endpoint.sent(head)
         while True:
             link, reused = self._take(path, deadline)
@@ -164,6 +166,14 @@ class Transport:
             if link is not None:
                 link.close()
             raise self._broken(path, error) from error
+
+
+def _kind(method: str, head: bytes) -> Kind:
+    """As providers charge for it."""
+    query = head[: head.index(b"\r\n")].partition(b"?")[2]
+    if method == "GET":
+        return "list" if b"list-type=" in query or b"uploads" in query else "get"
+    return "head" if method == "HEAD" else "delete" if method == "DELETE" or query.startswith(b"delete") else "put"
 
 
 @lru_cache(maxsize=128)
