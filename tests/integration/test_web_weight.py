@@ -97,7 +97,6 @@ def test_the_first_load_is_light(web: Served, chromium: Browser) -> None:
         page.wait_for_selector(".uplot")
         page.wait_for_load_state("networkidle")
     assert 10_000 < light < 60_000
-    print(light, sum(sizes))
     assert sum(sizes) < MOST_WEIGHT
     before = len(sizes)
     page.goto(f"{web.url}/runs/other", wait_until="networkidle")
@@ -175,7 +174,6 @@ def test_fifty_viewers_take_little_memory(rig: RunsRig) -> None:
 
         with ThreadPoolExecutor(50) as pool:
             assert set().union(*pool.map(look, range(50))) == {200}
-        print(psutil.Process(web.process.pid).memory_full_info())
         assert psutil.Process(web.process.pid).memory_full_info().uss < MOST_MEMORY
 
 
@@ -238,7 +236,7 @@ def test_what_is_known_already_costs_nothing(priced: Priced) -> None:
 def test_work_behind_a_page_is_on_its_account_so_far(priced: Priced) -> None:
     """And on no later one's; when it is over it goes on no more."""
     cost, seen = priced.ask("/runs")
-    assert sum(requests(cost).values()) > 0
+    assert cost["get"] >= 2, "how both runs stand, asked on threads of a pool"
     assert all(requests(cost)[kind] <= seen.get(kind, 0) for kind in requests(cost))
     assert wait_for(lambda: priced.web.twin("/runs")["complete"] is True, 30)
     cost, seen = priced.ask("/compare?run=good&run=other")

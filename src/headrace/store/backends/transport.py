@@ -80,7 +80,7 @@ class Transport:
             UnreachableError, DeadlineError, TryAgainError (the answer broke off, or was no HTTP).
         """
         method = head[: head.index(b" ")].decode()
-        count(_kind(method, head))
+        count(kind_of(head))
         head = self.endpoint.sent(head)
         while True:
             link, reused = self._take(path, deadline)
@@ -168,12 +168,15 @@ class Transport:
             raise self._broken(path, error) from error
 
 
-def _kind(method: str, head: bytes) -> Kind:
-    """As providers charge for it."""
-    query = head[: head.index(b"\r\n")].partition(b"?")[2]
-    if method == "GET":
-        return "list" if b"list-type=" in query or b"uploads" in query else "get"
-    return "head" if method == "HEAD" else "delete" if method == "DELETE" or query.startswith(b"delete") else "put"
+def kind_of(head: bytes) -> Kind:
+    """What providers charge a request for; `head`: all of it."""
+    method, _, rest = head.partition(b" ")
+    query = rest.partition(b" ")[0].partition(b"?")[2]
+    if method == b"GET":
+        return "list" if query.startswith(b"uploads") or b"list-type=" in query else "get"
+    if method == b"HEAD":
+        return "head"
+    return "delete" if method == b"DELETE" or query.startswith(b"delete") else "put"
 
 
 @lru_cache(maxsize=128)
