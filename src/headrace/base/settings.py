@@ -188,7 +188,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class PriceSettings:
-    """What requests cost. The defaults are examples, of the size that large providers list."""
+    """What requests cost."""
 
     write: float = _dollars(0.005, "US$ for 1,000 PUT, COPY, POST or LIST requests; the default is an example")
     read: float = _dollars(0.0004, "US$ for 1,000 GET or HEAD requests; the default is an example")
