@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from headrace.base import errors
-from headrace.base.settings import CacheSettings, FetchSettings, MountSettings, RunSettings, SyncSettings
+from headrace.base.settings import CacheSettings, FetchSettings, MountSettings, PriceSettings, RunSettings, SyncSettings
 from headrace.base.units import format_bytes
 from headrace.cli.app import SECTIONS, app
 from headrace.jobs.spec import JobSpec
@@ -47,7 +47,7 @@ def _command(command: click.Command | None, parent: click.Context, title: str) -
 
 
 _SECTIONS = {"cache": CacheSettings, "fetch": FetchSettings, "mount": MountSettings, "sync": SyncSettings,
-             "run": RunSettings}  # fmt: skip
+             "run": RunSettings, "prices": PriceSettings}  # fmt: skip
 
 _FOLDERS = {"sync": "sync", "run": "runs"}
 

@@ -95,7 +95,7 @@ def test_a_curve_of_blocks_has_every_extreme(values: list[float], most: int, aga
     steps = [number - half if again and number >= half else number for number in range(len(values))]
     points = table([Point(at, "loss", value, step) for at, (value, step) in enumerate(zip(values, steps, strict=True))])
     exact = curve(series(points)["loss"], most=most)
-    told = curve_of("loss", next(blocks_of(points)[1].groups())[2], most=most)
+    told = curve_of("loss", [next(blocks_of(points)[1].groups())[2]], most=most)
     finite = [value for value in values if math.isfinite(value)]
     for one in (exact, told):
         assert one.points == one.total == len(values)

@@ -34,6 +34,10 @@ def _count(default: int, doc: str) -> Any:
     return field(default=default, metadata={"parse": _parse_count, "doc": doc, "unit": "count"})
 
 
+def _dollars(default: float, doc: str) -> Any:
+    return field(default=default, metadata={"parse": _parse_dollars, "doc": doc, "unit": "US$"})
+
+
 def _flag(*, default: bool, doc: str) -> Any:
     return field(default=default, metadata={"parse": _parse_flag, "doc": doc, "unit": "true or false"})
 
@@ -46,6 +50,16 @@ def _parse_count(value: object, *, name: str) -> int:
     if count < 0:
         raise SettingError(f"{name}: {value!r} is not a count", hint="a whole number, zero or more")
     return count
+
+
+def _parse_dollars(value: object, *, name: str) -> float:
+    try:
+        price = float(str(value))
+    except ValueError:
+        price = -1.0
+    if not 0 <= price < float("inf"):
+        raise SettingError(f"{name}: {value!r} is no price", hint="US$ as a number, like 0.005")
+    return price
 
 
 def _parse_flag(value: object, *, name: str) -> bool:
@@ -173,6 +187,14 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
+class PriceSettings:
+    """What requests cost."""
+
+    write: float = _dollars(0.005, "US$ for 1,000 PUT, COPY, POST or LIST requests; the default is an example")
+    read: float = _dollars(0.0004, "US$ for 1,000 GET or HEAD requests; the default is an example")
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that can be set. `mounts` and `stores` hold tables as written: path or URL prefix → options."""
 
@@ -182,6 +204,7 @@ class Settings:
     mount: MountSettings = field(default_factory=MountSettings)
     sync: SyncSettings = field(default_factory=SyncSettings)
     run: RunSettings = field(default_factory=RunSettings)
+    prices: PriceSettings = field(default_factory=PriceSettings)
     mounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     stores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     progress: bool = True
@@ -245,7 +268,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _merge(settings: Settings, table: Mapping[str, Any], where: str) -> Settings:
-    known = {"home", "progress", "cache", "fetch", "mount", "sync", "run", "mounts", "stores"}
+    known = {"home", "progress", "cache", "fetch", "mount", "sync", "run", "prices", "mounts", "stores"}
     changes: dict[str, Any] = {"files": (*settings.files, where)}
     for key, value in table.items():
         if key not in known:
@@ -303,7 +326,7 @@ def _merge_environment(settings: Settings, environ: Mapping[str, str]) -> Settin
     if environ.get("HEADRACE_PROGRESS"):
         flag = _parse_flag(environ["HEADRACE_PROGRESS"], name="HEADRACE_PROGRESS")
         settings = dataclasses.replace(settings, progress=flag)
-    for section in ("cache", "fetch", "mount", "sync", "run"):
+    for section in ("cache", "fetch", "mount", "sync", "run", "prices"):
         current = getattr(settings, section)
         for f in dataclasses.fields(current):
             name = f"HEADRACE_{section}_{f.name}".upper()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from headrace.base.account import Threads
 from headrace.base.errors import DeadlineError, HeadraceError
 from headrace.dataset.feed import Leaf, Maker, register, separate, settle
 from headrace.dataset.ledger import failure
@@ -46,7 +46,7 @@ def samples_at(
     work = [(raw[number], (*leaves[raw[number].leaf].stages, *stages)) for number in back.tolist()]
     if len(work) == 1 or not stages:
         return [_made(slot, through) for slot, through in work]
-    with ThreadPoolExecutor(max(stage.threads for stage in stages), "headrace-at") as pool:
+    with Threads(max(stage.threads for stage in stages), "headrace-at") as pool:
         return list(pool.map(_made, *zip(*work, strict=True)))
 
 

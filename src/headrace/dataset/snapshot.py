@@ -18,12 +18,12 @@ from __future__ import annotations
 import json
 import mmap
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headrace.base.account import Threads
 from headrace.base.errors import AlreadyExistsError, CorruptError, InputError, NotFoundError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
@@ -262,7 +262,7 @@ def _complete(home: Home, name: str) -> list[Snapshot]:
             return None
 
     versions = _versions(home, name)
-    with ThreadPoolExecutor(min(16, len(versions) or 1), thread_name_prefix="headrace-snapshots") as pool:
+    with Threads(min(16, len(versions) or 1), thread_name_prefix="headrace-snapshots") as pool:
         return sorted((s for s in pool.map(read, versions) if s), key=lambda s: s.created)
 
 

@@ -78,6 +78,7 @@ class _Interest(Ticket):
     def __init__(self, run: _Run) -> None:
         super().__init__()
         self._run = run
+        self.account = run.tickets[0].account if run.tickets else None  # this may be anybody's thread
 
     @property
     def cancelled(self) -> bool:

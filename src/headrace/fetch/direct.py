@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from headrace.base.account import on
 from headrace.base.errors import ChangedError, HeadraceError, InternalError
 from headrace.base.figures import LATENCIES, latency_class
 from headrace.base.memory import take
@@ -99,7 +100,9 @@ class Direct:
     def _by_thread(self, operations: Sequence[Operation]) -> None:
         timed = operations[0].read.store.local_root is None  # a local read takes little more than taking its time
         for operation in operations:
-            operation.done(self._get(operation, timed=timed))
+            with on(operation.ticket.account):
+                found = self._get(operation, timed=timed)
+            operation.done(found)
 
     def _get(self, operation: Operation, *, timed: bool) -> Blob | HeadraceError:
         read = operation.read

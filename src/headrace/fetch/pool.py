@@ -218,6 +218,8 @@ class Pool:
             self._again(operation, broken(error, read.path))
             return
         self._requests += 1
+        if operation.ticket.account is not None:
+            operation.ticket.account.count("get")
         self._busy[connection] = operation
         operation.connections = (*operation.connections, connection)
         connection.sent = connection.last = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from headrace.base.account import account
 from headrace.base.errors import HeadraceError
 from headrace.store.protocol import Blob, Store
 
@@ -56,10 +57,12 @@ def sealed(blob: Blob) -> Blob:
 class Ticket:
     """A handle on submitted reads. Any thread may cancel."""
 
-    __slots__ = ("_cancelled",)
+    __slots__ = ("_cancelled", "account")
 
     def __init__(self) -> None:
         self._cancelled = False
+        self.account = account()
+        """On which the requests are that they take."""
 
     @property
     def cancelled(self) -> bool:

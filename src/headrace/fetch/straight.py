@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from headrace.base.account import count
 from headrace.base.errors import (
     CredentialsError,
     DeadlineError,
@@ -220,6 +221,7 @@ class Straight:
         most = length if on else None
         head = wire.request(read.key, read.start, max(read.stop, until) if on else read.stop, None)
         self._metrics.add("fetch.requests")
+        count("get")
         if kept is not None:
             self._prepare(kept, read, until)
             kept.request(head, most=most)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
+from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, InputError
 from headrace.base.progress import SILENT, Progress
 from headrace.store.protocol import Store
@@ -37,7 +37,7 @@ def bring(store: Store, wanted: Iterable[Wanted], folder: str, progress: Progres
     beside = f"{folder}.partial"
     shutil.rmtree(beside, ignore_errors=True)
     os.makedirs(beside)
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-bring") as pool:
+    with Threads(_AT_ONCE, thread_name_prefix="headrace-bring") as pool:
         under_way = [pool.submit(_bring, store, one, beside, progress) for one in wanted]
         size = sum(one.result() for one in under_way)
     os.rename(beside, folder)

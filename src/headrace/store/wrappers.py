@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from headrace.base.account import count
 from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.store.protocol import (
@@ -119,6 +120,55 @@ class ForwardingStore(Store):
 
     def close(self) -> None:
         self.inner.close()
+
+
+class OnAccount(ForwardingStore):
+    """Counts its calls on the account of who makes them (`headrace.base.account`), for a store whose own requests
+    nobody sees: a call is one, a listing one for each page. What it tries again is not seen. `wire()` is None.
+    """
+
+    def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
+        count("get")
+        return super().get(key, start, stop, if_match=if_match)
+
+    def head(self, key: str) -> ObjectInfo:
+        count("head")
+        return super().head(key)
+
+    def describe(self, key: str) -> Described:
+        count("head")
+        return super().describe(key)
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Sequence[ObjectInfo]]:
+        count("list")
+        for number, page in enumerate(super().list(prefix, start_after=start_after)):
+            if number:
+                count("list")
+            yield page
+
+    def list_folder(self, prefix: str = "") -> Folder:
+        count("list")
+        return super().list_folder(prefix)
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_match: str | None = None,
+        create: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        count("put")
+        return super().put(key, data, if_match=if_match, create=create, metadata=metadata)
+
+    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+        count("put")
+        super().copy(source, target, metadata=metadata)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        count("delete", len(keys))
+        super().delete(keys)
 
 
 class _Metered(ForwardingStore):

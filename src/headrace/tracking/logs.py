@@ -19,15 +19,18 @@ import os
 import re
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
+from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
 from headrace.store.protocol import Store
 
@@ -210,7 +213,7 @@ class LogReader:
 
     def read(self) -> Iterator[Line]:
         """All that is there and was not read yet, by time. Raises any store error, CorruptError, UnsupportedError."""
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
             streams = [self._lines(pool, stream, seqs) for stream, seqs in self._there().items()]
             yield from _by_time(streams)
 
@@ -245,7 +248,7 @@ class LogReader:
                     found[stream].append(int(name[:8]))
         return {stream: sorted(seqs) for stream, seqs in found.items()}
 
-    def _lines(self, pool: ThreadPoolExecutor, stream: str, seqs: list[int]) -> Iterator[Line]:
+    def _lines(self, pool: Threads, stream: str, seqs: list[int]) -> Iterator[Line]:
         ahead: deque[Future[list[Line]]] = deque()
         for seq in seqs:
             ahead.append(pool.submit(self._segment, stream, seq))
@@ -255,9 +258,9 @@ class LogReader:
             yield from one.result()
 
     def _segment(self, stream: str, seq: int) -> list[Line]:
-        lines = read_segment(self._store, self._prefix, stream, seq).lines
+        segment = read_segment(self._store, self._prefix, stream, seq)
         self._next[stream] = max(self._next[stream], seq + 1)
-        return list(lines)
+        return [line for _, line in segment.lines()]
 
 
 def _by_time(streams: Iterable[Iterable[Line]]) -> Iterator[Line]:
@@ -267,10 +270,36 @@ def _by_time(streams: Iterable[Iterable[Line]]) -> Iterator[Line]:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What one segment holds. `first`: how many lines of its stream were ended before it; None: it does not tell."""
+    """What one segment holds, as it came: a line is made when it is asked for, as an object a line takes five times the
+    text. Frozen; any thread.
 
-    lines: tuple[Line, ...]
+    `pieces`: time, microseconds since the epoch, and text; `marks`: how many lines of the segment were ended before
+    each piece, and at last before its end. `size`: characters. `first`: how many of the stream were ended before the
+    segment; None: it does not tell.
+    """
+
+    stream: str
+    pieces: tuple[tuple[int, str], ...]
+    marks: tuple[int, ...]
+    size: int
     first: int | None
+
+    @property
+    def count(self) -> int:
+        """Its lines, with one at its end that is not ended."""
+        return self.marks[-1] + bool(self.pieces and self.pieces[-1][1][-1:] not in ("", "\n"))
+
+    def lines(self, start: int = 0) -> Iterator[tuple[int, Line]]:
+        """Those from number `start` of the segment on, with their numbers. One that is not ended has the number of the
+        line that follows.
+        """
+        at = max(0, bisect_left(self.marks, start) - 1)
+        for (time_us, text), mark in zip(self.pieces[at:], self.marks[at:], strict=False):
+            *ended, rest = text.split("\n")
+            for number, line in enumerate(ended[max(0, start - mark) :], max(start, mark)):
+                yield number, Line(time_us, self.stream, line)
+            if rest and mark + len(ended) >= start:
+                yield mark + len(ended), Line(time_us, self.stream, rest, over=False)
 
 
 def segments(store: Store, prefix: str, stream: str, *, after: int = -1) -> list[int]:
@@ -291,17 +320,10 @@ def read_segment(store: Store, prefix: str, stream: str, seq: int) -> Segment:
         with pa.CompressedInputStream(io.BytesIO(bytes(store.get(key).data)), "zstd") as file:
             head, *entries = [json.loads(line) for line in file.read().splitlines()]
         number = int(head["format"])
+        pieces = tuple((int(entry["t"]), str(entry["text"])) for entry in entries)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise CorruptError(f"is no segment of a log: {error}", path=key) from error
     if number > FORMAT:
         raise UnsupportedError(f"has format {number}, newer than this headrace knows", path=key, hint="update")
-    return Segment(tuple(_lines_of(entries, stream)), head.get("line"))
-
-
-def _lines_of(entries: Iterable[dict[str, Any]], stream: str) -> Iterator[Line]:
-    for entry in entries:
-        text = str(entry["text"])
-        for line in text.split("\n")[:-1]:
-            yield Line(int(entry["t"]), stream, line)
-        if (rest := text.rpartition("\n")[2]) != "":
-            yield Line(int(entry["t"]), stream, rest, over=False)
+    marks = tuple(accumulate((text.count("\n") for _, text in pieces), initial=0))
+    return Segment(stream, pieces, marks, sum(len(text) for _, text in pieces), head.get("line"))

@@ -179,13 +179,12 @@ class Measured:
         tail = known.tail_of(name, rank)
         parts = [one.of(name, rank) for one in known.pieces]
         stands: Axis = axis if any(axis_of(part, axis) == axis for part in (*parts, tail)) else "time"
-        some = [part[inside(part, stands, start, stop)] for part in parts]
-        if sum(map(len, some)) < most:
-            some = [self._closer(piece, part) for piece, part in zip(known.pieces, some, strict=True)]
+        wanted = [inside(part, stands, start, stop) for part in parts]
         total = sum(int(part["points"].sum()) for part in parts) + len(tail)
-        return curve_of(
-            name, np.concatenate([*some, tail]), stands, start=start, stop=stop, most=most, total=total
-        )  # fmt: skip
+        if sum(int(one.sum()) for one in wanted) < most:
+            some = zip(known.pieces, parts, wanted, strict=True)
+            parts = [self._closer(piece, part[one]) for piece, part, one in some]
+        return curve_of(name, [*parts, tail], stands, start=start, stop=stop, most=most, total=total)
 
     def around(self, name: str, rank: int, step: int) -> tuple[Array, int]:
         """The points of a metric just before a step, and from it on, a block each; and how often the step was reached:

@@ -10,17 +10,19 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.base.account import Threads
 from headrace.base.errors import NotFoundError
 from headrace.store.protocol import Store
 from headrace.tracking.logs import Line, Segment, read_segment, segments
 
 _KEPT: Final = 64
-"""Segments in memory."""
+_KEPT_TEXT: Final = 4 << 20
+"""Segments in memory, and characters of all of them together. Two are kept however long they are: the last, which tells
+how many lines there are, and that of the lines that are wanted."""
 _AT_ONCE: Final = 8
 _LISTED_EVERY: Final = 12
 """Refreshes: a later segment may come before an earlier one, and one may be left out for good."""
@@ -105,7 +107,7 @@ class LogPages:
         if not self._there:
             return 0
         last = self._there[-1]
-        return self._before(len(self._there) - 1) + len(self._segment(last).lines)
+        return self._before(len(self._there) - 1) + self._segment(last).count
 
     def _before(self, index: int) -> int:
         """Lines that come before the segment at this place of those there are."""
@@ -121,33 +123,36 @@ class LogPages:
     def _count_all(self, index: int) -> None:
         """Of an older run: one after the other, some ahead."""
         total = 0
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
             for seq, segment in zip(self._there, pool.map(self._read, self._there[: index + 1]), strict=False):
                 self._first[seq] = total
-                total += sum(line.over for line in segment.lines)
+                total += segment.marks[-1]
 
     def _between(self, start: int, stop: int) -> Iterator[Numbered]:
         """Each line once: one that is not ended is told by the segment that has most of it."""
         index = max(0, bisect_right(range(len(self._there)), start, key=self._before) - 1)
         while index < len(self._there):
-            number = self._before(index)
-            lines = self._segment(self._there[index]).lines
+            before = self._before(index)
             last = index + 1 == len(self._there)
-            for line in lines:
-                if number >= stop:
+            for number, line in self._segment(self._there[index]).lines(max(0, start - before)):
+                if before + number >= stop:
                     return
-                if (line.over or last) and number >= start:
-                    yield Numbered(number, line)
-                number += line.over
+                if line.over or last:
+                    yield Numbered(before + number, line)
+            if before + self._segment(self._there[index]).marks[-1] >= stop:
+                return
             index += 1
 
     def _segment(self, seq: int) -> Segment:
         if seq not in self._kept:
             self._kept[seq] = self._read(seq)
-            while len(self._kept) > _KEPT:
+            while len(self._kept) > _KEPT or (len(self._kept) > 2 and self._size() > _KEPT_TEXT):
                 self._kept.popitem(last=False)
         self._kept.move_to_end(seq)
         return self._kept[seq]
+
+    def _size(self) -> int:
+        return sum(one.size for one in self._kept.values())
 
     def _read(self, seq: int) -> Segment:
         return read_segment(self._store, self._prefix, self._stream, seq)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, UnsupportedError
 from headrace.store.protocol import Store
 from headrace.tracking.arrow import Table, pa, pq, texts, to_array, to_valid
@@ -218,7 +218,7 @@ def series(points: Table, *, rank: int | None = None) -> dict[str, Series]:
 def _read_all(reads: Sequence[Callable[[], Table]]) -> list[Table]:
     if len(reads) < 2:
         return [read() for read in reads]
-    pool = ThreadPoolExecutor(_THREADS, "headrace-metrics")
+    pool = Threads(_THREADS, "headrace-metrics")
     try:
         return [one.result() for one in [pool.submit(read) for read in reads]]
     finally:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
+from headrace.base.account import Threads
 from headrace.base.errors import (
     AlreadyExistsError,
     CorruptError,
@@ -355,7 +355,7 @@ class Runs:
         """
         every = list(ids)
         given = [one for one in every if DATED.fullmatch(one) is None]
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
             created = dict(zip(given, pool.map(self._created, given), strict=True))
             seconds = {time_[:15] for time_ in created.values()}
             beside = [one for one in every if one not in created and one[:15] in seconds]
@@ -400,7 +400,7 @@ class Runs:
 
     def views(self, limit: int | None = None) -> Iterator[RunView]:
         """How they stand, the newest first. One that cannot be read is left out."""
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
             yield from (view for view in pool.map(self.view, self.ids()[:limit]) if view is not None)
 
     def _created(self, name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 import headrace
+from headrace.web.cost import Cost
 from headrace.web.failures import Failure
 from headrace.web.guard import HEADER
 from headrace.web.told import CONTENT, Act, Page
@@ -22,11 +23,13 @@ _REF: Final = "#/components/schemas/{name}"
 
 def described(pages: Sequence[Page], acts: Sequence[Act] = ()) -> dict[str, Any]:
     """The OpenAPI document, ready for JSON."""
-    (failure,), shared = msgspec.json.schema_components([Failure], ref_template=_REF)
+    (failure, cost), shared = msgspec.json.schema_components([Failure, Cost], ref_template=_REF)
     schemas = dict(shared)
     paths: dict[str, Any] = {}
     for page in pages:
         told = _operation(page.name, page.summary, page.shows, failure, schemas)
+        answer = told["responses"]["200"]["content"]["application/json"]
+        answer["schema"] = {"allOf": [answer["schema"], {"required": ["cost"], "properties": {"cost": cost}}]}
         paths[API + _PLACE.sub(r"{\1}", page.path)] = {
             "get": {**told, "parameters": _parameters(page.path, page.asked)}
         }

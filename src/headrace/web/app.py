@@ -5,8 +5,7 @@ beside; behind the guard.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -16,25 +15,25 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
 
-import headrace
+from headrace.base.account import Account, on
 from headrace.base.errors import HeadraceError, InputError
 from headrace.base.units import format_bytes
 from headrace.fetch import Read
 from headrace.web import media
 from headrace.web.acts import ACTS
 from headrace.web.api import ACT, API, described
+from headrace.web.cost import Cost
 from headrace.web.drawing import Drawing
 from headrace.web.failures import failure_of
 from headrace.web.guard import SEALED, Application, Guard
+from headrace.web.packing import packing
 from headrace.web.pages import PAGES, browse, files
 from headrace.web.pieces import Stored
 from headrace.web.raw import download
+from headrace.web.static_files import Static, mark
 from headrace.web.told import Act, Page
 from headrace.web.world import World
-
-_STATIC: Final = Path(__file__).parent / "static"
 
 
 def application(world: World) -> Application:
@@ -63,17 +62,18 @@ def application(world: World) -> Application:
     routes: list[BaseRoute] = [
         Route("/", first, methods=["GET"]),
         Route("/runs/{run}/step", step, methods=["GET"]),
-        Route(f"{API}/openapi.json", description, methods=["GET"]),
+        Route(f"{API}/openapi.json", packing(description), methods=["GET"]),
     ]
     for page in PAGES:
-        routes.append(Route(page.path, _html(world, page, drawing), methods=["GET"], name=page.name))
-        routes.append(Route(API + page.path, _twin(world, page), methods=["GET"], name=f"api-{page.name}"))
+        shown, twin = packing(_html(world, page, drawing)), packing(_twin(world, page))
+        routes.append(Route(page.path, shown, methods=["GET"], name=page.name))
+        routes.append(Route(API + page.path, twin, methods=["GET"], name=f"api-{page.name}"))
     routes += [Route(ACT + act.path, _act(world, act), methods=["POST"], name=f"act-{act.name}") for act in ACTS]
     routes += media.routes(world, drawing, _file)
     routes.append(Route("/raw/runs/{run}/{name:path}", _raw(world, drawing), methods=["GET"], name="raw"))
     routes.append(Route("/raw/files/{path:path}", _raw_file(world, drawing), methods=["GET"], name="raw-file"))
     routes.append(Route("/preview/{path:path}", _preview(world, drawing), methods=["GET"], name="preview"))
-    routes.append(Mount(f"/static/{headrace.__version__}", StaticFiles(directory=_STATIC), name="static"))
+    routes.append(Mount(f"/static/{mark()}", Static(), name="static"))
     routes.append(Route("/{path:path}/", unslashed, methods=["GET"]))
     failed = {Exception: drawing.failed, HTTPException: drawing.failed}
     inner = Starlette(routes=routes, exception_handlers=failed)
@@ -83,12 +83,15 @@ def application(world: World) -> Application:
 
 def _html(world: World, page: Page, drawing: Drawing) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:
+        account = Account()
         try:
-            told = page.tell(world, request.path_params, _query(request))
+            with on(account):
+                told = page.tell(world, request.path_params, _query(request))
         except HeadraceError as error:
             return drawing.failed(request, error)
+        cost = Cost.of(account, world.settings.prices)
         twin = f"{API}{request.url.path}" + (f"?{request.url.query}" if request.url.query else "")
-        return drawing.draw(f"{page.name}.html", shown=told.data, told=told, page=page, twin=twin)
+        return drawing.draw(f"{page.name}.html", shown=told.data, told=told, page=page, twin=twin, cost=cost)
 
     return answer
 
@@ -159,7 +162,10 @@ def _query(request: Request) -> dict[str, str]:
 def _twin(world: World, page: Page) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:
         try:
-            return _json(page.tell(world, request.path_params, _query(request)).data)
+            account = Account()
+            with on(account):
+                told = page.tell(world, request.path_params, _query(request))
+            return _with_cost(_json(told.data), Cost.of(account, world.settings.prices))
         except HeadraceError as error:
             failure = failure_of(error)
             return _json(failure, failure.status)
@@ -198,3 +204,10 @@ def _json(data: Any, status: int = 200) -> Response:
     """NaN and infinity are null, which JSON has words for."""
     body = msgspec.json.encode(data)
     return Response(body, status, {"cache-control": "no-store"}, "application/json")
+
+
+def _with_cost(answer: Response, cost: Cost) -> Response:
+    """What it cost comes beside what the page shows, as ``cost``."""
+    rest = bytes(answer.body)[1:]
+    body = b'{"cost":' + msgspec.json.encode(cost) + (b"}" if rest == b"}" else b"," + rest)
+    return Response(body, answer.status_code, {"cache-control": "no-store"}, "application/json")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.base.account import carried
 from headrace.base.errors import HeadraceError
 from headrace.base.units import format_seconds
 
@@ -29,7 +30,7 @@ class _Question:
         self.answer: Answer | None = None
         self.done = threading.Event()
         self._work = work
-        threading.Thread(target=self._run, name=_NAME, daemon=True).start()
+        threading.Thread(target=carried(self._run), name=_NAME, daemon=True).start()
 
     def _run(self) -> None:
         value, problem = None, None

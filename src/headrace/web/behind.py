@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
+from headrace.base.account import carried
 from headrace.base.errors import TryAgainError
 from headrace.base.progress import Progress
 
@@ -74,7 +75,8 @@ class Behind:
             if job is None:
                 job = self._jobs[key] = _Job(what)
                 self._forget_old()
-                run = threading.Thread(target=self._do, args=(job, work, heavy), name="headrace-web-work", daemon=True)
+                do, args = carried(self._do), (job, work, heavy)
+                run = threading.Thread(target=do, args=args, name="headrace-web-work", daemon=True)
                 run.start()
             self._jobs.move_to_end(key)
         if not job.over.wait(wait_s):

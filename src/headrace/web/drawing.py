@@ -21,10 +21,10 @@ from headrace.tracking.curves import Axis, Curve
 from headrace.tracking.svg import chart
 from headrace.web.api import ACT, API
 from headrace.web.failures import failure_of
+from headrace.web.static_files import FOLDER, mark
 from headrace.web.world import World
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
-_STATIC: Final = Path(__file__).parent / "static"
 _FRESH: Final = {"cache-control": "no-store"}
 
 
@@ -74,10 +74,10 @@ class Drawing:
         self._templates.filters.update(filters or {})
         base = world.options.base
         known: dict[str, Any] = {
-            "base": base, "static": f"{base}/static/{headrace.__version__}", "api": f"{base}{API}",
+            "base": base, "static": f"{base}/static/{mark()}", "api": f"{base}{API}",
             "version": headrace.__version__, "home": world.settings.home, "chart": _chart, "places": _PLACES,
             "parts_of_time": _PARTS, "allowed": world.options.allow, "fields": _fields,
-            "machine": socket.gethostname(), "frame": frame, "has_uplot": (_STATIC / "uplot" / "uPlot.js").is_file(),
+            "machine": socket.gethostname(), "frame": frame, "has_uplot": (FOLDER / "uplot" / "uPlot.js").is_file(),
         }  # fmt: skip
         self._templates.globals.update(known)
 

@@ -14,7 +14,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
@@ -22,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace.base.account import Threads, carried
 from headrace.base.errors import HeadraceError
 from headrace.tracking.runs import DATED, Runs, RunView
 
@@ -219,7 +219,7 @@ class RunIndex:
         self._take([*ids, *self._under_way(), *self._noted()])
         if now - self._listed_at >= _LISTED_S and (self._behind is None or not self._behind.is_alive()):
             self._listed_at = now
-            self._behind = threading.Thread(target=self._complete_it, name="headrace-web-index", daemon=True)
+            self._behind = threading.Thread(target=carried(self._complete_it), name="headrace-web-index", daemon=True)
             self._behind.start()
 
     def _confirm(self, rows: Sequence[RunRow]) -> None:
@@ -231,12 +231,12 @@ class RunIndex:
                 return
             self._confirmed |= dict.fromkeys((row.id for row in due), now)
             self._confirming = threading.Thread(
-                target=self._confirm_all, args=(due,), name="headrace-web-index-same", daemon=True
+                target=carried(self._confirm_all), args=(due,), name="headrace-web-index-same", daemon=True
             )
             self._confirming.start()
 
     def _confirm_all(self, rows: Sequence[RunRow]) -> None:
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
             list(pool.map(self._confirm_one, rows))
 
     def _confirm_one(self, row: RunRow) -> None:
@@ -291,7 +291,7 @@ class RunIndex:
                 "ORDER BY created DESC"
             ).fetchall()
         wanted = [(*one, at < FIRST and seconds < _JUDGED_S) for at, (*one, seconds) in enumerate(found)]
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
             for at in range(0, len(wanted), _BATCH):
                 if self._closed.is_set():
                     return
@@ -307,7 +307,7 @@ class RunIndex:
     def _take(self, ids: Sequence[str]) -> None:
         """How they stand. Those that are gone by now go."""
         wanted = list(dict.fromkeys(ids))
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
             views = list(pool.map(self._runs.view, wanted))
         for name in (one for one, view in zip(wanted, views, strict=True) if view is None):
             self.forget(name)

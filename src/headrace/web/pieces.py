@@ -6,10 +6,10 @@ import hashlib
 import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from headrace.base.account import Threads
 from headrace.base.errors import ChangedError, DeadlineError, HeadraceError, NotFoundError, UnsupportedError
 from headrace.dataset.showing import SIDE, PartShown, needed, shown_part
 from headrace.dataset.source import Part
@@ -113,7 +113,7 @@ def readable(pieces: Sequence[Stored]) -> list[bool]:
     """
     held = [_held(piece) for piece in pieces]
     asked = {_object(piece): piece for piece, has in zip(pieces, held, strict=True) if not has}
-    with ThreadPoolExecutor(_HEADS, thread_name_prefix="headrace-web") as pool:
+    with Threads(_HEADS, thread_name_prefix="headrace-web") as pool:
         versions = dict(zip(asked, pool.map(_version_now, asked.values()), strict=True))
     return [has or versions[_object(one)] == one.whole.version for one, has in zip(pieces, held, strict=True)]
 

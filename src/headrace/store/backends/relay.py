@@ -31,7 +31,7 @@ from headrace.store.protocol import (
     StoreOptions,
 )
 from headrace.store.url import StoreUrl
-from headrace.store.wrappers import ForwardingStore
+from headrace.store.wrappers import OnAccount
 
 
 def open_here(url: StoreUrl, options: StoreOptions) -> ObjectStore:
@@ -39,7 +39,7 @@ def open_here(url: StoreUrl, options: StoreOptions) -> ObjectStore:
     return open_google(url, options) if url.scheme == "gs" else open_azure(url, options)
 
 
-class ForkProof(ForwardingStore):
+class ForkProof(OnAccount):
     """The store itself in the process that opened it, a relay to a helper in any process forked from that one."""
 
     def __init__(self, url: StoreUrl, options: StoreOptions) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
+from headrace.base.account import Kind, count
 from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.store.backends.errors import from_network
 from headrace.store.backends.reply import Headers, Reply
@@ -81,6 +82,7 @@ class Transport:
             UnreachableError, DeadlineError, TryAgainError (the answer broke off, or was no HTTP).
         """
         method = head[: head.index(b" ")].decode()
+        count(kind_of(head))
         head = self.endpoint.sent(head)
         while True:
             link, reused = self._take(path, deadline)
@@ -166,6 +168,17 @@ class Transport:
             if link is not None:
                 link.close()
             raise self._broken(path, error) from error
+
+
+def kind_of(head: bytes) -> Kind:
+    """What providers charge a request for; `head`: all of it."""
+    method, _, rest = head.partition(b" ")
+    query = rest.partition(b" ")[0].partition(b"?")[2]
+    if method == b"GET":
+        return "list" if query.startswith(b"uploads") or b"list-type=" in query else "get"
+    if method == b"HEAD":
+        return "head"
+    return "delete" if method == b"DELETE" or query.startswith(b"delete") else "put"
 
 
 @lru_cache(maxsize=128)

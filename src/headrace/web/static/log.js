@@ -8,7 +8,7 @@ const list = /** @type {HTMLOListElement} */ (box.querySelector("ol"));
 const { run = "", stream = "", fixed } = box.dataset;
 const place = document.getElementById("where");
 const api = document.documentElement.dataset.api;
-const MOST = 2000, STEP = 200;
+const MOST = 2000, STEP = 200, FOLLOWED = 400;
 let total = Number(box.dataset.total), over = box.dataset.over === "true", busy = false;
 
 /** @typedef {{number: number, time: string, text: string, error: boolean, over: boolean}} Line */
@@ -46,9 +46,9 @@ function tell() {
  * lines come: what no one could have read is left to who scrolls up. */
 async function after() {
   const stays = atEnd();
-  let told = await read(Math.max(0, last()), stays ? MOST / 2 : STEP);
-  if (stays && told.total > last() + MOST) {
-    told = await read(told.total - MOST / 2, MOST / 2);
+  let told = await read(Math.max(0, last()), stays ? FOLLOWED : STEP);
+  if (stays && told.total > last() + FOLLOWED) { // each row in the page costs every frame that shows new ones
+    told = await read(told.total - FOLLOWED, FOLLOWED);
     list.replaceChildren();
   }
   total = told.total;
