@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 import psutil
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, Page
 from playwright.sync_api import Error as BrowserError
 
 from headrace.store import Store
@@ -87,18 +87,16 @@ class Bench:
         return median(self._once(url, wanted) for _ in range(turns))
 
     def _once(self, url: str, wanted: str) -> float:
-        context = self.browser.new_context()
-        with self.looking(context) as page:
+        with self.looking() as page:
             began = time.perf_counter()
             page.goto(url, wait_until="commit", timeout=self.options.limit * 1000)
             self.wait_for(page, wanted)
-            spent = time.perf_counter() - began
-        context.close()
-        return spent
+            return time.perf_counter() - began
 
     @contextmanager
-    def looking(self, context: BrowserContext) -> Iterator[Page]:
-        """A page of the context; whatever goes wrong there shows its console and a picture of it."""
+    def looking(self, height: int = 800) -> Iterator[Page]:
+        """A page with nothing in its cache; whatever goes wrong there shows its console and a picture of it."""
+        context = self.browser.new_context(viewport={"width": 1280, "height": height})
         page = context.new_page()
         console: list[str] = []
         page.on("console", lambda one: console.append(f"{one.type}: {one.text[:300]}"))
@@ -107,7 +105,8 @@ class Bench:
             yield page
         except (BrowserError, TimeoutError) as error:
             raise TimeoutError(f"{error}\n{shown(page, console)}") from error
-        page.close()
+        finally:
+            context.close()
 
     def wait_for(self, page: Page, wanted: str) -> None:
         """Until the page has such an element. Raises TimeoutError after `--limit` seconds."""

@@ -63,8 +63,7 @@ def followed(bench: Bench) -> None:
     print_them = "print('\\n'.join(f'{time.time():.3f} step {at * 1000 + n}' for n in range(1000)), flush=True)"
     with working(bench, "live", print_them), bench.web("live") as (url, token, _):
         wait_until("lines of the run", lambda: json_of(url, token, "/api/v1/runs/live/log").get("total", 0) > 0, 120)
-        context = bench.browser.new_context()
-        with bench.looking(context) as page:
+        with bench.looking() as page:
             page.goto(f"{url}/runs/live/log?token={token}")
             bench.wait_for(page, "#lines li")
             page.evaluate(FRAMES)
@@ -73,7 +72,6 @@ def followed(bench: Bench) -> None:
             shown = int(page.evaluate("document.querySelector('#lines li:last-child').dataset.number"))
             behind = json_of(url, token, "/api/v1/runs/live/log")["total"] - shown
             used = heap(page)
-        context.close()
     slow = sum(one > 50 for one in frames)
     told = f"asked: ≤ 50, on an idle core; {slow} of {len(frames):,} frames over 50 ms, at 1,000 lines/s"
     bench.row(f"log followed for {seconds} s: longest frame", max(frames), "ms", told)

@@ -13,6 +13,7 @@ from statistics import median
 
 import numpy as np
 from PIL import Image, ImageFilter
+from playwright.sync_api import Error as BrowserError
 
 import flat
 from job import BUCKET
@@ -61,18 +62,15 @@ def thumbnails(bench: Bench) -> None:
 
 def _seconds(bench: Bench, address: str) -> float:
     """To all of them, in a window in which all can be seen."""
-    context = bench.browser.new_context(viewport={"width": 1280, "height": 5000})
-    with bench.looking(context) as page:
+    with bench.looking(height=5000) as page:
         began = time.perf_counter()
         page.goto(address, wait_until="commit", timeout=bench.options.limit * 1000)
         try:
             page.wait_for_function(SHOWN, timeout=bench.options.limit * 1000)
-        except Exception as error:
+        except BrowserError as error:
             there = page.evaluate("[...document.querySelectorAll('.grid img')].map((one) => one.naturalWidth)")
             raise TimeoutError(f"{COUNT} thumbnails after {bench.options.limit} s: {there}") from error
-        spent = time.perf_counter() - began
-    context.close()
-    return spent
+        return time.perf_counter() - began
 
 
 def photograph(path: Path, size: int = 110_000) -> None:

@@ -166,9 +166,8 @@ def weight(bench: Bench) -> None:
     put_log(bench.store, name, 100_000)
     with bench.web("weight") as (url, token, _):
         get(f"{url}/runs/{name}", token)
-        context = bench.browser.new_context()
-        with bench.looking(context) as page:
-            client = context.new_cdp_session(page)
+        with bench.looking() as page:
+            client = page.context.new_cdp_session(page)
             client.send("Network.enable")
             sizes: list[float] = []
             client.on("Network.loadingFinished", lambda one: sizes.append(one["encodedDataLength"]))
@@ -177,6 +176,5 @@ def weight(bench: Bench) -> None:
             page.locator(".plot").first.hover()
             bench.wait_for(page, ".uplot")
             page.wait_for_load_state("networkidle")
-        context.close()
     bench.row("first load of a run's page, on the wire", light / 1e3, "kB", f"{len(sizes)} answers with the chart")
     bench.row("the same, with its chart looked at closer", sum(sizes) / 1e3, "kB", "asked: ≤ 120")
