@@ -61,6 +61,7 @@ def parsed() -> argparse.Namespace:
     add("--turns", type=int, default=5)
     add("--cold-turns", type=int, default=3, help="of home")
     add("--limit", type=int, default=120, metavar="SECONDS", help="how long a browser is waited for")
+    add("--out", type=Path, default=RESULTS, metavar="FOLDER")
     options = parser.parse_args()
     options.only = [one for one in options.only.split(",") if one]
     if unknown := set(options.only) - ROWS.keys():
@@ -92,9 +93,9 @@ def write(name: str, bench: Bench) -> None:
     told = f"{here['cores']} cores ({here['cpu']}), Linux {here['kernel']}, Python {here['python']}"
     lines = [f"{told}; client, server and store share them.", "", "| work | value | |", "|---|---|---|"]
     lines += [f"| {one.name} | {one.value:,.4g} {one.unit} | {one.told} |" for one in bench.rows]
-    (RESULTS / f"web-{name}.md").write_text("\n".join(lines) + "\n")
+    (bench.options.out / f"web-{name}.md").write_text("\n".join(lines) + "\n")
     found = {"machine": here, "rows": [asdict(one) for one in bench.rows]}
-    (RESULTS / f"web-{name}.json").write_text(json.dumps(found, indent=1))
+    (bench.options.out / f"web-{name}.json").write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

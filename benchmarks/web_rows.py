@@ -147,10 +147,10 @@ def _compared(bench: Bench, points: int, prefix: str, peer: str | None) -> None:
                 warm, theirs = in_turns(
                     bench, lambda: bench.seconds(address, curve), lambda: bench.seconds(where, sign)
                 )
-        told = "asked: ≤ 0.25 of TensorBoard"
+        told = "" if peer == "MLflow" else "asked: ≤ 0.25 of TensorBoard"
         name = f"{MOST} runs compared, {size.points * MOST:,} points"
         bench.row(f"{name}, cold", cold[0], "s", f"{told}{beside('TensorBoard', cold, theirs_cold)}")
-        bench.row("the same, warm", median(warm), "s", f"{told}{beside(peer or '', warm, theirs)}")
+        bench.row("the same, warm", median(warm), "s", f"{told}{beside(peer or '', warm, theirs)}".lstrip("; "))
         if peer is None:
             spent = cpu_ms(process, 10, lambda _: json_of(url, token, f"/api/v1/compare?{query}"))
             bench.row("CPU of the server for it", spent, "ms", "asked: < 50")
