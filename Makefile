@@ -80,10 +80,11 @@ bench-copy: ## cp and long reads against s5cmd, rclone and the AWS command line 
 	@scripts/framework-tools peers
 	@$(RUN)/python benchmarks/copies.py $(ARGS)
 
-bench-web: ## the page in a browser against MLflow and TensorBoard (ARGS=... goes to benchmarks/web.py)
+bench-web: ## the page in a browser against MLflow, TensorBoard and trackio (ARGS=... goes to benchmarks/web.py)
 	@PYTHON=$(PYTHON) scripts/setup demo test bench
 	@scripts/debian-packages
 	@scripts/framework-tools trackers
+	@scripts/framework-tools trackio
 	@$(RUN)/python benchmarks/web.py $(ARGS)
 
 bench-start: ## how long the command line takes to start (ARGS=... goes to benchmarks/start.py)

@@ -210,19 +210,21 @@ def _text(found: dict[str, Any]) -> str:
     loop = f"median step {told['step']}; whole loop {told['loop']}; {pairs}"
     money = f"{two['hour_usd']:.3f} US$"
     hour = f"{two['hour_bytes'] / 1e6:.1f} MB, {two['hour_puts']:,.0f} PUT, {two['hour_gets']:,.0f} GET"
-    return "\n".join([
-        "# Runs",
-        "",
-        f"{today}, {here['cores']} cores ({here['cpu']}), Linux {here['kernel']}, Python {here['python']}.",
-        WARNING,
-        "",
-        "| asked | measured |",
-        "|---|---|",
-        f"| a loop of 1 ms steps takes less than 2 % longer | {loop} |",
-        f"| runner memory under 200 MB | {two['memory'] / 1e6:.0f} MB |",
-        f"| 200 lines and 100 values a second for an hour, of {two['seconds']:.0f} s | {hour}, {money} |",
-        f"| a follower less than 10 s behind | {three['median_s']:.1f} s, at worst {three['worst_s']:.1f} s |",
-    ])
+    return "\n".join(
+        [
+            "# Runs",
+            "",
+            f"{today}, {here['cores']} cores ({here['cpu']}), Linux {here['kernel']}, Python {here['python']}.",
+            WARNING,
+            "",
+            "| asked | measured |",
+            "|---|---|",
+            f"| a loop of 1 ms steps takes less than 2 % longer | {loop} |",
+            f"| runner memory under 200 MB | {two['memory'] / 1e6:.0f} MB |",
+            f"| 200 lines and 100 values a second for an hour, of {two['seconds']:.0f} s | {hour}, {money} |",
+            f"| a follower less than 10 s behind | {three['median_s']:.1f} s, at worst {three['worst_s']:.1f} s |",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from PIL import Image
 
 from headrace.base.errors import CorruptError
 from headrace.dataset.arrays_shown import array_picture, is_picture, told
-from headrace.dataset.showing import BEGINNING, needed, picture_of, shown_part
+from headrace.dataset.showing import BEGINNING, needed, picture_of, shown_part, small_picture
 from headrace.dataset.sounds import look_at_wave, media_type, peaks, wave_picture
 
 
@@ -98,6 +98,23 @@ def test_a_text_that_goes_on_is_said_to() -> None:
 )  # fmt: skip
 def test_the_kind_of_a_sound_is_told_by_its_bytes(head: bytes, kind: str | None) -> None:
     assert media_type(head[:16]) == kind
+
+
+@pytest.mark.parametrize(("size", "made"), [((8, 8), (160, 160)), ((28, 21), (140, 105)), ((90, 40), (90, 40))])
+def test_few_pixels_are_seen_one_by_one(size: tuple[int, int], made: tuple[int, int]) -> None:
+    """As squares of one colour: a browser would blur a picture that is enlarged by it."""
+    picture = Image.new("L", size)
+    picture.putpixel((1, 0), 255)
+    data = io.BytesIO()
+    picture.save(data, "PNG")
+    with Image.open(io.BytesIO(small_picture(data.getvalue(), "where"))) as small:
+        assert small.size == made
+        times = made[0] // size[0]
+        row = [int(small.convert("L").getpixel((x * times + times // 2, times // 2))) for x in range(3)]
+    assert row[1] > 150
+    if times > 4:
+        assert row[1] > 230
+        assert max(row[0], row[2]) < 25
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])

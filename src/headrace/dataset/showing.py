@@ -163,6 +163,9 @@ def small_picture(data: Any, where: str, *, side: int = SIDE) -> bytes:
             if turned.mode in ("I", "F", "I;16", "I;16B"):  # deeper than a screen shows: 16 bits become 8
                 turned = turned.convert("F").point(_eighth).convert("L")
             turned.thumbnail((side, side))
+            times = side // max(turned.size)
+            if times > 1:  # of few pixels: each is seen as it is, which a browser would smooth away
+                turned = turned.resize((turned.width * times, turned.height * times), image.Resampling.NEAREST)
             return _jpeg(turned)
     except CorruptError:
         raise
