@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from headrace.base.errors import ChangedError, CorruptError, UnsupportedError
+from headrace.base.settings import Settings
 from headrace.dataset.blocked import Blocked
 from headrace.dataset.order import Ints, Repeat, Rows, Shuffle, Slice, Stream, Take
 from headrace.dataset.reopen import Reopened
@@ -64,24 +65,26 @@ def _steps(dataset: Dataset) -> list[list[Any]] | None:
     return found[::-1]
 
 
-def made(recipe: Mapping[str, Any], namespace: Namespace) -> Dataset:
-    """The dataset of a recipe, samples as they are stored.
+def made(recipe: Mapping[str, Any], namespace: Namespace, settings: Settings | None = None) -> Dataset:
+    """The dataset of a recipe, samples as they are stored. `settings`: None: those of `Settings.load()`.
 
     Raises:
         UnsupportedError: its order cannot be told. ChangedError: the data is another by now. CorruptError: it is no
         recipe. As `Dataset.open`.
     """
     from headrace.dataset.dataset import Dataset
+    from headrace.dataset.source import open_source
 
     data, steps = recipe.get("data"), recipe.get("order")
     if data is None or steps is None:
         said = recipe.get("said")
         raise UnsupportedError(f"the order of its samples cannot be told: {said}", hint="a mix, or an index of its own")
     try:
-        found = Dataset.open(
-            str(data["target"]), str(data["by"]), namespace, on_change="report", format=data["format"],
-            columns=data["columns"], where=data["where"],
+        index = open_source(
+            str(data["target"]), by=str(data["by"]), namespace=namespace, on_change="report", format=data["format"],
+            columns=data["columns"], where=data["where"], settings=settings or Settings.load(),
         )  # fmt: skip
+        found = Dataset.of(index, str(data["target"]))
         for name, *numbers in cast("list[list[Any]]", steps):
             found = _step(found, name, numbers)
     except (KeyError, TypeError, ValueError) as error:

@@ -89,7 +89,7 @@ class Samples:
         """
         what = "The data set is being opened on this node"
         key = f"recipe {json.dumps(recipe, sort_keys=True)}"
-        return self._behind.get(key, what, lambda _: made(recipe, self._namespace), wait_s=_OPENED_S)
+        return self._behind.get(key, what, lambda _: made(recipe, self._namespace, self._settings), wait_s=_OPENED_S)
 
     def classes(self, name: str, data: Dataset) -> Classes | Underway | None:
         """Its samples by class; None: keys tell no classes."""

@@ -26,7 +26,7 @@ from headrace.web.samples import Samples
 from headrace.web.uploads import Uploads
 from headrace.web.verdicts import columns, of_summary
 
-_LISTING_S: Final = 2.0
+LISTING_S: Final = 2.0
 _LISTINGS: Final = 100
 
 
@@ -117,7 +117,7 @@ class World:
     @cached_property
     def listings(self) -> Lately[tuple[str, str, int], FolderPage]:
         """Pages of folders, by path, the name before the first, and how many."""
-        return Lately(_LISTING_S, most=_LISTINGS)
+        return Lately(LISTING_S, most=_LISTINGS)
 
     def names(self, path: str, after: str, count: int) -> FolderPage:
         """A page of a folder of the tree. Raises as `Namespace.page`."""
@@ -126,7 +126,7 @@ class World:
     @cached_property
     def stats(self) -> Lately[str, Entry]:
         """Files and folders of the tree, by path."""
-        return Lately(_LISTING_S, most=_LISTINGS)
+        return Lately(LISTING_S, most=_LISTINGS)
 
     def stat(self, path: str) -> Entry:
         """A file or folder of the tree. Raises as `Namespace.stat`."""
