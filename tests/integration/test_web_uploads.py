@@ -17,7 +17,7 @@ from headrace.base.errors import NotFoundError
 from headrace.testing.servers import EmbeddedS3
 from headrace.web.guard import HEADER
 from tests.runs_rig import RunsRig
-from tests.web_rig import LOOKS, Served, check, look, served
+from tests.web_rig import LOOKS, Console, Served, check, look, served
 
 pytestmark = pytest.mark.server
 SERVED = ("--allow", "write")
@@ -131,7 +131,10 @@ def test_an_upload_that_was_broken_off_goes_on(page: Page, web: Served, rig: Run
     assert sent(rig, "there/long") == data
 
 
-def test_what_is_there_is_replaced_only_if_that_is_said(page: Page, web: Served, rig: RunsRig, tmp_path: Path) -> None:
+def test_what_is_there_is_replaced_only_if_that_is_said(
+    page: Page, web: Served, rig: RunsRig, tmp_path: Path, console: Console
+) -> None:
+    console.mean(r"status of 4\d\d .*/act/uploads")
     rig.store().put("all/there/old", b"old")
     (tmp_path / "old").write_bytes(b"new")
     page.goto(f"{web.url}/files/data/there/")

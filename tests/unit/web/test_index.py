@@ -121,7 +121,9 @@ def test_an_id_that_is_given_again_is_another_row(runs: Runs, record: Record, tm
     runs.run(one).create(RunRecord(one, "other", "2026-02-01T00:00:00.000Z", ("sh",), "/", "host", "bob", "0", {}))
     runs.run(one).put_status(Status(0, "starting", "2026-02-01T00:00:00.000Z"))
     runs.run(one).put_status(Status(1, "failed", "2026-02-01T00:01:00.000Z"))
-    assert wait_for(lambda: {row.name for row in index.find().rows} == {"digits", "other"})
+    assert wait_for(lambda: {row.name for row in index.find().rows} == {"digits", "other"}, 10), (
+        "before notes are listed again, which tells of some"
+    )
     assert index.find("vision").total == index.find("worth").total == index.find(tags=["best"]).total == 0
     row = index.one(one)
     assert row is not None
