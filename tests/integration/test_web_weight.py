@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import BrowserContext, expect
 
 import headrace
 from headrace.base.settings import PriceSettings
@@ -23,7 +23,7 @@ from headrace.testing.origins import Upstream
 from headrace.testing.servers import EmbeddedS3
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
-from tests.web_rig import Served, axe_findings, browser, served
+from tests.web_rig import Served, axe_findings, served
 
 pytestmark = pytest.mark.server
 UPLOT = Path(headrace.__file__).parent / "web" / "static" / "uplot" / "uPlot.js"
@@ -56,18 +56,6 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
     made.close()
 
 
-@pytest.fixture(scope="module")
-def web(rig: RunsRig) -> Iterator[Served]:
-    with served(rig) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
 def static(web: Served) -> str:
     """The folder of scripts and styles, as a page names it."""
     return web.get("/runs").text.partition('data-static="')[2].partition('"')[0]
@@ -83,8 +71,7 @@ def raw(web: Served, path: str, method: str = "GET", **headers: str) -> tuple[ht
 # on the wire
 
 
-def test_the_first_load_is_light(web: Served, chromium: Browser) -> None:
-    context = chromium.new_context()
+def test_the_first_load_is_light(web: Served, context: BrowserContext) -> None:
     page = context.new_page()
     client = context.new_cdp_session(page)
     client.send("Network.enable")
@@ -101,7 +88,6 @@ def test_the_first_load_is_light(web: Served, chromium: Browser) -> None:
     before = len(sizes)
     page.goto(f"{web.url}/runs/other", wait_until="networkidle")
     assert sum(sizes[before:]) < light / 2, "scripts and styles are kept by the browser"
-    context.close()
 
 
 @pytest.mark.parametrize("path", ["/runs/good", "/api/v1/runs/good/log", "/compare?run=good&run=other",
@@ -259,8 +245,7 @@ def test_two_at_once_pay_each_for_itself(priced: Priced) -> None:
     assert told == seen
 
 
-def test_the_footer_says_it(priced: Priced, chromium: Browser) -> None:
-    context = chromium.new_context()
+def test_the_footer_says_it(priced: Priced, context: BrowserContext) -> None:
     page = context.new_page()
     before = len(priced.between.seen)
     page.goto(f"{priced.web.url}/runs/good?token={priced.web.token}")
@@ -276,4 +261,3 @@ def test_the_footer_says_it(priced: Priced, chromium: Browser) -> None:
     page.goto(f"{priced.web.url}/runs/good/code")
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
     assert axe_findings(page) == []
-    context.close()
