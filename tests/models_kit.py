@@ -21,12 +21,20 @@ def settings_of(home: str, cache: Path, *, size: int = 1 << 30) -> Settings:
 
 
 def node(
-    server: EmbeddedS3, home: str, cache: Path, *, endpoint: str | None = None, size: int = 1 << 30
+    server: EmbeddedS3,
+    home: str,
+    cache: Path,
+    *,
+    endpoint: str | None = None,
+    size: int = 1 << 30,
+    timeout_s: float = 60.0,
 ) -> tuple[Registry, Fetcher]:
     """A registry as a node would have it. Close the fetcher."""
     settings = settings_of("/home", cache, size=size)
     fetcher = Fetcher.open(settings)
-    options = server.options() if endpoint is None else dataclasses.replace(server.options(), endpoint=endpoint)
+    options = dataclasses.replace(server.options(), timeout_s=timeout_s)
+    if endpoint is not None:
+        options = dataclasses.replace(options, endpoint=endpoint)
     namespace = Namespace(settings, fetcher=lambda: fetcher)
     namespace.attach("/home", home, **_given(options))
     return Registry.load(settings, namespace), fetcher

@@ -17,6 +17,7 @@ from headrace.base.errors import HeadraceError, InputError
 from headrace.base.progress import SILENT, Progress
 from headrace.models import gates, lineage, numbers, sources
 from headrace.models.card import CARD, ModelCard, Signature
+from headrace.models.clearing import clear_below
 from headrace.models.formats import Detected, detect
 from headrace.models.names import check_name
 from headrace.models.registry import ModelVersion, Registry
@@ -130,5 +131,4 @@ def _undo(registry: Registry, prefix: str) -> None:
     """Whatever is not deleted now, `gc` deletes later."""
     with suppress(HeadraceError):
         retract(registry.home.store, prefix)  # its answer may have been lost, not the marker
-        for page in registry.home.store.list(prefix):
-            registry.home.store.delete([info.key for info in page])
+        clear_below(registry.home.store, prefix)
