@@ -19,6 +19,7 @@ from headrace.models import gates, lineage, numbers, sources
 from headrace.models.card import CARD, ModelCard, Signature
 from headrace.models.clearing import clear_below
 from headrace.models.formats import Detected, detect
+from headrace.models.mirroring import mirror_after
 from headrace.models.names import check_name
 from headrace.models.registry import ModelVersion, Registry
 from headrace.models.sending import Sent, send
@@ -74,10 +75,12 @@ def publish(
     try:
         called = {found.entry: found.called} if found.entry and found.called else {}
         sent = send(registry, source, prefix, called, found.entry, progress)
-        return _commit(registry, card, number, prefix, sent)
+        made = _commit(registry, card, number, prefix, sent)
     except BaseException:
         _undo(registry, prefix)
         raise
+    mirror_after(registry, name)
+    return made
 
 
 def _detected(registry: Registry, source: Source, told: Told) -> Detected:

@@ -16,6 +16,7 @@ from headrace.base.errors import InputError
 from headrace.models import aliases, lineage, numbers
 from headrace.models.aliases import Aliases
 from headrace.models.clearing import clear_below
+from headrace.models.mirroring import mirror_after
 from headrace.models.names import check_name, parse
 from headrace.models.registry import Registry
 from headrace.upload import clear, retract
@@ -87,6 +88,7 @@ def _remove(registry: Registry, name: str, wanted: Iterable[int]) -> Removed:
         retract(registry.home.store, registry.prefix(name, number))
     objects, size = _delete(registry, name, going)
     aliases.change(registry.home, name, lambda found: _gone(found, going))
+    mirror_after(registry, name)
     return Removed(name, going, (), objects + len(going), size)
 
 
