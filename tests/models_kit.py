@@ -11,7 +11,7 @@ from headrace.fetch import Fetcher
 from headrace.models import Registry
 from headrace.namespace import Namespace
 from headrace.store.protocol import StoreOptions
-from headrace.testing.servers import EmbeddedS3
+from headrace.testing.servers import CephRGW, EmbeddedS3
 
 
 def settings_of(home: str, cache: Path, *, size: int = 1 << 30) -> Settings:
@@ -21,7 +21,7 @@ def settings_of(home: str, cache: Path, *, size: int = 1 << 30) -> Settings:
 
 
 def node(
-    server: EmbeddedS3,
+    server: EmbeddedS3 | CephRGW,
     home: str,
     cache: Path,
     *,

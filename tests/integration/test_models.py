@@ -26,7 +26,7 @@ from headrace.store import open_store
 from headrace.store.backends.objects import MemoryStore
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
-from headrace.testing.servers import EmbeddedS3
+from headrace.testing.servers import CephRGW, EmbeddedS3
 from tests import models_kit
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
@@ -337,3 +337,13 @@ def test_a_store_that_keeps_no_condition_is_refused(tmp_path: Path) -> None:
         publish(models_kit.folder(tmp_path / "m"), "m", registry=registry)
     with pytest.raises(UnsupportedError, match="keep a condition"):
         aliases.change(registry.home, "m", lambda found: found.pointing("prod", 1, "alias"))
+
+
+def test_a_store_that_creates_only_takes_no_first_alias(rgw: CephRGW, tmp_path: Path) -> None:
+    """It could never be moved: seen on Ceph, whose `If-Match` of writes is ignored."""
+    registry, fetcher = models_kit.node(rgw, f"{rgw.create_bucket('models')}/home", tmp_path / "cache")
+    publish(models_kit.folder(tmp_path / "m"), "m", registry=registry)
+    with pytest.raises(UnsupportedError, match="keep a condition"):
+        alias("m@prod", 1, registry=registry)
+    assert dict(registry.aliases("m").aliases) == {}
+    fetcher.close()
