@@ -1,25 +1,33 @@
-"""Models in the registry of a real MLflow server, which `headrace mlflow` started over a home in S3."""
+"""Models in the registry of a real MLflow server, which `headrace mlflow` started over PostgreSQL and a home in S3."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
+import pwd
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
+import psutil
 import pytest
 
 from headrace.base.ports import reserve_port
+from headrace.models import Registry, alias, promote, publish, rm, rollback
+from headrace.models.mirroring import mirror
+from headrace.models.pointing import take_away
 from headrace.testing.servers import EmbeddedS3
-from tests import trackers_kit
+from headrace.tracking.mlflow_client import MlflowServer
+from tests import models_kit, trackers_kit
 from tests.runs_rig import RunsRig
-from tests.trackers_kit import TOOLS, said
+from tests.trackers_kit import TOOLS, group, said
 
 pytestmark = pytest.mark.server
+PASSWORD = "hush-postgres"
 TRAIN = """
     import headrace as hr, os
     hr.log({"accuracy": 0.98}, step=1)
@@ -29,73 +37,115 @@ TRAIN = """
         open(folder + "/deep/weights.bin", "w").write(f"weights {number}")
         open(folder + "/COMMITTED", "w").close()
 """
-ASKS = """
+DOWNLOADS = """
 import json, pathlib, sys, mlflow
-client = mlflow.MlflowClient()
-model = client.get_registered_model("digits")
-versions = client.search_model_versions("name='digits'")
-found = {"aliases": {name: int(number) for name, number in model.aliases.items()}}
-found["versions"] = {one.tags["headrace.version"]: [int(one.version), one.run_id] for one in versions}
-if len(sys.argv) > 1:
-    folder = pathlib.Path(mlflow.artifacts.download_artifacts(sys.argv[1]))
-    found["files"] = {str(one.relative_to(folder)): one.read_text() for one in folder.rglob("*.bin")}
-print(json.dumps(found))
+folder = pathlib.Path(mlflow.artifacts.download_artifacts(sys.argv[1]))
+print(json.dumps({str(one.relative_to(folder)): one.read_text() for one in folder.rglob("*.bin")}))
 """
 
 
 @pytest.fixture(scope="module")
-def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunsRig]:
-    made = RunsRig(seaweedfs, tmp_path_factory.mktemp("mlflow-models"), trackers_kit.variables())
-    process = made.start("mlflow", "--port", "0", "--backend", str(made.scratch / "kept.db"))
+def database() -> Iterator[str]:
+    """A cluster of its own, run by a user who is not root. Debian: postgresql."""
+    folders = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
+    search = os.pathsep.join([*folders, os.environ["PATH"]])
+    initdb, server = (shutil.which(name, path=search) for name in ("initdb", "postgres"))
+    if initdb is None or server is None:
+        pytest.skip("PostgreSQL is not installed: Debian package postgresql")
+    user = None if os.getuid() else "nobody"
+    folder = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
+    (folder / "password").write_text(PASSWORD)
+    for path in (folder, folder / "password") if user is not None else ():
+        os.chown(path, pwd.getpwnam(user).pw_uid, -1)
+    port, data = reserve_port(), str(folder / "data")
+    made = [initdb, "-D", data, "-U", "mlflow", "--auth=scram-sha-256", f"--pwfile={folder}/password", "--no-sync"]
+    subprocess.run(made, user=user, cwd="/", check=True, capture_output=True)
+    options = ["-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", "", "-F"]
+    process = subprocess.Popen([server, *options], user=user, cwd="/", stderr=subprocess.PIPE, text=True)
+    try:
+        said(process, "ready to accept connections", "stderr")
+        yield f"postgresql://mlflow:{PASSWORD}@127.0.0.1:{port}/postgres"
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def rig(seaweedfs: EmbeddedS3, database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunsRig]:
+    variables = {**trackers_kit.variables(), "HEADRACE_RUN_MLFLOW_BACKEND": database}
+    made = RunsRig(seaweedfs, tmp_path_factory.mktemp("mlflow-models"), variables)
+    process = made.start("mlflow", "--port", "0")
     uri = re.sub("export MLFLOW_TRACKING_URI=", "", said(process, "export ")).strip()
     made.variables = {**made.variables, "MLFLOW_TRACKING_URI": uri}
     made.script(TRAIN)
     made.headrace("run", "-q", "--id", "one", "--", "python3", "train.py")
+    for pid in (process.pid, *group(process.pid)):
+        assert PASSWORD not in " ".join(psutil.Process(pid).cmdline())
     yield made
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert PASSWORD not in out + err
     made.close()
 
 
-def asked(rig: RunsRig, model: str = "") -> dict[str, Any]:
-    """What MLflow's own client tells, and what it downloads."""
+@pytest.fixture
+def registry(rig: RunsRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """That of the same home in this process, where MLflow is told as well."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", rig.variables["MLFLOW_TRACKING_URI"])
+    made, fetcher = models_kit.node(rig.server, f"s3://{rig.bucket}/home", tmp_path / "cache")
+    yield made
+    fetcher.close()
+
+
+def downloaded(rig: RunsRig, model: str) -> dict[str, str]:
+    """By MLflow's own client: names and texts."""
     variables = {**rig.environment, "MLFLOW_S3_ENDPOINT_URL": rig.server.endpoint}
     ended = subprocess.run(
-        [TOOLS / "bin/python", "-c", ASKS, *([model] if model else [])],
+        [TOOLS / "bin/python", "-c", DOWNLOADS, model],
         env=variables, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-def test_an_alias_is_the_same_bytes_in_mlflow(rig: RunsRig) -> None:
-    rig.headrace("models", "publish", "one:1", "digits", "--alias", "prod")
+def told() -> tuple[dict[str, str], dict[str, str]]:
+    """Aliases, and versions of ours, by MLflow's numbers."""
+    server = MlflowServer.of_environment()
+    assert server is not None
+    model = server.get("registered-models/get", name="digits")["registered_model"]
+    found = server.get("model-versions/search", filter="name='digits'")["model_versions"]
+    tags = {one["version"]: {tag["key"]: tag["value"] for tag in one["tags"]} for one in found}
+    aliases = {one["alias"]: one["version"] for one in model.get("aliases", ())}
+    return aliases, {number: one["headrace.version"] for number, one in tags.items()}
+
+
+def test_an_alias_is_the_same_bytes_in_mlflow(rig: RunsRig, registry: Registry) -> None:
+    publish("one:1", "digits", registry=registry)
+    alias("digits@prod", 1, registry=registry)
     rig.headrace("models", "publish", "one:2", "digits", "--alias", "staging")
-    rig.headrace("models", "promote", "digits@staging")
-    found = asked(rig, "models:/digits@prod")
-    assert found["aliases"] == {"prod": 2, "staging": 2}
-    assert found["files"] == {"deep/weights.bin": "weights 2"}
-    run = trackers_kit.asked(rig.variables["MLFLOW_TRACKING_URI"], "one")["id"]
-    assert found["versions"] == {"digits@1": [1, run], "digits@2": [2, run]}
-    rig.headrace("models", "rollback", "digits@prod")
-    rig.headrace("models", "alias", "digits@staging", "--remove")
-    rig.headrace("models", "rm", "digits@2")
-    found = asked(rig, "models:/digits@prod")
-    assert (found["aliases"], list(found["versions"])) == ({"prod": 1}, ["digits@1"])
-    assert found["files"] == {"deep/weights.bin": "weights 1"}
+    promote("digits@staging", registry=registry)
+    assert told() == ({"prod": "2", "staging": "2"}, {"1": "digits@1", "2": "digits@2"})
+    assert downloaded(rig, "models:/digits@prod") == {"deep/weights.bin": "weights 2"}
+    mirrored = trackers_kit.asked(rig.variables["MLFLOW_TRACKING_URI"], "one")
+    assert (mirrored["status"], mirrored["metrics"]["accuracy"]) == ("FINISHED", [[1, "0.98"]])
+    rollback("digits@prod", registry=registry)
+    take_away(registry, "digits@staging")
+    rm("digits@2", registry=registry)
+    assert told() == ({"prod": "1"}, {"1": "digits@1"})
 
 
-def test_what_was_missed_is_made_up_for(rig: RunsRig) -> None:
-    away = dataclasses.replace(
-        rig, variables={**rig.variables, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{reserve_port()}"}, processes=[]
-    )
-    told = away.headrace("models", "publish", "one:1", "late", "--alias", "a.b")
-    assert "headrace models mirror late" in told.stderr, "it is published all the same"
+def test_what_was_missed_is_made_up_for(
+    rig: RunsRig, registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as away:
+        away.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{reserve_port()}")
+        publish("one:1", "late", registry=registry)
+        alias("late@a.b", 1, registry=registry)
+    assert "headrace models mirror late" in caplog.text, "it is published all the same"
     (row,) = rig.json("models", "mirror", "late")
     assert (row["made"], row["moved"], row["refused"]) == ([1], [], ["a.b"])
-    (row,) = rig.json("models", "mirror", "late")
-    assert row["made"] == [], "what is there is not made again"
-    without = {name: value for name, value in rig.variables.items() if name != "MLFLOW_TRACKING_URI"}
-    unset = dataclasses.replace(rig, variables=without, processes=[])
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    assert "is not set" in unset.headrace("models", "mirror", code=2).stderr
+    server = MlflowServer.of_environment()
+    assert server is not None
+    assert mirror(registry, "late", server).made == (), "what is there is not made again"
