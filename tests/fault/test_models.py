@@ -105,6 +105,18 @@ def test_a_publisher_that_is_killed_after_any_of_its_writes(
     assert set(registry.numbers("m")) == set(check_sound(registry, "m"))
 
 
+def test_a_publisher_that_is_interrupted_leaves_nothing(
+    seaweedfs: EmbeddedS3, slow: FaultServer, home: str, registry: Registry, tmp_path: Path
+) -> None:
+    source = models_kit.folder(tmp_path / "m")
+    process = child(seaweedfs, slow, home, tmp_path / "cache", "publish", source, "m")
+    assert wait_for(lambda: any(one.path.endswith("/1/sub/more.bin") for one in slow.seen), every_s=0.002)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    assert registry.names() == [] or registry.versions("m") == []
+    assert publish(source, "m", registry=registry).number == 2
+
+
 def test_a_follower_that_is_killed(
     seaweedfs: EmbeddedS3, slow: FaultServer, home: str, registry: Registry, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from headrace import models
 from headrace.base.errors import ChangedError, InputError, NotFoundError, UnsupportedError
 from headrace.models import Following, Registry, alias, aliases, promote, publish, pull, resolve, rm
 from headrace.models.lineage import models_of
@@ -305,6 +306,22 @@ def test_a_folder_follows_an_alias(rig: RunsRig, registry: Registry, tmp_path: P
     with pytest.raises(NotFoundError), Following(registry, "m@none", target) as following:
         following.look()
     assert (target / "1").exists(), "what lies there stays"
+
+
+def test_the_same_words_in_python(registry: Registry, tmp_path: Path) -> None:
+    publish(models_kit.folder(tmp_path / "m"), "m", note="so", registry=registry)
+    alias("m@prod", 1, registry=registry)
+    (one,) = models.list(registry=registry)
+    assert (one.name, one.newest.number, dict(one.aliases)) == ("m", 1, {"prod": 1})
+    assert models.show("m@prod", registry=registry).note == "so"
+    stop, steps = threading.Event(), list[int]()
+
+    def tell(step: models.Step) -> None:
+        steps.append(step.number)
+        stop.set()
+
+    models.follow("m@prod", tmp_path / "served", stop=stop, tell=tell, registry=registry)
+    assert steps == [1]
 
 
 def test_the_command_follows_until_it_is_told_to_stop(rig: RunsRig) -> None:
