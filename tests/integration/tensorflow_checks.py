@@ -262,6 +262,26 @@ def check_tfrecords_by_the_plain_route_and_by_headrace(place: Place) -> None:
     assert sorted(int(one["row"]) for one in raw) == list(range(COUNT))
 
 
+def check_the_signature_of_a_saved_model(place: Place) -> None:
+    """As `headrace models publish` reads it, without TensorFlow."""
+    from headrace.models.card import Signature, Tensor
+    from headrace.models.signatures import signatures
+
+    tf, *_ = place
+
+    class Plus(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, "x"), tf.TensorSpec([2], tf.int64, "n")])
+        def call(self, x: Any, n: Any) -> Any:
+            return {"y": x + 1, "text": tf.strings.as_string(n)}
+
+    module = Plus()
+    tf.saved_model.save(module, "saved", signatures={"serving_default": module.call})
+    inputs = (Tensor("n", "int64", (2,)), Tensor("x", "float32", (None, 4)))
+    outputs = (Tensor("text", "string", (2,)), Tensor("y", "float32", (None, 4)))
+    found = signatures("saved_model", Path("saved/saved_model.pb").read_bytes())
+    assert found == {"serving_default": Signature(inputs, outputs)}
+
+
 if __name__ == "__main__":
     import tensorflow
 

@@ -47,6 +47,13 @@ _REMOVED = (
     Column("objects", "OBJECTS", "count"),
     Column("bytes", "SIZE", "bytes"),
 )
+_MIRRORED = (
+    Column("id", "MODEL"),
+    Column("made", "VERSIONS MADE"),
+    Column("deleted", "VERSIONS DELETED"),
+    Column("moved", "ALIASES MOVED"),
+    Column("refused", "ALIASES REFUSED"),
+)
 _KINDS: dict[str, Kind] = {"created": "time", "bytes": "bytes"}
 
 
@@ -205,6 +212,26 @@ def gc(names: tuple[str, ...], *, keep: int | None, older_than: str, as_json: bo
     registry, old_s = open_registry(), parse_seconds(older_than, name="--older-than")
     rows = [_gone(collect(one, keep=keep, old_s=old_s, registry=registry)) for one in names or registry.names()]
     show_table(rows, _REMOVED, as_json=as_json, empty="no models yet")
+
+
+@command.command()
+@click.argument("names", metavar="[NAME]…", nargs=-1)
+@json_option
+def mirror(names: tuple[str, ...], *, as_json: bool) -> None:
+    """Bring models in step in MLflow's registry, at MLFLOW_TRACKING_URI: all of them, or NAME.
+
+    Where that is set it is done after each change; this makes up for what was missed.
+    """
+    from headrace.base.errors import SettingError
+    from headrace.models.mirroring import mirror as mirror_
+    from headrace.tracking.mlflow_client import MlflowServer
+
+    server = MlflowServer.of_environment()
+    if server is None:
+        raise SettingError("MLFLOW_TRACKING_URI is not set", hint="headrace mlflow starts a server, and says its URL")
+    registry = open_registry()
+    rows = [{"id": one, **dataclasses.asdict(mirror_(registry, one, server))} for one in names or registry.names()]
+    show_table(rows, _MIRRORED, as_json=as_json, empty="no models yet")
 
 
 def row_of(version: ModelVersion, aliases: list[str]) -> dict[str, Any]:

@@ -103,7 +103,9 @@ def list_(
 def show(run: str, *, as_json: bool) -> None:
     """Show all that is known of RUN."""
     from headrace.cli import run_shown
+    from headrace.cli.model_files import open_registry
     from headrace.cli.run_access import find_run
+    from headrace.models.lineage import models_of
 
     found = find_run(run)
     view = found.look()
@@ -115,6 +117,8 @@ def show(run: str, *, as_json: bool) -> None:
         row |= {"code": run_shown.code(record.code), "environment": run_shown.environment(record.environment)}
         row |= {"inputs": run_shown.inputs(record.inputs), "parent": run_shown.parent(record.parent)}
     row |= {"url": found.url, "folder": view.record.folder, "user": view.record.user}
+    made = models_of(open_registry(), found.id)
+    row["models"] = [one._asdict() for one in made] if as_json else ", ".join(map(str, made)) or None
     if as_json:
         statuses = [dataclasses.asdict(status) for status in found.statuses()]
         row |= {"record": dataclasses.asdict(view.record), "statuses": statuses}

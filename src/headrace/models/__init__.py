@@ -5,6 +5,7 @@ Everything is imported on first use (PEP 562).
 
 from __future__ import annotations
 
+import builtins
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +27,20 @@ if TYPE_CHECKING:
     from headrace.models.removing import Removed as Removed
     from headrace.models.verbs import alias as alias
     from headrace.models.verbs import diff as diff
+    from headrace.models.verbs import follow as follow
     from headrace.models.verbs import gc as gc
+    from headrace.models.verbs import list as list  # noqa: A004  the same word as the command's
     from headrace.models.verbs import promote as promote
     from headrace.models.verbs import publish as publish
     from headrace.models.verbs import pull as pull
     from headrace.models.verbs import resolve as resolve
     from headrace.models.verbs import rm as rm
     from headrace.models.verbs import rollback as rollback
+    from headrace.models.verbs import show as show
     from headrace.models.verbs import versions as versions
 
 _FACE = {
+    "follow": "verbs", "list": "verbs", "show": "verbs",
     "Aliases": "aliases", "Difference": "differing", "Following": "following", "LocalModel": "holding",
     "ModelCard": "card", "ModelFile": "card", "ModelVersion": "registry", "Moved": "pointing", "Pointer": "aliases",
     "Registry": "registry", "Removed": "removing", "Signature": "card", "Step": "following", "Tensor": "card",
@@ -44,9 +49,34 @@ _FACE = {
 }  # fmt: skip
 """Name → the module of this room that has it."""
 __all__ = [
-    "Aliases", "Difference", "Following", "LocalModel", "ModelCard", "ModelFile", "ModelVersion", "Moved", "Pointer",
-    "Registry", "Removed", "Signature", "Step", "Tensor", "Told", "alias", "diff", "gc", "promote", "publish", "pull",
-    "resolve", "rm", "rollback", "versions",
+    "Aliases",
+    "Difference",
+    "Following",
+    "LocalModel",
+    "ModelCard",
+    "ModelFile",
+    "ModelVersion",
+    "Moved",
+    "Pointer",
+    "Registry",
+    "Removed",
+    "Signature",
+    "Step",
+    "Tensor",
+    "Told",
+    "alias",
+    "diff",
+    "follow",
+    "gc",
+    "list",
+    "promote",
+    "publish",
+    "pull",
+    "resolve",
+    "rm",
+    "rollback",
+    "show",
+    "versions",
 ]  # fmt: skip
 
 
@@ -58,5 +88,5 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def __dir__() -> list[str]:
+def __dir__() -> builtins.list[str]:
     return sorted({*globals(), *_FACE})

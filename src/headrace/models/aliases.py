@@ -16,6 +16,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +42,8 @@ TOLD: Final = 100
 """Changes told of, at most."""
 _TRIES: Final = 20
 _PAUSE_S: Final = 0.05
+_NOBODYS: Final = "0" * 32
+"""An ETag that no object has: a write over it is refused by whoever keeps the condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,9 @@ def _write(home: Home, name: str, wanted: Aliases, token: str | None) -> Aliases
     """Raises ChangedError: somebody else was quicker."""
     key = home.key(MODELS, name, ALIASES)
     try:
+        if token is None and not home.store.capabilities.conditional_put:
+            with suppress(ChangedError):  # a server that only creates would take the first and never another
+                home.store.put(key, wanted.as_json(), if_match=_NOBODYS)
         home.store.put(key, wanted.as_json(), create=token is None, if_match=token)
     except UnsupportedError as error:
         raise refused(error, home.url(MODELS, name)) from error

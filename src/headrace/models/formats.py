@@ -1,9 +1,8 @@
 """Which format files are in, told by their names and, of PyTorch's archives, by their tables of contents.
 
-What servers look for by name is what a lone file is called in a version:
-
-- TensorFlow Serving loads ``<number>/saved_model.pb``; Triton's ONNX Runtime ``<number>/model.onnx``, its PyTorch
-  ``<number>/model.pt`` (TorchScript) and ``<number>/model.pt2`` (`torch.export`).
+What servers look for by name is what a lone file is called in a version: TensorFlow Serving loads
+``<number>/saved_model.pb``, Triton's ONNX Runtime ``<number>/model.onnx``, its PyTorch ``<number>/model.pt``, which is
+TorchScript.
 
 Sources: tensorflow/serving ``docs/serving_config.md``; Triton's ``docs/user_guide/model_repository.md``.
 """

@@ -28,9 +28,9 @@ class Reference(NamedTuple):
 
 def parse(text: str) -> Reference:
     """Of ``NAME``, ``NAME@latest``, ``NAME@7`` or ``NAME@prod``. Raises InputError."""
-    name, _, what = text.partition("@")
+    name, at, what = text.partition("@")
     check_name(name)
-    if what in ("", LATEST):
+    if not at or what == LATEST:
         return Reference(name)
     number = as_number(what)
     if number is not None:

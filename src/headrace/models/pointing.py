@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headrace.base.errors import ChangedError, InputError, NotFoundError
 from headrace.models import aliases
 from headrace.models.aliases import Aliases
+from headrace.models.mirroring import mirror_after
 from headrace.models.names import LATEST, check_alias, check_name, parse
 from headrace.models.registry import Registry
 
@@ -40,6 +41,7 @@ def point(registry: Registry, name: str, alias: str, to: str, *, what: str = "al
         return found.pointing(alias, number, what)
 
     aliases.change(registry.home, name, how)
+    mirror_after(registry, name)
     return Moved(name, alias, number, before)
 
 
@@ -77,6 +79,7 @@ def roll_back(registry: Registry, text: str) -> Moved:
         return found.rolled_back(alias, number)
 
     changed = aliases.change(registry.home, name, how)
+    mirror_after(registry, name)
     return Moved(name, alias, changed.aliases[alias], before)
 
 
@@ -95,6 +98,7 @@ def take_away(registry: Registry, text: str) -> Moved:
         return found.without(alias)
 
     aliases.change(registry.home, wanted.name, how)
+    mirror_after(registry, wanted.name)
     return Moved(wanted.name, alias, None, before)
 
 

@@ -17,7 +17,9 @@ from headrace.base.errors import HeadraceError, InputError
 from headrace.base.progress import SILENT, Progress
 from headrace.models import gates, lineage, numbers, sources
 from headrace.models.card import CARD, ModelCard, Signature
+from headrace.models.clearing import clear_below
 from headrace.models.formats import Detected, detect
+from headrace.models.mirroring import mirror_after
 from headrace.models.names import check_name
 from headrace.models.registry import ModelVersion, Registry
 from headrace.models.sending import Sent, send
@@ -73,10 +75,12 @@ def publish(
     try:
         called = {found.entry: found.called} if found.entry and found.called else {}
         sent = send(registry, source, prefix, called, found.entry, progress)
-        return _commit(registry, card, number, prefix, sent)
+        made = _commit(registry, card, number, prefix, sent)
     except BaseException:
         _undo(registry, prefix)
         raise
+    mirror_after(registry, name)
+    return made
 
 
 def _detected(registry: Registry, source: Source, told: Told) -> Detected:
@@ -130,5 +134,4 @@ def _undo(registry: Registry, prefix: str) -> None:
     """Whatever is not deleted now, `gc` deletes later."""
     with suppress(HeadraceError):
         retract(registry.home.store, prefix)  # its answer may have been lost, not the marker
-        for page in registry.home.store.list(prefix):
-            registry.home.store.delete([info.key for info in page])
+        clear_below(registry.home.store, prefix)

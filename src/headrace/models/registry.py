@@ -174,13 +174,17 @@ class Registry:
 
         return hold(self, version, progress)
 
+    def none_of(self, name: str) -> HeadraceError:
+        """The error of a model that has no version, with those that have."""
+        known = ", ".join(self.names()[:_SHOWN]) or "none yet"
+        where, hint = self.home.url(MODELS), f"models with versions: {known}"
+        return NotFoundError(f"no version of {name} is published", path=where, hint=hint)
+
     def not_found(self, wanted: Reference, named: str = "") -> HeadraceError:
         """The error of a name that leads to no version, with those that there are."""
         numbers = [one for one in self.numbers(wanted.name)[:_SHOWN] if self.is_committed(wanted.name, one)]
         if not numbers:
-            known = ", ".join(self.names()[:_SHOWN]) or "none yet"
-            hint = f"models with versions: {known}"
-            return NotFoundError(f"no version of {wanted.name} is published", path=self.home.url(MODELS), hint=hint)
+            return self.none_of(wanted.name)
         known = ", ".join(f"{alias} ({one})" for alias, one in self.aliases(wanted.name).aliases.items()) or "none"
         hint = f"versions: {', '.join(map(str, numbers))}; aliases: {known}"
         url = self.home.url(MODELS, wanted.name)

@@ -15,6 +15,8 @@ from typing import Final
 from headrace.base.errors import InputError
 from headrace.models import aliases, lineage, numbers
 from headrace.models.aliases import Aliases
+from headrace.models.clearing import clear_below
+from headrace.models.mirroring import mirror_after
 from headrace.models.names import check_name, parse
 from headrace.models.registry import Registry
 from headrace.upload import clear, retract
@@ -86,6 +88,7 @@ def _remove(registry: Registry, name: str, wanted: Iterable[int]) -> Removed:
         retract(registry.home.store, registry.prefix(name, number))
     objects, size = _delete(registry, name, going)
     aliases.change(registry.home, name, lambda found: _gone(found, going))
+    mirror_after(registry, name)
     return Removed(name, going, (), objects + len(going), size)
 
 
@@ -118,10 +121,5 @@ def _left(registry: Registry, name: str, known: set[int], old_s: float) -> tuple
 
 def _delete(registry: Registry, name: str, going: Iterable[int]) -> tuple[int, int]:
     """All objects of these versions; how many, and their bytes."""
-    objects = size = 0
-    for number in going:
-        for page in registry.home.store.list(registry.prefix(name, number)):
-            registry.home.store.delete([info.key for info in page])
-            objects += len(page)
-            size += sum(info.size for info in page)
-    return objects, size
+    cleared = [clear_below(registry.home.store, registry.prefix(name, number)) for number in going]
+    return sum(objects for objects, _ in cleared), sum(size for _, size in cleared)

@@ -65,7 +65,11 @@ def find(registry: Registry, given: Given) -> Source:
     text = os.fspath(given)
     if isinstance(given, str) and _RUN.fullmatch(text) and "://" not in text and not os.path.lexists(text):
         run, _, what = text.partition(":")
-        return _of_run(registry, run, what)
+        try:
+            return _of_run(registry, run, what)
+        except NotFoundError as error:
+            error.hint = f"{error.hint}; a folder of this machine is written ./{text}" if not what else error.hint
+            raise
     return _of_place(registry, text)
 
 

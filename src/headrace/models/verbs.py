@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headrace.base.progress import SILENT, Progress
 from headrace.models import differing, pointing, publishing, pulling, removing
-from headrace.models.card import Signature
+from headrace.models.card import ModelCard, Signature
 from headrace.models.differing import Difference
+from headrace.models.following import EVERY_S, Following, Step
+from headrace.models.overview import Overview, overview
 from headrace.models.pointing import Moved
 from headrace.models.publishing import Told
 from headrace.models.registry import ModelVersion, Registry
@@ -78,15 +82,15 @@ def resolve(text: str, *, registry: Registry | None = None) -> ModelVersion:
     return (registry or Registry.load()).resolve(text)
 
 
-def versions(name: str, limit: int | None = None, *, registry: Registry | None = None) -> list[ModelVersion]:
+def versions(name: str, limit: int | None = None, *, registry: Registry | None = None) -> builtins.list[ModelVersion]:
     """The committed versions of a model, the newest first. Raises any store error."""
     return (registry or Registry.load()).versions(name, limit)
 
 
-def diff(a: str, b: str, *, registry: Registry | None = None) -> list[Difference]:
+def diff(a: str, b: str, *, registry: Registry | None = None) -> builtins.list[Difference]:
     """What two versions do not have alike, and their metrics side by side. Raises as `Registry.resolve`."""
     found = registry or Registry.load()
-    return list(differing.diff(found.resolve(a).card, found.resolve(b).card))
+    return [*differing.diff(found.resolve(a).card, found.resolve(b).card)]
 
 
 def pull(
@@ -111,3 +115,42 @@ def gc(name: str, *, keep: int | None = None, old_s: float = OLD_S, registry: Re
     an alias names. Raises as `headrace.models.removing.collect`.
     """
     return removing.collect(registry or Registry.load(), name, keep=keep, old_s=old_s)
+
+
+def follow(
+    text: str,
+    folder: str | os.PathLike[str],
+    *,
+    every_s: float = EVERY_S,
+    stop: threading.Event | None = None,
+    tell: Callable[[Step], object] = lambda _: None,
+    registry: Registry | None = None,
+) -> None:
+    """``follow("digits@prod", "served")``: keep a folder in step with an alias, until `stop` is set.
+
+    Args:
+        text: the alias.
+        folder: what a server reads; made if need be.
+        every_s: seconds between two looks.
+        stop: None: it goes on until an exception ends it, such as KeyboardInterrupt.
+        tell: called with each `Step`.
+        registry: where; None: that of the settings.
+
+    Raises:
+        As `Following`, and its first look. Later failures are logged, and looked at again.
+    """
+    with Following(registry or Registry.load(), text, folder) as following:
+        first = following.look()
+        if first is not None:
+            tell(first)
+        following.run(stop or threading.Event(), tell, every_s=every_s)
+
+
+def show(text: str, *, registry: Registry | None = None) -> ModelCard:
+    """What a version is and where it comes from. Raises as `Registry.resolve`."""
+    return (registry or Registry.load()).resolve(text).card
+
+
+def list(*, registry: Registry | None = None) -> builtins.list[Overview]:  # noqa: A001  as the command
+    """All models at a glance; the versions of one: `versions`. Raises any store error."""
+    return overview(registry or Registry.load())

@@ -41,6 +41,7 @@ class Seen:
     path: str
     range: str | None
     if_match: str | None
+    if_none_match: str | None = None
 
 
 class Held:
@@ -196,7 +197,8 @@ class FaultServer:
         operation = operation_of(request)
         name = request.query.get("prefix", "") if operation == "list" else request.path
         with self._lock:
-            self.seen.append(Seen(operation, request.path, request.get("range"), request.get("if-match")))
+            told = (request.get(name) for name in ("range", "if-match", "if-none-match"))
+            self.seen.append(Seen(operation, request.path, *told))
         fate = self.plan.decide(operation, name)
         if fate.delay_s and self._closed.wait(fate.delay_s):
             return False

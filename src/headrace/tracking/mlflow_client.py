@@ -80,6 +80,10 @@ class MlflowServer:
         """``runs/create`` and the like."""
         return self._json("POST", f"{_API}{call}", json.dumps(body).encode())
 
+    def delete(self, call: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``model-versions/delete`` and the like."""
+        return self._json("DELETE", f"{_API}{call}", json.dumps(body).encode())
+
     def put_artifact(self, path: str, data: bytes) -> None:
         """Through the server's proxy. `path`: what comes after ``mlflow-artifacts:/``."""
         self._json("PUT", _PROXY + urllib.parse.quote(path), data)

@@ -125,13 +125,8 @@ class MlflowMirror:
 
     def _found(self) -> Mapping[str, Any] | None:
         self._experiment = self._experiment or self._chosen_experiment()
-        wanted = self._source.record.id.replace("'", "")
-        ids = [self._experiment]
-        if self._everywhere:
-            told = self._server.post("experiments/search", {"max_results": _EXPERIMENTS}).get("experiments") or []
-            ids += [str(one["experiment_id"]) for one in told if str(one["experiment_id"]) != self._experiment]
-        body = {"experiment_ids": ids, "max_results": 1, "filter": f"tags.`{form.RUN_ID}` = '{wanted}'"}
-        return next(iter(self._server.post("runs/search", body).get("runs") or []), None)
+        name = self._source.record.id
+        return find_run(self._server, name, None if self._everywhere else self._experiment)
 
     def _made(self) -> Mapping[str, Any]:
         record = self._source.record
@@ -193,6 +188,20 @@ class MlflowMirror:
 
     def _tag(self, key: str, value: str) -> None:
         self._server.post("runs/set-tag", {"run_id": self.id, "key": key, "value": value})
+
+
+def find_run(server: MlflowServer, name: str, experiment: str | None = None) -> Mapping[str, Any] | None:
+    """The MLflow run that mirrors a run; None: there is none. `experiment`: only of this one.
+
+    Raises as `MlflowServer`.
+    """
+    ids = [experiment]
+    if experiment is None:
+        told = server.post("experiments/search", {"max_results": _EXPERIMENTS}).get("experiments") or []
+        ids = [str(one["experiment_id"]) for one in told]
+    wanted = name.replace("'", "")
+    body = {"experiment_ids": ids, "max_results": 1, "filter": f"tags.`{form.RUN_ID}` = '{wanted}'"}
+    return next(iter(server.post("runs/search", body).get("runs") or []), None)
 
 
 def _segments(source: Source, after: int) -> Iterator[tuple[int, Any]]:

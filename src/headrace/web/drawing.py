@@ -32,7 +32,7 @@ _PARTS: Final = {
     "own": "its own work", "wait_store": "waited for the store", "wait_decode": "waited for decoding",
     "wait_batch": "waited for batches",
 }  # fmt: skip
-_PLACES: Final = (("runs", "Runs"), ("data", "Data"), ("files", "Files"), ("node", "Node"))
+_PLACES: Final = (("runs", "Runs"), ("data", "Data"), ("models", "Models"), ("files", "Files"), ("node", "Node"))
 """What the head of every page leads to."""
 
 

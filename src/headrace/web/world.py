@@ -11,6 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from headrace.base.settings import Settings
+from headrace.models import Registry
+from headrace.models.lineage import models_of
+from headrace.models.names import Reference
+from headrace.models.overview import Overview, overview
 from headrace.namespace import Entry, FolderPage, Namespace
 from headrace.namespace.home import Home
 from headrace.tracking.runs import Runs
@@ -28,6 +32,8 @@ from headrace.web.verdicts import columns, of_summary
 
 LISTING_S: Final = 2.0
 _LISTINGS: Final = 100
+_MODELS_S: Final = 5.0
+_MADE_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,27 @@ class World:
     def runs(self) -> Runs:
         """Those of the home."""
         return Runs(self.home)
+
+    @cached_property
+    def registry(self) -> Registry:
+        """Models of the home."""
+        return Registry(self.namespace, self.home)
+
+    @cached_property
+    def _models(self) -> Lately[str, list[Overview]]:
+        return Lately(_MODELS_S, most=1)
+
+    def models_known(self) -> list[Overview]:
+        """All models, as they were seconds ago. Raises any store error."""
+        return self._models.get("", lambda: overview(self.registry))
+
+    @cached_property
+    def _made_of(self) -> Lately[str, list[Reference]]:
+        return Lately(_MADE_S, most=_LISTINGS)
+
+    def made_of(self, run: str) -> list[Reference]:
+        """The models that were made of a run, as they were half a minute ago. Raises any store error."""
+        return self._made_of.get(run, lambda: models_of(self.registry, run))
 
     @cached_property
     def folder(self) -> str | None:

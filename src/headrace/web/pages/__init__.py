@@ -9,6 +9,7 @@ from headrace.web.pages import (
     held,
     log,
     metrics,
+    models,
     node,
     record,
     run,
@@ -20,7 +21,7 @@ from headrace.web.pages import (
 
 PAGES = (
     runs.PAGE, run.PAGE, why.PAGE, log.PAGE, metrics.METRICS, metrics.MACHINE, files.PAGE, record.CODE, record.INPUTS,
-    held.PAGE, step.PAGE, compare.PAGE, data.ALL, diff.PAGE, data.ONE, samples.PAGE, browse.ROOT, browse.PAGE,
-    node.PAGE,
+    held.PAGE, step.PAGE, compare.PAGE, data.ALL, diff.PAGE, data.ONE, samples.PAGE, models.ALL, models.ONE,
+    models.VERSION, browse.ROOT, browse.PAGE, node.PAGE,
 )  # fmt: skip
 """In the order in which their paths are tried."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.base.errors import HeadraceError
+from headrace.models.names import Reference
 from headrace.tracking.curves import Curve
 from headrace.tracking.logs import STREAMS
 from headrace.tracking.summary import OURS, main_metric
@@ -39,7 +42,9 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """`left`: bytes that are not in the bucket yet; `main`: the curve of the main metric."""
+    """`left`: bytes that are not in the bucket yet; `main`: the curve of the main metric; `models`: those
+    made of it, ``name@number``.
+    """
 
     run: RunRow
     url: str
@@ -57,6 +62,7 @@ class Shown:
     parent: dict[str, Any] | None
     problem: str | None = None
     age_s: float = 0.0
+    models: tuple[str, ...] = ()
 
 
 def view(world: World, asked: Asked) -> Told:
@@ -79,8 +85,16 @@ def view(world: World, asked: Asked) -> Told:
         lease.files if lease is not None and not state.over else status.files, status.bytes,
         lease.files if lease is not None else len(status.left), lease.bytes if lease is not None else 0,
         dict(state.record.parent) if state.record.parent is not None else None, problem, age,
+        tuple(map(str, made_of(world, asked.run))),
     )  # fmt: skip
     return Told(shown, f"headrace runs show {asked.run}", f"hr.run({asked.run!r}).look()")
+
+
+def made_of(world: World, run: str) -> list[Reference]:
+    """None, while the store does not answer: the rest of the page says so."""
+    with suppress(HeadraceError):
+        return world.made_of(run)
+    return []
 
 
 def _tail(world: World, name: str) -> tuple[str, tuple[LineShown, ...]]:
