@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.dataset import tf as tf
     from headrace.dataset import torch as torch
     from headrace.dataset.batch_shown import show as show
+    from headrace.models.loading import safetensors as safetensors
     from headrace.namespace import Namespace as Namespace
     from headrace.tracking.log import log as log
     from headrace.tracking.recorded import run as run
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 reporting.at_offer(lambda: importlib.import_module("headrace.tracking.reporter").begin())
 __version__ = "0.1.0"
 __all__ = [
-    "Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "models", "run", "runs", "show",
-    "tf", "torch",
+    "Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "models", "run", "runs",
+    "safetensors", "show", "tf", "torch",
 ]  # fmt: skip
 
 _FACE = {
@@ -43,6 +44,7 @@ _FACE = {
     "models": ("headrace.models", None),
     "run": ("headrace.tracking.recorded", "run"),
     "runs": ("headrace.tracking.recorded", "runs"),
+    "safetensors": ("headrace.models.loading.safetensors", None),
     "show": ("headrace.dataset.batch_shown", "show"),
     "tf": ("headrace.dataset.tf", None),
     "torch": ("headrace.dataset.torch", None),

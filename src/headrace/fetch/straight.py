@@ -25,6 +25,7 @@ from headrace.base.errors import (
     SlowDownError,
     TryAgainError,
 )
+from headrace.base.memory import copy
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.answer import blob_of, pause, wrong_answer
@@ -115,24 +116,30 @@ class Straight:
         self._of: Wire | None = None
         self._rest: tuple[str, str | None, int] | None = None
         self._inside = self._closed = False
+        self._into: memoryview | None = None
 
-    def get(self, read: Read, until: int = 0) -> Blob:
+    def get(self, read: Read, until: int = 0, into: memoryview | None = None) -> Blob:
         """Read and wait. Never from the cache.
 
         `until`: the byte of the object up to which the next reads will go on from this one, one by one. All of that is
         asked for at once, and received as it is read: the store sends while this thread works on what has come.
+        `into`: the bytes are received there where the store can be asked for just them; without `until`. They are the
+        blob's `data` in any case.
 
         Raises:
             As `Fetcher.get`.
         """
         wire = self._wire(read.store)
+        self._into = into
         if wire is None or read.stop is None or read.stop <= read.start:
-            return self._otherwise(read)
+            return _placed(self._otherwise(read), into)
         try:
-            return sealed(self._read(wire, read, until, time.monotonic() + self._settings.deadline))
+            return sealed(_placed(self._read(wire, read, until, time.monotonic() + self._settings.deadline), into))
         except HeadraceError:
             self._metrics.add("fetch.errors")
             raise
+        finally:
+            self._into = None
 
     def leave(self) -> None:
         """Let another thread read in this one's place, until the next `get`. This thread; idempotent."""
@@ -224,7 +231,7 @@ class Straight:
         count("get")
         if kept is not None:
             self._prepare(kept, read, until)
-            kept.request(head, most=most)
+            kept.request(head, self._into, most)
             try:
                 return self._receive(kept, read, deadline)
             except (*WOULD_BLOCK, TimeoutError):
@@ -237,7 +244,7 @@ class Straight:
         self._metrics.add("fetch.connections")
         self._of = wire
         self._prepare(connection, read, until)
-        connection.request(head, most=most)
+        connection.request(head, self._into, most)
         return self._receive(connection, read, deadline)
 
     def _prepare(self, connection: Connection, read: Read, until: int) -> None:
@@ -282,3 +289,13 @@ class Straight:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._rest = None
+
+
+def _placed(blob: Blob, into: memoryview | None) -> Blob:
+    """The same in `into`, where they are not yet if the store has no wire, or sent more than was asked for."""
+    if into is None or blob.data.obj is into.obj:
+        return blob
+    if len(blob.data) != len(into):
+        raise InternalError(f"{len(blob.data)} bytes came, not {len(into)}")
+    copy(into, blob.data)
+    return blob._replace(data=into)
