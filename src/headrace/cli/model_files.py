@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.base.errors import InputError
 from headrace.cli.output import json_option, show_record
 
 if TYPE_CHECKING:
@@ -34,18 +35,25 @@ def open_registry() -> Registry:
     "--signature", metavar="FILE", help="A JSON file: what it takes and gives.  [default: as the model says]"
 )
 @click.option("--note", default="", help="Anything, for people.")
+@click.option(
+    "--export", type=click.Choice(["onnx"]), help="SOURCE is package.module:name of a PyTorch module, or makes one."
+)
+@click.option("--example", metavar="MODULE:NAME", help="With --export: the arguments of one call of it, or makes them.")
 @json_option
 def publish(
     source: str, name: str, *, gate: str | None, alias: str | None, format_: str | None, runtime: str | None,
-    signature: str | None, note: str, as_json: bool,
+    signature: str | None, note: str, export: str | None, example: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Make SOURCE the next version of the model NAME.
 
     SOURCE is a RUN (its newest checkpoint), RUN:CHECKPOINT, RUN:outputs/PATH, or a folder, a file, a URL. Where it
     lies in the store of the home, the store copies it. Nothing finds the version before all of it is there.
+
+    With --export, a PyTorch module is exported, and its outputs on the example are compared with the module's.
     """
     from headrace.cli.progress import progress
     from headrace.models import publish as publish_
+    from headrace.models.loading.export import named
     from headrace.models.names import check_alias
     from headrace.models.pointing import point
     from headrace.models.signatures import from_file
@@ -54,10 +62,14 @@ def publish(
         check_alias(alias)
     registry = open_registry()
     signatures = None if signature is None else from_file(signature)
+    if (export is None) != (example is None):
+        raise InputError("--export and --example come together")
+    given: Any = source if export is None else named(source, "SOURCE")
+    arguments: Any = None if example is None else named(example, "--example")
     with progress("published", "files") as report:
         made = publish_(
-            source, name, format=format_, signatures=signatures, runtime=runtime, gate=gate, note=note, progress=report,
-            registry=registry,
+            given, name, example=arguments, format=format_, signatures=signatures, runtime=runtime, gate=gate,
+            note=note, progress=report, registry=registry,
         )  # fmt: skip
     if alias is not None:
         point(registry, name, alias, str(made.number))

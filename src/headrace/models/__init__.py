@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from headrace.models.following import Following as Following
     from headrace.models.following import Step as Step
     from headrace.models.holding import LocalModel as LocalModel
+    from headrace.models.loading.by_format import load as load
+    from headrace.models.loading.export import export_onnx as export_onnx
+    from headrace.models.loading.onnx_external import open_mapped as open_mapped
+    from headrace.models.loading.onnx_external import open_prepacked as open_prepacked
     from headrace.models.pointing import Moved as Moved
     from headrace.models.publishing import Told as Told
     from headrace.models.registry import ModelVersion as ModelVersion
@@ -44,8 +48,10 @@ _FACE = {
     "Aliases": "aliases", "Difference": "differing", "Following": "following", "LocalModel": "holding",
     "ModelCard": "card", "ModelFile": "card", "ModelVersion": "registry", "Moved": "pointing", "Pointer": "aliases",
     "Registry": "registry", "Removed": "removing", "Signature": "card", "Step": "following", "Tensor": "card",
-    "Told": "publishing", "alias": "verbs", "diff": "verbs", "gc": "verbs", "promote": "verbs", "publish": "verbs",
-    "pull": "verbs", "resolve": "verbs", "rm": "verbs", "rollback": "verbs", "versions": "verbs",
+    "Told": "publishing", "alias": "verbs", "diff": "verbs", "export_onnx": "loading.export", "gc": "verbs",
+    "load": "loading.by_format", "open_mapped": "loading.onnx_external", "open_prepacked": "loading.onnx_external",
+    "promote": "verbs", "publish": "verbs", "pull": "verbs", "resolve": "verbs", "rm": "verbs", "rollback": "verbs",
+    "versions": "verbs",
 }  # fmt: skip
 """Name → the module of this room that has it."""
 __all__ = [
@@ -66,9 +72,13 @@ __all__ = [
     "Told",
     "alias",
     "diff",
+    "export_onnx",
     "follow",
     "gc",
     "list",
+    "load",
+    "open_mapped",
+    "open_prepacked",
     "promote",
     "publish",
     "pull",

@@ -19,10 +19,11 @@ from headrace.models import gates, lineage, numbers, sources
 from headrace.models.card import CARD, ModelCard, Signature
 from headrace.models.clearing import clear_below
 from headrace.models.formats import Detected, detect
+from headrace.models.loading.laying_out import laid_out
 from headrace.models.mirroring import mirror_after
 from headrace.models.names import check_name
 from headrace.models.registry import ModelVersion, Registry
-from headrace.models.sending import Sent, send
+from headrace.models.sending import Sent, joined, send
 from headrace.models.signatures import LARGEST, signatures
 from headrace.models.sources import Given, Source
 from headrace.tracking.record import now, user_here
@@ -37,7 +38,7 @@ class Told:
 
     `format`: None, told by the files; `signatures`: None, read from the model where that is possible; `runtime`:
     ``module:Class`` of a model that is Python; `gate`: a condition on the run's metrics (`headrace.models.gates`);
-    `note`: anything.
+    `note`: anything; `source`: where it comes from, if that is not where its files lie.
     """
 
     format: str | None = None
@@ -45,6 +46,7 @@ class Told:
     runtime: str | None = None
     gate: str | None = None
     note: str = ""
+    source: str | None = None
 
 
 def publish(
@@ -73,8 +75,8 @@ def publish(
     number = numbers.take(registry.home, name, source.url)
     prefix = registry.prefix(name, number)
     try:
-        called = {found.entry: found.called} if found.entry and found.called else {}
-        sent = send(registry, source, prefix, called, found.entry, progress)
+        with laid_out(registry, source, found) as parts:
+            sent = joined(send(registry, one.source, prefix, one.called, one.last, progress) for one in parts)
         made = _commit(registry, card, number, prefix, sent)
     except BaseException:
         _undo(registry, prefix)
@@ -101,9 +103,9 @@ def _draft(registry: Registry, source: Source, name: str, told: Told, found: Det
     signed = told.signatures if told.signatures is not None else _signatures(registry, source, found)
     return ModelCard(
         name, 0, now(), user_here(), headrace.__version__, found.format, found.called or found.entry, (),
-        signatures=signed, runtime=told.runtime, source=source.url, run=run.id if run is not None else None,
-        checkpoint=source.checkpoint, data=made.data, code=made.code, metrics=made.metrics, gate=told.gate,
-        note=told.note,
+        signatures=signed, runtime=told.runtime, source=told.source or source.url,
+        run=run.id if run is not None else None, checkpoint=source.checkpoint, data=made.data,
+        code=made.code, metrics=made.metrics, gate=told.gate, note=told.note,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -58,6 +58,13 @@ def send(
     first = [one for one in source.files if one.name != last]
     some = [_send(registry, source, group, prefix, called, progress) for group in (first, _rest(source, last)) if group]
     pairs = sorted((pair for group in some for pair in group), key=lambda pair: pair[1].path)
+    return Sent(tuple(info for info, _ in pairs), tuple(file for _, file in pairs))
+
+
+def joined(parts: Iterable[Sent]) -> Sent:
+    """What was sent one after the other, as one."""
+    pairs = [pair for one in parts for pair in zip(one.infos, one.files, strict=True)]
+    pairs.sort(key=lambda pair: pair[1].path)
     return Sent(tuple(info for info, _ in pairs), tuple(file for _, file in pairs))
 
 

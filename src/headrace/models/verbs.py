@@ -5,9 +5,12 @@ from __future__ import annotations
 import builtins
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from headrace.base.errors import InputError
 from headrace.base.progress import SILENT, Progress
 from headrace.models import differing, pointing, publishing, pulling, removing
 from headrace.models.card import ModelCard, Signature
@@ -19,12 +22,17 @@ from headrace.models.publishing import Told
 from headrace.models.registry import ModelVersion, Registry
 from headrace.models.removing import OLD_S, Removed
 from headrace.models.sources import Given
+from headrace.tracking.recorded import RecordedRun
+
+if TYPE_CHECKING:
+    from torch.nn import Module
 
 
 def publish(
-    source: Given,
+    source: Given | Module,
     name: str,
     *,
+    example: Sequence[Any] | Mapping[str, Any] | None = None,
     format: str | None = None,  # noqa: A002  what everybody calls it
     signatures: Mapping[str, Signature] | None = None,
     runtime: str | None = None,
@@ -36,8 +44,10 @@ def publish(
     """Make the next version of a model.
 
     Args:
-        source: a folder, a file or a URL; ``RUN``, ``RUN:CHECKPOINT`` or ``RUN:outputs/…``; or a run of `hr.run`.
+        source: a folder, a file or a URL; ``RUN``, ``RUN:CHECKPOINT`` or ``RUN:outputs/…``; or a run of `hr.run`. Or a
+            `torch.nn.Module`: it is exported to ONNX, and compared with itself (`headrace.models.loading.export`).
         name: the model's.
+        example: of a module, the arguments of one call: ``(x,)`` or ``{"x": x}``. First axes are free lengths.
         format: of `headrace.models.card.FORMATS`; None: told by the files.
         signatures: what it takes and gives; None: read from the model where that is possible.
         runtime: ``module:Class`` of a model that is Python.
@@ -50,7 +60,15 @@ def publish(
         As `headrace.models.publishing.publish`.
     """
     told = Told(format, signatures, runtime, gate, note)
-    return publishing.publish(registry or Registry.load(), source, name, told, progress=progress)
+    registry = registry or Registry.load()
+    if isinstance(source, (str, os.PathLike, RecordedRun)):
+        if example is not None:
+            raise InputError("an example is of a torch module; files are published as they are", path=str(source))
+        return publishing.publish(registry, source, name, told, progress=progress)
+    from headrace.models.loading.export import exported
+
+    with exported(source, example) as (folder, of):
+        return publishing.publish(registry, folder, name, replace(told, source=of), progress=progress)
 
 
 def alias(text: str, to: int | str, *, registry: Registry | None = None) -> Moved:

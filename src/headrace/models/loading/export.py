@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -73,6 +76,42 @@ def export_onnx(
         found = externalize(written, into)
         difference = _compare(found.model, _feeds(arguments, names), expected, rtol, atol)
     return Exported(found.model, found.data, difference)
+
+
+@contextmanager
+def exported(module: Any, example: Sequence[Any] | Mapping[str, Any] | None) -> Generator[tuple[str, str]]:
+    """A folder that holds a module as ONNX, for as long as the block lasts; and what says where it comes from.
+
+    Raises as `export_onnx`; InputError: it is no module, or there is no example.
+    """
+    if not callable(getattr(module, "state_dict", None)):
+        raise InputError(f"{type(module).__name__} is neither a place of files nor a torch.nn.Module")
+    if example is None:
+        raise InputError("a module is exported with an example of its arguments", hint="publish(…, example=(x,))")
+    with tempfile.TemporaryDirectory(prefix="headrace-", dir=temporary_folder()) as folder:
+        export_onnx(module, example, folder)
+        yield folder, f"python:{type(module).__module__}:{type(module).__qualname__}"
+
+
+def named(text: str, what: str) -> Any:
+    """What ``pkg.module:name`` names, called if it is a function (or a class): found as ``python -m`` finds it.
+
+    Raises:
+        InputError: there is no such thing.
+    """
+    module, _, inside = text.partition(":")
+    if not module or not inside:
+        raise InputError(f"{what}: {text!r} names nothing in a module", hint="write it like package.module:name")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), inside)
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"{what}: there is no {text!r}: {error}", hint="is its folder the working directory?"
+        ) from error
+    return found() if isinstance(found, (FunctionType, type)) else found
 
 
 def _example(example: Sequence[Any] | Mapping[str, Any]) -> tuple[list[Any], list[str] | None]:

@@ -68,6 +68,12 @@ def externalize(
     return Externalized(target, data if moved else None)
 
 
+def names_beside(source: str | os.PathLike[str]) -> set[str]:
+    """Of the files that hold weights of the model file `source`, as it names them. Raises as `externalize`."""
+    places = [_place(one) for one in _initializers(_parse(Path(source)).graph)]
+    return {os.path.normpath(place["location"]) for place in places if place.get("location")}
+
+
 def open_mapped(
     model: str | os.PathLike[str], *, options: Mapping[str, str] | None = None, threads: int | None = None
 ) -> InferenceSession:
@@ -145,7 +151,8 @@ def _initializers(graph: GraphProto) -> Iterator[TensorProto]:
 
 
 def _beside(source: Path, model: ModelProto) -> set[Path]:
-    return {source.parent / place["location"] for one in _initializers(model.graph) if (place := _place(one))}
+    places = [_place(one) for one in _initializers(model.graph)]
+    return {source.parent / place["location"] for place in places if place.get("location")}
 
 
 def _place(tensor: TensorProto) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from headrace.models.loading.arrays import Framework, made
 from headrace.models.loading.contents import contents
-from headrace.models.loading.files import Weights
+from headrace.models.loading.files import File, Weights
 from headrace.models.loading.header import Tensor
 from headrace.models.loading.selecting import Index, Wanted
 
@@ -26,6 +26,11 @@ class Opened:
     def metadata(self) -> dict[str, str]:
         """What the files say of themselves."""
         return self._weights.metadata
+
+    @property
+    def files(self) -> Sequence[File]:
+        """Those that were opened."""
+        return self._weights.files
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
