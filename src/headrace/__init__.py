@@ -12,13 +12,13 @@ from headrace.base import reporting
 
 if TYPE_CHECKING:
     from headrace import models as models
+    from headrace import torch as torch
     from headrace.base import errors as errors
     from headrace.dataset import Dataset as Dataset
     from headrace.dataset import Skip as Skip
     from headrace.dataset import decode as decode
     from headrace.dataset import jax as jax
     from headrace.dataset import tf as tf
-    from headrace.dataset import torch as torch
     from headrace.dataset.batch_shown import show as show
     from headrace.models.loading import safetensors as safetensors
     from headrace.namespace import Namespace as Namespace
@@ -47,7 +47,7 @@ _FACE = {
     "safetensors": ("headrace.models.loading.safetensors", None),
     "show": ("headrace.dataset.batch_shown", "show"),
     "tf": ("headrace.dataset.tf", None),
-    "torch": ("headrace.dataset.torch", None),
+    "torch": ("headrace.torch", None),
 }
 
 
