@@ -9,7 +9,7 @@ RUN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-start bench-web docs clean
+.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-start bench-web ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -79,6 +79,11 @@ bench-copy: ## cp and long reads against s5cmd, rclone and the AWS command line 
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@scripts/framework-tools peers
 	@$(RUN)/python benchmarks/copies.py $(ARGS)
+
+bench-models-loading: ## models into memory: safetensors and ONNX against Model Streamer and others (ARGS=... goes to benchmarks/models_loading.py)
+	@PYTHON=$(PYTHON) scripts/setup demo test bench
+	@scripts/framework-tools loaders
+	@$(RUN)/python benchmarks/models_loading.py $(ARGS)
 
 bench-web: ## the page in a browser against MLflow, TensorBoard and trackio (ARGS=... goes to benchmarks/web.py)
 	@PYTHON=$(PYTHON) scripts/setup demo test bench
