@@ -282,6 +282,25 @@ def check_the_signature_of_a_saved_model(place: Place) -> None:
     assert found == {"serving_default": Signature(inputs, outputs)}
 
 
+def check_a_saved_model_is_published_and_loaded(place: Place) -> None:
+    tf, url, _ = place
+
+    class Double(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = tf.Variable(2.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+        def __call__(self, x: Any) -> Any:
+            return {"y": x * self.factor}
+
+    tf.saved_model.save(Double(), "double")
+    os.environ["HEADRACE_HOME"] = f"{url}/home"
+    version = hr.models.publish("./double", "double")
+    assert version.card.format == "saved_model"
+    assert hr.models.load("double")(tf.constant([1.0, 2.0]))["y"].numpy().tolist() == [2.0, 4.0]
+
+
 if __name__ == "__main__":
     import tensorflow
 
