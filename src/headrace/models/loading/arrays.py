@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -87,7 +88,7 @@ class Layout:
     """A tensor or array as a file holds it: row by row, little-endian. `size`: bytes. Any thread.
 
     Where it lies so in this machine's memory, `read` gives views. Else it is brought from its device as it is read; or
-    copied whole, and the copy kept until another tensor's is made.
+    copied whole (`Copies`).
     """
 
     def __init__(self, dtype: str, shape: tuple[int, ...], size: int, flat: Callable[[], Any]) -> None:
@@ -100,30 +101,30 @@ class Layout:
         return piece.data if isinstance(piece, np.ndarray) else piece.cpu().numpy().data
 
 
-def laid_out(tensor: Any) -> Layout:
-    """How a file holds a tensor of torch, or anything that NumPy takes for an array.
+def laid_out(tensor: Any, copies: Copies) -> Layout:
+    """How a file holds a tensor of torch, or anything that NumPy takes for an array. `copies`: where those are kept.
 
     Raises:
         UnsupportedError: safetensors has no such dtype.
     """
-    return _of_torch(tensor) if hasattr(tensor, "data_ptr") else _of_numpy(np.asarray(tensor))
+    return _of_torch(tensor, copies) if hasattr(tensor, "data_ptr") else _of_numpy(np.asarray(tensor), copies)
 
 
-def _of_numpy(array: npt.NDArray[Any]) -> Layout:
+def _of_numpy(array: npt.NDArray[Any], copies: Copies) -> Layout:
     dtype = {one: name for name, one in (*_NUMPY.items(), *_ML_DTYPES.items())}.get(array.dtype.name)
     if dtype is None:
         raise UnsupportedError(f"safetensors has no dtype for NumPy's {array.dtype}", hint="convert it first")
     if array.dtype.isnative and array.flags.c_contiguous:
         flat = array.reshape(-1).view(np.uint8)
         return Layout(dtype, array.shape, array.nbytes, lambda: flat)
-    return Layout(dtype, array.shape, array.nbytes, _Once(lambda: _rows(array)))
+    return Layout(dtype, array.shape, array.nbytes, copies.of(lambda: _rows(array)))
 
 
 def _rows(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1).view(np.uint8)
 
 
-def _of_torch(tensor: Any) -> Layout:
+def _of_torch(tensor: Any, copies: Copies) -> Layout:
     import torch
 
     dtype = {getattr(torch, one): name for name, one in _TORCH.items() if hasattr(torch, one)}.get(tensor.dtype)
@@ -146,21 +147,26 @@ def _of_torch(tensor: Any) -> Layout:
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
         found = flat()
         return Layout(dtype, shape, size, lambda: found)
-    return Layout(dtype, shape, size, _Once(flat))
+    return Layout(dtype, shape, size, copies.of(flat))
 
 
-class _Once:
-    """Makes a copy when it is first asked for, and gives it back when another is made. Any thread."""
+class Copies:
+    """Copies of tensors that do not lie row by row, made when asked for; the latest few are kept. Any thread."""
 
-    _lock = threading.Lock()
-    _latest: tuple[_Once, Any] | None = None
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._latest: OrderedDict[int, Any] = OrderedDict()
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+    def of(self, make: Callable[[], Any]) -> Callable[[], Any]:
+        """What gives the copy that `make` makes."""
+        return lambda: self._get(id(make), make)
 
-    def __call__(self) -> Any:
-        with _Once._lock:
-            if _Once._latest is None or _Once._latest[0] is not self:
-                _Once._latest = None
-                _Once._latest = (self, self._make())
-            return _Once._latest[1]
+    def _get(self, token: int, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if token not in self._latest:
+                while len(self._latest) >= self._keep:
+                    self._latest.popitem(last=False)
+                self._latest[token] = make()
+            self._latest.move_to_end(token)
+            return self._latest[token]

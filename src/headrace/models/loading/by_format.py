@@ -120,7 +120,7 @@ def _framework() -> Any:
 
 def _safetensors(local: LocalModel, device: Any) -> Any:
     where = local.entry or local.folder
-    return safetensors.load(where, device=device, framework=_framework())
+    return safetensors.load(f"file://{where}", device=device, framework=_framework())
 
 
 def _state_dict(local: LocalModel, device: Any) -> Any:

@@ -80,7 +80,7 @@ def export_onnx(
 
 @contextmanager
 def exported(module: Any, example: Sequence[Any] | Mapping[str, Any] | None) -> Generator[tuple[str, str]]:
-    """A folder that holds a module as ONNX, for as long as the block lasts; and what says where it comes from.
+    """The URL of a folder that holds a module as ONNX, for as long as the block lasts; and what says where it is from.
 
     Raises as `export_onnx`; InputError: it is no module, or there is no example.
     """
@@ -90,7 +90,7 @@ def exported(module: Any, example: Sequence[Any] | Mapping[str, Any] | None) -> 
         raise InputError("a module is exported with an example of its arguments", hint="publish(…, example=(x,))")
     with tempfile.TemporaryDirectory(prefix="headrace-", dir=temporary_folder()) as folder:
         export_onnx(module, example, folder)
-        yield folder, f"python:{type(module).__module__}:{type(module).__qualname__}"
+        yield f"file://{folder}", f"python:{type(module).__module__}:{type(module).__qualname__}"
 
 
 def named(text: str, what: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,7 +59,7 @@ def laid_out(registry: Registry, source: Source, found: Detected) -> Generator[S
             yield as_it_lies
             return
         rest = tuple(one for one in source.files if one.name not in taken)
-        made = dataclasses.replace(sources.find(registry, os.path.join(work, "out")), run=source.run)
+        made = dataclasses.replace(sources.find(registry, f"file://{work}/out"), run=source.run)
         parts = [Part(dataclasses.replace(source, files=rest), {}, None)] if rest else []
         yield [*parts, Part(made, {}, found.called or entry)]
 

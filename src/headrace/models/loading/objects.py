@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.base import memory
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, NotFoundError
 from headrace.fetch import Fetcher, Read, Ticket
 from headrace.store.protocol import Blob
 
@@ -39,6 +39,8 @@ class Source:
     def find(namespace: Namespace, path: str | os.PathLike[str], *, refresh: bool = False) -> Source:
         """The present version, or one seen within ``cache.ttl``, unless `refresh`. Raises NotFoundError."""
         entry = namespace.stat(path, refresh=refresh)
+        if not entry.is_file:
+            raise NotFoundError("is a folder", path=os.fspath(path), hint="name a file in it")
         location = namespace.resolve(entry.path)
         read = Read(location.store, location.key, entry.size, entry.version, 0, entry.size)
         return Source(read, os.fspath(path), namespace.fetcher)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headrace.base.errors import InputError, ReadOnlyError
 from headrace.base.progress import SILENT, Progress
-from headrace.models.loading.arrays import Layout, laid_out
+from headrace.models.loading.arrays import Copies, Layout, laid_out
 from headrace.models.loading.checksums import RECORDED, Checksum
 from headrace.models.loading.header import BITS, encode
 from headrace.namespace import Namespace
@@ -35,7 +35,7 @@ def save(
     """Write tensors or arrays as one safetensors object, in parts of 16 MiB, four at once; visible when all is there.
 
     Nothing is copied of tensors that lie in this machine's memory row by row. Of others, 64 MiB at most are copied at a
-    time, or two tensors where they do not lie row by row. Tensors that share memory are written each for itself. Do
+    time; or four tensors, where they do not lie row by row. Tensors that share memory are written each for itself. Do
     not change them meanwhile.
 
     Args:
@@ -74,7 +74,8 @@ def _ordered(tensors: Mapping[str, Any]) -> dict[str, Layout]:
     for name in tensors:
         if not isinstance(name, str) or name == "__metadata__":
             raise InputError(f"{name!r} cannot be the name of a tensor", hint="names are texts but __metadata__")
-    layouts = {name: laid_out(tensor) for name, tensor in tensors.items()}
+    copies = Copies(_THREADS)
+    layouts = {name: laid_out(tensor, copies) for name, tensor in tensors.items()}
     return dict(sorted(layouts.items(), key=lambda pair: -BITS[pair[1].dtype]))
 
 
