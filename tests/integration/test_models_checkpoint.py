@@ -140,7 +140,8 @@ class Breaks:
         raise RuntimeError("not me")
 
 
-def test_a_failed_save_commits_nothing(ns: Namespace) -> None:
+def test_a_failed_save_commits_nothing_and_takes_back_what_was_committed(ns: Namespace) -> None:
+    dcp.save(state(2), storage_writer=hr.torch.checkpoint.Writer("/c/1", namespace=ns))
     with pytest.raises(CheckpointException, match="not me"):
         dcp.save({**state(1), "wrong": Breaks()}, storage_writer=hr.torch.checkpoint.Writer("/c/1", namespace=ns))
     assert not ns.exists("/c/1/COMMITTED")

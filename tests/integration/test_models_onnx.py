@@ -38,9 +38,9 @@ def weight(name: str, array: np.ndarray) -> onnx.TensorProto:
 
 
 def linear(path: Path, **options: Any) -> Path:
-    """Weights as raw bytes, as floats, and small ones."""
-    w = RNG.standard_normal((256, 256)).astype("f4")
-    typed = helper.make_tensor("v", TensorProto.FLOAT, (256, 64), RNG.standard_normal(256 * 64).tolist())
+    """Weights as raw bytes, as floats, and small ones; of no whole pages."""
+    w = RNG.standard_normal((256, 301)).astype("f4")
+    typed = helper.make_tensor("v", TensorProto.FLOAT, (301, 64), RNG.standard_normal(301 * 64).tolist())
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"]),
         helper.make_node("MatMul", ["a", "v"], ["b"]),
