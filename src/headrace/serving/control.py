@@ -1,0 +1,211 @@
+"""What the processes of one server say to each other, through the one that started them: JSON, a line a message.
+
+    to a child:    {"heard": [model, labels, problem]}  {"leave": true}  {"ask": number, "what", "model"}  {"answers": number, "all": […]}
+    from a child:  {"ask": number, "what", "model"}: of all, and {"answer": number, "value"}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from typing import Any, Final
+
+from headrace.base.errors import TryAgainError
+from headrace.serving.station import Station
+
+_log = logging.getLogger("headrace.serving")
+_WAIT_S: Final = 5.0
+_LOAD_S: Final = 620.0
+
+
+class _Line:
+    """One socket, both ways."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._lock = threading.Lock()
+        self.reader = sock.makefile("rb")
+
+    def say(self, **message: Any) -> bool:
+        """False: nobody is there any more."""
+        data = json.dumps(message).encode() + b"\n"
+        with self._lock:
+            try:
+                self._sock.sendall(data)
+            except OSError:
+                return False
+        return True
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+
+class _Asked:
+    """Questions that wait for their answers, by number."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._open: dict[int, Future[Any]] = {}
+
+    def ask(self) -> tuple[int, Future[Any]]:
+        with self._lock:
+            self._count += 1
+            future = self._open[self._count] = Future[Any]()
+            return self._count, future
+
+    def answered(self, number: int, value: Any) -> None:
+        with self._lock:
+            future = self._open.pop(number, None)
+        if future is not None:
+            future.set_result(value)
+
+
+class Hub:
+    """The parent's side. `path`: where children connect, in a folder of its own that only this user enters."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="headrace-serve-")
+        self.path = os.path.join(self._folder, "control")
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen(64)
+        self._lock = threading.Lock()
+        self._children: list[_Line] = []
+        self._heard: dict[str, tuple[Mapping[str, int], str]] = {}
+        self._asked = _Asked()
+        self.requests = 0
+        threading.Thread(target=self._accept, name="serving-hub", daemon=True).start()
+
+    def heard(self, model: str, labels: Mapping[str, int], problem: str) -> None:
+        """Tell all, and those that come later."""
+        with self._lock:
+            self._heard[model] = (labels, problem)
+            children = list(self._children)
+        for child in children:
+            child.say(heard=[model, dict(labels), problem])
+
+    def leave(self) -> None:
+        """All stop being ready; they go on answering."""
+        with self._lock:
+            children = list(self._children)
+        for child in children:
+            child.say(leave=True)
+
+    def ask_all(self, what: str, model: str) -> list[Any]:
+        """The answers of those that give one in time."""
+        with self._lock:
+            children = list(self._children)
+        futures: list[Future[Any]] = []
+        for child in children:
+            number, future = self._asked.ask()
+            if child.say(ask=number, what=what, model=model):
+                futures.append(future)
+        answers: list[Any] = []
+        for future in futures:
+            with suppress(FutureTimeoutError):
+                answers.append(future.result(_LOAD_S if what == "load" else _WAIT_S))
+        if what == "counts":
+            answers.append([["headrace_serving_pointer_requests_total", {}, self.requests]])
+        return answers
+
+    def close(self) -> None:
+        """Children notice, and end."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            children, self._children = self._children, []
+        for child in children:
+            child.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            line = _Line(sock)
+            with self._lock:
+                self._children.append(line)
+                known = dict(self._heard)
+            for model, (labels, problem) in known.items():
+                line.say(heard=[model, dict(labels), problem])
+            threading.Thread(target=self._listen, args=(line,), name="serving-child", daemon=True).start()
+
+    def _listen(self, line: _Line) -> None:
+        for text in line.reader:
+            told = json.loads(text)
+            if "answer" in told:
+                self._asked.answered(told["answer"], told["value"])
+            else:
+                threading.Thread(target=self._gather, args=(line, told), daemon=True).start()
+        with self._lock:
+            if line in self._children:
+                self._children.remove(line)
+        line.close()
+
+    def _gather(self, line: _Line, told: dict[str, Any]) -> None:
+        line.say(answers=told["ask"], all=self.ask_all(told["what"], told["model"]))
+
+
+class Link:
+    """A child's side, and its `Fleet`."""
+
+    def __init__(self, path: str, station: Station) -> None:
+        """Raises OSError: the parent has gone."""
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(path)
+        self._line = _Line(sock)
+        self._station = station
+        self._asked = _Asked()
+        threading.Thread(target=self._listen, name="serving-link", daemon=True).start()
+
+    def ask(self, what: str, model: str) -> list[Any]:
+        """See `Fleet`. Raises TryAgainError: the process that knows the others has gone."""
+        number, future = self._asked.ask()
+        if not self._line.say(ask=number, what=what, model=model):
+            raise TryAgainError("the server is ending")
+        try:
+            return future.result(_LOAD_S + _WAIT_S if what == "load" else 2 * _WAIT_S)
+        except FutureTimeoutError:
+            raise TryAgainError("the server's other processes do not answer", hint="ask again") from None
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._line.close()
+
+    def _listen(self) -> None:
+        with suppress(OSError, ValueError):
+            for text in self._line.reader:
+                self._take(json.loads(text))
+
+    def _take(self, told: dict[str, Any]) -> None:
+        if "heard" in told:
+            self._station.heard(*told["heard"])
+        elif "leave" in told:
+            self._station.leaving = True
+        elif "answers" in told:
+            self._asked.answered(told["answers"], told["all"])
+        else:
+            threading.Thread(target=self._answer, args=(told,), daemon=True).start()
+
+    def _answer(self, told: dict[str, Any]) -> None:
+        try:
+            value = self._station.told(told["what"], told["model"])
+        except Exception as error:
+            _log.exception("another process's question could not be answered")
+            value = [] if told["what"] == "counts" else str(error)
+        self._line.say(answer=told["ask"], value=value)
