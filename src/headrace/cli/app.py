@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Models": {
         "models": "Publish, list, promote and fetch models.",
+        "serve": "Serve models over HTTP, swapped when an alias moves.",
     },
     "Looking": {
         "web": "Show runs in a browser: why the GPU waits, logs, metrics.",

@@ -43,7 +43,9 @@ class App:
         """Refuse before the body comes, or gather it."""
         target = self._target(exchange)
         if target is None:
-            return refusal(NotFoundError("there is no such URL", hint="GET /v2/openapi.json tells those that there are"))
+            return refusal(
+                NotFoundError("there is no such URL", hint="GET /v2/openapi.json tells those that there are")
+            )
         if exchange.method != target.method and (exchange.method, target.method) != ("HEAD", "GET"):
             body = encoded({"error": f"{target.method} is wanted here"})
             return Response(405, (*JSON, ("Allow", target.method)), body)
@@ -91,7 +93,9 @@ class App:
         token = self._options.token
         if target.kind in ADMIN:
             if not self._options.admin:
-                raise DeniedError("models are not loaded or unloaded over the network here", hint="headrace serve --admin")
+                raise DeniedError(
+                    "models are not loaded or unloaded over the network here", hint="headrace serve --admin"
+                )
             if exchange.headers.get("origin"):
                 raise DeniedError("a page of another site asks for this", hint="ask without a browser")
             token = self._options.admin_token

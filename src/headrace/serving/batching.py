@@ -1,8 +1,8 @@
 """A version's requests, run together as they come: all that arrived with one poll of the sockets, or while the batch
 before was run, is the next batch.
 
-A model that is quick is run on the loop itself: to hand a batch to a thread takes longer than the model. Any other has a
-thread of its own, so that nobody else waits for it.
+A model that is quick is run on the loop itself: to hand a batch to a thread takes longer than the model. Any other has
+a thread of its own, so that nobody else waits for it.
 """
 
 from __future__ import annotations

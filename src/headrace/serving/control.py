@@ -1,7 +1,7 @@
 """What the processes of one server say to each other, through the one that started them: JSON, a line a message.
 
-    to a child:    {"heard": [model, labels, problem]}  {"leave": true}  {"ask": number, "what", "model"}  {"answers": number, "all": […]}
-    from a child:  {"ask": number, "what", "model"}: of all, and {"answer": number, "value"}
+To a child: {"heard": [model, labels, problem]}; {"leave": true}; {"ask": number, "what", "model"}; {"answers": number,
+"all": […]}. From a child: {"ask": number, "what", "model"}, of all; {"answer": number, "value"}.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -85,7 +85,7 @@ class Hub:
         self._children: list[_Line] = []
         self._heard: dict[str, tuple[Mapping[str, int], str]] = {}
         self._asked = _Asked()
-        self.requests = 0
+        self.counted: Callable[[], int] = lambda: 0
         threading.Thread(target=self._accept, name="serving-hub", daemon=True).start()
 
     def heard(self, model: str, labels: Mapping[str, int], problem: str) -> None:
@@ -117,7 +117,7 @@ class Hub:
             with suppress(FutureTimeoutError):
                 answers.append(future.result(_LOAD_S if what == "load" else _WAIT_S))
         if what == "counts":
-            answers.append([["headrace_serving_pointer_requests_total", {}, self.requests]])
+            answers.append([["headrace_serving_pointer_requests_total", {}, self.counted()]])
         return answers
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What the aliases of the served models mean: asked of the store again and again, by one conditional GET each time.
 
-On a node one process does it for all. What was heard last is kept in the node's cache, so that a server that starts while
-the store is away serves what it served before.
+On a node one process does it for all. What was heard last is kept in the node's cache, so that a server that starts
+while the store is away serves what it served before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Followed:
 
 
 class Following:
-    """A thread that tells `heard` of each model what its ways mean, when that changes, and what keeps it from knowing."""
+    """A thread that tells `heard` of each model what its ways mean, when that changes, and why it does not know."""
 
     def __init__(self, registry: Registry, options: Options, heard: Heard) -> None:
         self._registry, self._interval, self._heard = registry, options.interval, heard

@@ -32,7 +32,8 @@ class TensorflowCall(Call):
 
     def __init__(self, exchange: Exchange, asked: tensorflow_rest.Predict, deadline: float) -> None:
         super().__init__(asked.signature, asked.inputs, exchange.arrived, deadline)
-        self._exchange, self._form = exchange, asked.form
+        self._exchange = exchange
+        self._form: tensorflow_rest.Form = asked.form
 
     @property
     def gone(self) -> bool:

@@ -117,7 +117,9 @@ class Model:
     def _shared(self, table: Table) -> Version:
         """By shares, exactly: each way earns its share of every request, and who has most pays for this one."""
         ways = self.route.ways
-        there = [(index, found) for index, way in enumerate(ways) if way.weight and (found := table.labelled(way.label))]
+        there = [
+            (index, found) for index, way in enumerate(ways) if way.weight and (found := table.labelled(way.label))
+        ]
         if not there:
             raise self._not_yet()
         whole = sum(ways[index].weight for index, _ in there)

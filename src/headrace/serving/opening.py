@@ -178,8 +178,8 @@ def _read(place: str) -> ModelVersion | None:
         publication = told["publication"]
         members = tuple(Member(**one) for one in publication.pop("members"))
         card = ModelCard.from_json(told["card"].encode(), place)
-        return ModelVersion(told["name"], told["number"], told["path"], card, Publication(members=members, **publication))
+        return ModelVersion(
+            told["name"], told["number"], told["path"], card, Publication(members=members, **publication)
+        )
     except (OSError, ValueError, TypeError, KeyError, HeadraceError):
         return None
-
-

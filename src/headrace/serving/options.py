@@ -51,7 +51,9 @@ class Route:
             if label:
                 ways.append(_way(label, share, part))
         if len(names) != 1:
-            raise InputError(f"{text!r}: shares are given to versions of one model", hint="digits@prod=90,digits@next=10")
+            raise InputError(
+                f"{text!r}: shares are given to versions of one model", hint="digits@prod=90,digits@next=10"
+            )
         if len({way.label for way in ways}) != len(ways) or (not ways and "," in text):
             raise InputError(f"{text!r}: an alias is there twice")
         if ways and not any(way.weight > 0 for way in ways):
@@ -85,7 +87,8 @@ class Options:
         processes: that share the port.
         threads: of a model's runtime; 0: this machine's processors, divided among the processes.
         token: what a client must bring, None: nothing, on loopback only; `known`: who starts it has chosen it.
-        admin: models may be loaded and unloaded over the protocols; `admin_token`: with this token.
+        admin: models may be loaded and unloaded over the protocols; `admin_token`: with this token; `admin_known`: as
+            `known`.
     """
 
     routes: tuple[Route, ...]
@@ -102,6 +105,7 @@ class Options:
     known: bool = False
     admin: bool = False
     admin_token: str | None = field(default=None, repr=False)
+    admin_known: bool = False
 
     def __post_init__(self) -> None:
         """Raises InputError."""
@@ -115,7 +119,9 @@ class Options:
             raise InputError("at least one process is needed")
         for token in (self.token, self.admin_token):
             if token is not None and len(token) < 16:
-                raise InputError("a token shorter than 16 characters can be guessed", hint="leave it out to have one made")
+                raise InputError(
+                    "a token shorter than 16 characters can be guessed", hint="leave it out to have one made"
+                )
         if not self.loopback and self.token is None:
             object.__setattr__(self, "token", secrets.token_urlsafe(24))
         if self.admin and self.admin_token is None and self.token is not None:

@@ -1,4 +1,4 @@
-"""Tensors as bytes: as the Open Inference Protocol's binary extension lays them out, and as runtimes' processes are told.
+"""Tensors as bytes: as the Open Inference Protocol's binary extension has them, and as runtimes' processes are told.
 
 Numbers little-endian in row-major order; each element of a tensor of byte strings after its length, of 4 bytes.
 """

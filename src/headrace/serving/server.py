@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import logging
+import socket
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from headrace.base.errors import InputError, UnsupportedError
 from headrace.http_server import Address, Limits, Processes
 from headrace.http_server import Server as HttpServer
 from headrace.models.registry import Registry
@@ -17,7 +20,8 @@ from headrace.serving.opening import Opener
 from headrace.serving.options import Options
 from headrace.serving.station import Station
 
-_log = logging.getLogger("headrace.serving")
+if TYPE_CHECKING:
+    from headrace.serving.grpc_server import GrpcServer
 
 
 class Server:
@@ -30,11 +34,12 @@ class Server:
         """Raises InputError: the address cannot be listened on. SettingError: no home is set."""
         registry = registry or Registry.load()
         self.station = Station(options, Opener(registry, options).of)
-        self._http = HttpServer(App(self.station, options), Address(options.host, options.port), limits=_limits(options))
+        self._http = HttpServer(
+            App(self.station, options), Address(options.host, options.port), limits=_limits(options)
+        )
         self._following = Following(registry, options, self.station.heard)
         self.station.asked_pointers = lambda: float(self._following.requests)
-        self._options = options
-        self._grpc = _grpc(self.station, options, options.grpc_port)
+        self._grpc = _grpc(self.station, options)
 
     @property
     def url(self) -> str:
@@ -88,8 +93,9 @@ class Supervisor:
         self._options = options
         self._hub = Hub()
         try:
-            self._grpc = None if options.grpc_port is None else _reserved(options)
-            make = partial(_application, options, self._hub.path, None if self._grpc is None else self._grpc[1])
+            self._grpc = _reserved(options)
+            given = options if self._grpc is None else replace(options, grpc_port=self._grpc[1])
+            make = partial(_application, given, self._hub.path)
             address = Address(options.host, options.port)
             self._processes = Processes(make, address, count=options.processes, limits=_limits(options))
         except BaseException:
@@ -145,3 +151,58 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _ChildApp(App):
+    """What one of several processes has beside the HTTP server."""
+
+    def __init__(self, options: Options, path: str) -> None:
+        station = Station(options, Opener(Registry.load(), options).of)
+        super().__init__(station, options)
+        self._link = station.fleet = Link(path, station)
+        self._grpc = _grpc(station, options)
+
+    def close(self) -> None:
+        """See `App`."""
+        self._link.close()
+        if self._grpc is not None:
+            self._grpc.close()
+        super().close()
+
+
+def _application(options: Options, path: str) -> App:
+    """In a child."""
+    return _ChildApp(options, path)
+
+
+def _limits(options: Options) -> Limits:
+    return Limits(body=options.body)
+
+
+def _grpc(station: Station, options: Options) -> GrpcServer | None:
+    if options.grpc_port is None:
+        return None
+    _check_grpc()
+    from headrace.serving.grpc_server import GrpcServer
+
+    return GrpcServer(station, options, options.grpc_port)
+
+
+def _check_grpc() -> None:
+    if find_spec("grpc") is None or find_spec("google.protobuf") is None:
+        raise UnsupportedError("gRPC needs grpcio and protobuf", hint="pip install 'headrace[grpc]'")
+
+
+def _reserved(options: Options) -> tuple[socket.socket, int] | None:
+    """A port that is ours, for all processes. The socket is held, and never listens."""
+    if options.grpc_port is None:
+        return None
+    _check_grpc()
+    made = socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        made.bind((options.host, options.grpc_port))
+    except OSError as error:
+        made.close()
+        raise InputError(f"cannot listen for gRPC: {error}", path=f"{options.host}:{options.grpc_port}") from None
+    return made, made.getsockname()[1]

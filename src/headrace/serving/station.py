@@ -132,9 +132,9 @@ class Station:
         rows = self._all_rows()
         found: list[dict[str, Any]] = []
         for model in self._models.values():
-            for version in model.table.versions.values():
-                if (not name or name == model.name) and (number is None or number == version.number):
-                    found.append(_statistics(model.name, version.number, rows))
+            numbers = [one for one in model.table.versions if number in (None, one)]
+            if not name or name == model.name:
+                found += [_statistics(model.name, one, rows) for one in numbers]
         return {"model_stats": found}
 
     def index(self, body: bytes) -> list[dict[str, str]]:
@@ -241,4 +241,3 @@ class _Alone:
     def ask(self, what: str, model: str) -> list[Any]:
         """See `Fleet`."""
         return [self._station.told(what, model)]
-

@@ -1,4 +1,4 @@
-"""What kinds of numbers tensors hold, by the names that NumPy, the Open Inference Protocol and TensorFlow have for them.
+"""What kinds of numbers tensors hold, by the names of NumPy, of the Open Inference Protocol and of TensorFlow.
 
 Sources: "Tensor Data Types" of the Open Inference Protocol v2; ``tensorflow/core/framework/types.proto``.
 """
@@ -47,7 +47,7 @@ def kind_of(array: Array) -> str:
 
 
 def kind_named(name: str) -> str:
-    """A kind by the name that a model's card, ONNX or TensorFlow has for it: ``float32``, ``tensor(float)``, ``DT_HALF``.
+    """A kind by a card's, ONNX's or TensorFlow's name for it: ``float32``, ``tensor(float)``, ``DT_HALF``.
 
     Raises UnsupportedError.
     """
@@ -118,7 +118,9 @@ class Signature:
             if array.dtype != _NUMPY[one.kind]:
                 raise InputError(f"{one.name!r} is {array.dtype.name}, where the model takes {one.kind}")
             if not one.takes(array.shape):
-                raise InputError(f"{one.name!r} has the shape {list(array.shape)}, where the model takes {one.told_shape}")
+                raise InputError(
+                    f"{one.name!r} has the shape {list(array.shape)}, where the model takes {one.told_shape}"
+                )
         if len(inputs) > len(self.inputs):
             known = {one.name for one in self.inputs}
             for name in inputs.keys() - known:

@@ -97,7 +97,9 @@ def _made_up(one: Tensor, rows: int, chance: np.random.Generator) -> Array:
     inner = (one.shape or (-1, _FREE))[1:]
     shape = (rows, *(_FREE if length < 0 else length for length in inner))
     if one.kind == BYTES:
-        return np.array([b"%d" % number for number in chance.integers(0, 9, int(np.prod(shape)))], object).reshape(shape)
+        return np.array([b"%d" % number for number in chance.integers(0, 9, int(np.prod(shape)))], object).reshape(
+            shape
+        )
     kind = numpy_type(one.kind)
     return (chance.random(shape) if kind.kind == "f" else chance.integers(0, 2, shape)).astype(kind)
 

@@ -140,7 +140,9 @@ def _where(value: Any, field: str = "") -> tuple[str, _NotFinite] | None:
         return field or "the body", value
     parts: Sequence[tuple[str, Any]] = ()
     if isinstance(value, dict):
-        parts = [(f"{field}.{name}" if field else str(name), one) for name, one in cast("dict[str, Any]", value).items()]
+        parts = [
+            (f"{field}.{name}" if field else str(name), one) for name, one in cast("dict[str, Any]", value).items()
+        ]
     elif isinstance(value, list):
         parts = [(f"{field}[{index}]", one) for index, one in enumerate(cast("list[Any]", value))]
     return next((found for name, one in parts if (found := _where(one, name))), None)

@@ -148,7 +148,7 @@ def _tensor(one: Tensor) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """`state`: of ``START``, ``LOADING``, ``AVAILABLE``, ``UNLOADING`` and ``END``; `reason`: empty while all is well."""
+    """`state`: ``START``, ``LOADING``, ``AVAILABLE``, ``UNLOADING`` or ``END``; `reason`: empty while all is well."""
 
     version: int
     state: str

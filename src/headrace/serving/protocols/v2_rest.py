@@ -1,6 +1,7 @@
 """The Open Inference Protocol v2 over REST, with the extension for binary tensors.
 
-Sources: the protocol's ``inference_rest`` specification; ``extension_binary_data`` and ``extension_parameters`` of Triton.
+Sources: the protocol's ``inference_rest`` specification; Triton's ``extension_binary_data`` and
+``extension_parameters``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headrace.serving.tensors import BYTES, FROM_V2, TO_V2, Array, Signature, Te
 LENGTH_HEADER: Final = "Inference-Header-Content-Length"
 _MOST_ELEMENTS: Final = 1 << 40
 _NOT_HERE: Final = {
-    "shared_memory_region": "shared memory", "sequence_id": "sequences", "classification": "the classification extension",
+    "shared_memory_region": "shared memory", "sequence_id": "sequences", "classification": "classification",
 }  # fmt: skip
 
 
@@ -235,4 +236,4 @@ def server(version: str) -> bytes:
     return encoded({"name": "headrace", "version": version, "extensions": list(EXTENSIONS)})
 
 
-EXTENSIONS: Final = ("binary_tensor_data", "model_repository", "model_repository(unload_dependents)", "parameters", "statistics")
+EXTENSIONS: Final = ("binary_tensor_data", "model_repository", "parameters", "statistics")

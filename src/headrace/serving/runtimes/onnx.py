@@ -20,7 +20,7 @@ class Onnx:
 
     def __init__(self, session: Any, *, batched: bool | None = None) -> None:
         """`session`: an ``onnxruntime.InferenceSession``; it becomes this object's."""
-        self._session = session
+        self._session: Any = session
         self._outputs: list[str] = [one.name for one in session.get_outputs()]
         self.batched = batched
         self.signatures: Mapping[str, Signature] = {

@@ -1,8 +1,9 @@
 """A class of the model's own, ``module:Class``, inside a runtime's process.
 
-``load(folder)`` is called once, with a folder of the version's files; ``predict(inputs)`` for each batch, with a dict of
-NumPy arrays, and gives a dict of them. The class may say what it takes and gives, as ``signatures``: a dict of a name to
-``{"inputs": {name: (kind, shape)}, "outputs": {name: (kind, shape)}}`` with None for free lengths; else the card does.
+``load(folder)`` is called once, with a folder of the version's files; ``predict(inputs)`` for each batch, with a dict
+of NumPy arrays, and gives a dict of them. The class may say what it takes and gives, as ``signatures``: a dict of a
+name to ``{"inputs": {name: (kind, shape)}, "outputs": {name: (kind, shape)}}`` with None for free lengths; else the
+card does.
 ``batched = True``: rows of several requests may come together.
 """
 
