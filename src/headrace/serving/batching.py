@@ -38,11 +38,14 @@ _SMOOTH: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`window`: seconds that a batch waits for more; `rows`: of one batch at most; `queue`: requests that may wait."""
+    """`window`: seconds that a batch waits for more; `rows`: of one batch at most; `queue`: requests that may wait;
+    `limit`: seconds after which a runtime's process that still works at one batch is ended, None: never.
+    """
 
     window: float = 0.0
     rows: int = 64
     queue: int = 512
+    limit: float | None = 60.0
 
 
 class Lane:
@@ -162,10 +165,9 @@ class Lane:
         inputs: Mapping[str, Array] = first.inputs
         if len(batch) > 1:
             inputs = {name: np.concatenate([call.inputs[name] for call in batch]) for name in first.inputs}
-        until = max(call.deadline for call in batch)
         ready = time.monotonic()
         try:
-            outputs = self.runtime.run(first.signature, inputs, None if until == np.inf else until - ready)
+            outputs = self.runtime.run(first.signature, inputs, self._rules.limit)
         except InputError as error:
             self._refused(batch, error)
             return

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+import numpy as np
 import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 
 from headrace.base.errors import CorruptError, HeadraceError, InputError
 from headrace.serving.runtimes.runtime import DEFAULT
-from headrace.serving.tensors import Array, Signature, Tensor, kind_named
+from headrace.serving.tensors import BYTES, Array, Signature, Tensor, kind_named
 
 
 class Onnx:
@@ -22,6 +23,7 @@ class Onnx:
         """`session`: an ``onnxruntime.InferenceSession``; it becomes this object's."""
         self._session: Any = session
         self._outputs: list[str] = [one.name for one in session.get_outputs()]
+        self._texts = {one.name for one in session.get_inputs() if kind_named(one.type) == BYTES}
         self.batched = batched
         self.signatures: Mapping[str, Signature] = {
             DEFAULT: Signature(tuple(map(_tensor, session.get_inputs())), tuple(map(_tensor, session.get_outputs())))
@@ -29,6 +31,8 @@ class Onnx:
 
     def run(self, signature: str, inputs: Mapping[str, Array], seconds: float | None = None) -> dict[str, Array]:  # noqa: ARG002
         """See `Runtime.run`."""
+        if self._texts:
+            inputs = {name: _decoded(name, one) if name in self._texts else one for name, one in inputs.items()}
         try:
             made = cast("list[Array]", self._session.run(self._outputs, inputs))
         except HeadraceError:
@@ -62,6 +66,17 @@ def providers() -> list[str]:
 def _tensor(told: Any) -> Tensor:
     shape = tuple(one if isinstance(one, int) and one >= 0 else -1 for one in told.shape or ())
     return Tensor(told.name, kind_named(told.type), shape)
+
+
+def _decoded(name: str, array: Array) -> Array:
+    """Strings as ONNX Runtime has them: text. Raises InputError."""
+    try:
+        flat = [one.decode() if isinstance(one, bytes) else one for one in array.ravel().tolist()]
+    except UnicodeDecodeError:
+        raise InputError(f"{name!r}: a string is no UTF-8, which ONNX Runtime wants") from None
+    made = np.empty(len(flat), object)
+    made[:] = flat
+    return made.reshape(array.shape)
 
 
 def _first_line(error: Exception) -> str:
