@@ -1,6 +1,4 @@
-"""Models made of a matrix, a home they are published in, servers in this process or as commands, and a client that never
-stops asking.
-"""
+"""Models made of a matrix, a home they are published in, servers here or as commands, and a client that never stops."""
 
 from __future__ import annotations
 
@@ -52,7 +50,9 @@ def linear(folder: Path, scale: float, *, width: int = WIDTH, warmup: Sequence[M
 def saved(folder: Path, graph: onnx.GraphProto, warmup: Sequence[Mapping[str, Any]] = ()) -> Path:
     """A folder with a graph as ``model.onnx``, and recorded requests."""
     folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), folder / "model.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), folder / "model.onnx"
+    )
     if warmup:
         (folder / "warmup.jsonl").write_text("".join(json.dumps(one) + "\n" for one in warmup))
     return folder
@@ -171,7 +171,9 @@ class Asked:
         """Added up over what has these labels."""
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
         lines = self.get("/metrics").text.splitlines()
-        rows = [line for line in lines if line.startswith((name + "{", name + " ")) and all(one in line for one in wanted)]
+        rows = [
+            line for line in lines if line.startswith((name + "{", name + " ")) and all(one in line for one in wanted)
+        ]
         return sum(float(line.rpartition(" ")[2]) for line in rows)
 
     def _with(self, headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Models behind HTTP and gRPC, asked by Triton's clients, by TensorFlow Serving's forms, and by whoever asks wrongly."""
+"""Models behind HTTP and gRPC, asked by Triton's clients, in TensorFlow Serving's forms, and wrongly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import torch
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from hypothesis import HealthCheck, Phase, settings
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
 from headrace.models import Signature, Tensor
@@ -61,7 +61,9 @@ def texts(folder: Path) -> Path:
 
 def test_predictions_in_rows_and_columns(lin: Asked) -> None:
     assert lin.predict([ROW, [0] * WIDTH]) == [[8, 8], [0, 0]]
-    columns = lin.post("/v1/models/lin/versions/1:predict", {"inputs": {"x": [ROW]}, "signature_name": "serving_default"})
+    columns = lin.post(
+        "/v1/models/lin/versions/1:predict", {"inputs": {"x": [ROW]}, "signature_name": "serving_default"}
+    )
     assert columns.json() == {"outputs": [[8, 8]]}
     two = {"instances": [{"n": 7, "s": "a"}, {"n": 8, "s": {"b64": "Yg=="}}]}
     assert lin.predict(two["instances"], "texts") == [{"n_out": 7, "s_out": "a"}, {"n_out": 8, "s_out": "b"}]
@@ -154,7 +156,10 @@ def test_tritons_grpc_client(lin: Asked) -> None:
         assert (found.get_response().id, found.get_response().model_version) == ("9", "1")
         assert [one.name for one in client.get_model_repository_index().models] == ["lin", "texts"]
         assert client.get_inference_statistics("lin").model_stats[0].inference_count >= 2
-        for wrong, code in ((np.ones((2, 3), np.float32), "INVALID_ARGUMENT"), (np.ones((2, WIDTH), np.float32), "NOT_FOUND")):
+        for wrong, code in (
+            (np.ones((2, 3), np.float32), "INVALID_ARGUMENT"),
+            (np.ones((2, WIDTH), np.float32), "NOT_FOUND"),
+        ):
             with pytest.raises(InferenceServerException) as caught:
                 client.infer("lin", triton_inputs(triton_grpc, wrong), model_version="9" if code == "NOT_FOUND" else "")
             assert code in str(caught.value.status())
@@ -280,7 +285,9 @@ def test_a_moved_alias_is_swapped_under_load_and_back_without_a_failure(rig: Ser
         assert asked.metric("headrace_serving_swaps_total") == 3
     assert not asking.failed
     assert not asking.broken
-    told = {(json.loads(body)["model_version"], json.loads(body)["outputs"][0]["data"][0]) for _, body in asking.answers}
+    told = {
+        (json.loads(body)["model_version"], json.loads(body)["outputs"][0]["data"][0]) for _, body in asking.answers
+    }
     assert told == {("1", 4.0), ("2", 8.0)}
 
 
@@ -307,7 +314,9 @@ def test_shares_and_a_shadow(rig: ServingRig) -> None:
     with rig.serving("lin@prod=3,lin@next=1") as asked:
         found = [asked.version() for _ in range(20)]
         assert (found.count("1"), found.count("2")) == (15, 5)
-        assert asked.post("/v1/models/lin/labels/next:predict", {"instances": [ROW]}).json() == {"predictions": [[8, 8]]}
+        assert asked.post("/v1/models/lin/labels/next:predict", {"instances": [ROW]}).json() == {
+            "predictions": [[8, 8]]
+        }
     with rig.serving("lin@prod,lin@next=shadow") as asked:
         assert {asked.version() for _ in range(5)} == {"1"}
         until(lambda: asked.metric("nv_inference_request_success", version="2") == 5)
@@ -357,7 +366,10 @@ def test_a_deadline_that_passes_is_a_504(rig: ServingRig) -> None:
         first = threading.Thread(target=lambda: asked.predict([[1.0]], "slow"))
         first.start()
         until(lambda: asked.metric("nv_inference_pending_request_count") == 1)
-        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}], "parameters": {"timeout": 1000}}
+        body = {
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}],
+            "parameters": {"timeout": 1000},
+        }
         assert asked.post("/v2/models/slow/infer", body).status_code == 504
         first.join()
 
@@ -367,7 +379,8 @@ def test_a_deadline_that_passes_is_a_504(rig: ServingRig) -> None:
 SLOW = """
 import time
 class Slow:
-    signatures = {"serving_default": {"inputs": {"x": ("float32", (None, 1))}, "outputs": {"y": ("float32", (None, 1))}}}
+    one = ("float32", (None, 1))
+    signatures = {"serving_default": {"inputs": {"x": one}, "outputs": {"y": one}}}
     def load(self, folder): pass
     def predict(self, inputs):
         time.sleep(0.5)
@@ -415,16 +428,16 @@ class Affine(torch.nn.Module):
 
 def test_programs_of_pytorch(rig: ServingRig) -> None:
     told = {"serving_default": Signature((Tensor("x", "float32", (None, 3)),), (Tensor("y", "float32", (None, 3)),))}
-    for name, format in (("exported", "torch-export"), ("scripted", "torchscript")):
+    for name, kind in (("exported", "torch-export"), ("scripted", "torchscript")):
         folder = rig.folder / name
         folder.mkdir()
-        if format == "torch-export":
+        if kind == "torch-export":
             batch = torch.export.Dim("batch")
             made = torch.export.export(Affine(), (torch.ones(2, 3),), dynamic_shapes={"x": {0: batch}})
             torch.export.save(made, folder / "model.pt2")
         else:
             torch.jit.script(Affine()).save(folder / "model.pt")
-        rig.point(f"{name}@prod", rig.publish(folder, name, format=format, signatures=told))
+        rig.point(f"{name}@prod", rig.publish(folder, name, format=kind, signatures=told))
     with rig.serving("exported@prod", "scripted@prod") as asked:
         for name in ("exported", "scripted"):
             assert asked.predict([[1, 2, 3]], name) == [[3, 5, 7]]

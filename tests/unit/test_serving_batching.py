@@ -105,7 +105,13 @@ def test_what_comes_together_is_run_together_and_each_gets_its_rows() -> None:
 
 def test_a_batch_has_at_most_so_many_rows_and_one_shape() -> None:
     runtime = Adder()
-    calls = [Waiting([[1, 2]] * 2), Waiting([[1, 2]] * 2), Waiting([[1, 2, 3]]), Waiting([[1, 2]]), Waiting([[9, 9]] * 7)]
+    calls = [
+        Waiting([[1, 2]] * 2),
+        Waiting([[1, 2]] * 2),
+        Waiting([[1, 2, 3]]),
+        Waiting([[1, 2]]),
+        Waiting([[9, 9]] * 7),
+    ]
     lane(runtime, rows=4).offer(calls)
     assert sorted(runtime.ran) == [1, 1, 4, 7]
     assert [len(call.outputs or ()) for call in calls] == [2, 2, 1, 1, 7]
@@ -290,7 +296,9 @@ def test_before_a_model_is_loaded_it_is_to_be_asked_again() -> None:
             model.pick(**how)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["", "@prod", "m@", "m@a,n@b", "m@a=x", "m@a=-1", "m@a=0", "m@a,m@a", "m,m", "m@a=nan"])
+@pytest.mark.parametrize(
+    "text", ["", "@prod", "m@", "m@a,n@b", "m@a=x", "m@a=-1", "m@a=0", "m@a,m@a", "m,m", "m@a=nan"]
+)
 def test_routes_that_mean_nothing_are_refused(text: str) -> None:
     with pytest.raises(InputError):
         Route.parse(text)

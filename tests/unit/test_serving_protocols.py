@@ -42,7 +42,9 @@ def test_rows_of_one_input_are_values() -> None:
 
 
 def test_rows_of_several_inputs_are_objects() -> None:
-    asked = tf({"instances": [{"age": 7, "tag": "a"}, {"age": 8, "tag": {"b64": base64.b64encode(b"\xff").decode()}}]}, TWO)
+    asked = tf(
+        {"instances": [{"age": 7, "tag": "a"}, {"age": 8, "tag": {"b64": base64.b64encode(b"\xff").decode()}}]}, TWO
+    )
     assert asked.inputs["age"].tolist() == [7, 8]
     assert asked.inputs["tag"].tolist() == [b"a", b"\xff"]
 
@@ -240,7 +242,11 @@ def test_binary_parts_that_do_not_fit_are_named(size: object, raw: int, length: 
 NUMBERS = [kind for kind in TO_V2 if kind != BYTES]
 
 
-@given(data=st.data(), kind=st.sampled_from(NUMBERS), shape=hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+@given(
+    data=st.data(),
+    kind=st.sampled_from(NUMBERS),
+    shape=hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+)
 def test_numbers_come_back_as_they_were(data: st.DataObject, kind: str, shape: tuple[int, ...]) -> None:
     array = data.draw(hnp.arrays(numpy_type(kind), shape))
     assert np.array_equal(unpacked(kind, shape, packed(array)), array, equal_nan=kind.startswith("float"))

@@ -121,14 +121,25 @@ def objects_of(registry: Registry, version: ModelVersion) -> list[ObjectInfo]:
     return infos
 
 
+def _all_cached(registry: Registry, version: ModelVersion, cache: Cache | None) -> list[ObjectInfo]:
+    """The objects as they were committed, where the cache has all of them, so that no store is asked; else nothing."""
+    prefix, identity = registry.prefix(version.name, version.number), registry.home.store.identity
+    etags = {one.name: one.etag for one in version.publication.members}
+    infos = [ObjectInfo(prefix + one.path, one.bytes, etags.get(one.path)) for one in version.card.files]
+    if cache is None or any(info.etag is None or not info.size for info in infos):
+        return []
+    names = (cache.name(identity, info.key, info.version, info.size) for info in infos)
+    return infos if all(cache.path(name) is not None for name in names) else []
+
+
 def _build(registry: Registry, version: ModelVersion, folder: str, progress: Progress) -> None:
     """Under the folder's exclusive lock. It appears by rename."""
     beside = f"{folder}.partial"
     shutil.rmtree(beside, ignore_errors=True)
     os.makedirs(beside, mode=0o700)
-    infos = objects_of(registry, version)
     fetcher, store = registry.namespace.fetcher, registry.home.store
     cache = fetcher.cache if fetcher.keeps(store) else None
+    infos = _all_cached(registry, version, cache) or objects_of(registry, version)
     pairs = list(zip(infos, version.card.files, strict=True))
     missing = [pair for pair in pairs if cache is None or not _link(cache, store.identity, *pair, beside)]
     wanted = [Wanted(info, path_below(beside, one.path)) for info, one in missing]

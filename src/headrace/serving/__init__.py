@@ -22,7 +22,7 @@ _FACE = {
     "Way": "options",
 }  # fmt: skip
 """Name → the module of this room that has it."""
-__all__ = ["Options", "Route", "Rules", "Server", "Supervisor", "Way"]  # noqa: F822
+__all__ = ["Options", "Route", "Rules", "Server", "Supervisor", "Way"]
 
 
 def __getattr__(name: str) -> Any:

@@ -138,19 +138,15 @@ class App:
     # What is no prediction
 
     def _other(self, exchange: Exchange, target: Target) -> None:
-        if target.kind in ("metrics", "load", "unload", "index", "stats"):
+        if target.kind in ("metrics", "load", "unload", "index", "stats", "ready"):
             self._behind(exchange, target)
             return
         exchange.answer(self._told(target))
 
     def _told(self, target: Target) -> Response:
-        station = self._station
         match target.kind:
             case "live":
                 return Response(200, _TEXT, b"ok\n")
-            case "ready":
-                ready = station.ready
-                return Response(200 if ready else 503, _TEXT, b"ready\n" if ready else b"not ready\n")
             case "server":
                 return Response(200, JSON, v2_rest.server(__version__))
             case "openapi":
@@ -199,6 +195,9 @@ class App:
 
     def _asked(self, exchange: Exchange, target: Target) -> Response:
         station = self._station
+        if target.kind == "ready":
+            ready = station.ready
+            return Response(200 if ready else 503, _TEXT, b"ready\n" if ready else b"not ready\n")
         answers: dict[str, Callable[[], Response]] = {
             "metrics": lambda: Response(200, _METRICS, station.metrics()),
             "stats": lambda: Response(200, JSON, encoded(station.statistics(target.model, target.number))),

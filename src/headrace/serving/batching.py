@@ -33,7 +33,8 @@ from headrace.serving.tensors import Array
 _log = logging.getLogger("headrace.serving")
 _QUICK_S: Final = 0.001
 """What may be run on the loop: about as long as reading and writing the requests of one poll takes."""
-_SMOOTH: Final = 0.2
+_DOWN, _UP = 0.5, 0.05
+"""How far a measured time moves the one that is known: one slow run is the machine's, a quick one is the model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,8 @@ class Lane:
             return
         done = time.monotonic()
         rows = sum(call.rows for call in batch)
-        self._row_s += _SMOOTH * ((done - ready) / max(1, rows) - self._row_s)
+        change = (done - ready) / max(1, rows) - self._row_s
+        self._row_s += change * (_DOWN if change < 0 else _UP)
         self._counts.executed(rows, done - ready, ready - begun)
         if len(batch) > 1 and any(array.shape[:1] != (rows,) for array in outputs.values()):
             self._together[first.signature] = False  # what it was proved to be by trying, it is not

@@ -1,7 +1,8 @@
 """What the processes of one server say to each other, through the one that started them: JSON, a line a message.
 
-To a child: {"heard": [model, labels, problem]}; {"leave": true}; {"ask": number, "what", "model"}; {"answers": number,
-"all": […]}. From a child: {"ask": number, "what", "model"}, of all; {"answer": number, "value"}.
+To a child: {"heard": [model, labels, problem]}, and {"known": true} after what it has missed; {"leave": true};
+{"ask": number, "what", "model"}; {"answers": number, "all": […]}. From a child: {"ask": number, "what", "model"}, of all;
+{"answer": number, "value"}.
 """
 
 from __future__ import annotations
@@ -143,6 +144,7 @@ class Hub:
                 known = dict(self._heard)
             for model, (labels, problem) in known.items():
                 line.say(heard=[model, dict(labels), problem])
+            line.say(known=True)
             threading.Thread(target=self._listen, args=(line,), name="serving-child", daemon=True).start()
 
     def _listen(self, line: _Line) -> None:
@@ -171,6 +173,7 @@ class Link:
         self._line = _Line(sock)
         self._station = station
         self._asked = _Asked()
+        self._known = threading.Event()
         threading.Thread(target=self._listen, name="serving-link", daemon=True).start()
 
     def ask(self, what: str, model: str) -> list[Any]:
@@ -182,6 +185,10 @@ class Link:
             return future.result(_LOAD_S + _WAIT_S if what == "load" else 2 * _WAIT_S)
         except FutureTimeoutError:
             raise TryAgainError("the server's other processes do not answer", hint="ask again") from None
+
+    def caught_up(self, seconds: float) -> bool:
+        """Wait until what the others serve is loaded here too, or has failed. Nothing, when the server begins."""
+        return self._known.wait(seconds) and self._station.settled(seconds)
 
     def close(self) -> None:
         """Hear no more."""
@@ -195,6 +202,8 @@ class Link:
     def _take(self, told: dict[str, Any]) -> None:
         if "heard" in told:
             self._station.heard(*told["heard"])
+        elif "known" in told:
+            self._known.set()
         elif "leave" in told:
             self._station.leaving = True
         elif "answers" in told:

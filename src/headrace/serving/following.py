@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.base.errors import HeadraceError
-from headrace.models.registry import Pointer, Registry
+from headrace.models import Pointer, Registry
 from headrace.serving.options import Options, Route
 
 _log = logging.getLogger("headrace.serving")
 _SPREAD: Final = 0.1
 """Part of the interval by which it varies, so that machines that were started together do not ask together."""
+_PATIENCE_S: Final = 2.0
+"""How long a start waits for the store before it serves what was served last."""
 Heard = Callable[[str, "Mapping[str, int]", str], None]
 
 
@@ -41,12 +43,16 @@ class Following:
         self._registry, self._interval, self._heard = registry, options.interval, heard
         self._followed = [_Followed(route) for route in options.routes]
         self._ended = threading.Event()
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="serving-following", daemon=True)
         self.requests = 0
 
     def start(self) -> None:
         """Begin; the first look is at once."""
         self._thread.start()
+        meanwhile = threading.Timer(_PATIENCE_S, self._meanwhile)
+        meanwhile.daemon = True
+        meanwhile.start()
 
     def close(self) -> None:
         """Ask no more. Does not wait for a request that is under way."""
@@ -68,14 +74,24 @@ class Following:
         except Exception as error:
             _log.exception("following %s failed", one.route.model)
             labels, problem = one.labels, f"the model's aliases cannot be read: {error}"
-        if self._ended.is_set() or (labels, problem) == (one.labels, one.problem):
-            return
-        if problem and problem != one.problem:
-            _log.warning("%s: %s", one.route.model, problem)
-        if not problem and labels != one.labels:
-            self._remember(one.route, labels or {})
-        one.labels, one.problem = labels, problem
-        self._heard(one.route.model, labels or {}, problem)
+        self._tell(one, labels, problem)
+
+    def _meanwhile(self) -> None:
+        """The store has not answered yet, which it may not do for long: what it said the last time."""
+        for one in self._followed:
+            if one.labels is None and (labels := self._remembered(one.route)) is not None:
+                self._tell(one, labels, "the model's aliases are not known yet: those of the last time are taken")
+
+    def _tell(self, one: _Followed, labels: Mapping[str, int] | None, problem: str) -> None:
+        with self._lock:
+            if self._ended.is_set() or (labels, problem) == (one.labels, one.problem):
+                return
+            if problem and problem != one.problem:
+                _log.warning("%s: %s", one.route.model, problem)
+            if not problem and labels != one.labels:
+                self._remember(one.route, labels or {})
+            one.labels, one.problem = labels, problem
+            self._heard(one.route.model, labels or {}, problem)
 
     def _labels(self, one: _Followed) -> tuple[Mapping[str, int] | None, str]:
         """What each way means; and what is wrong with one."""

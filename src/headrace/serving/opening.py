@@ -14,12 +14,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
-from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, TryAgainError
-from headrace.models.card import ModelCard
-from headrace.models.card import Signature as CardSignature
-from headrace.models.card import Tensor as CardTensor
-from headrace.models.holding import LocalModel
-from headrace.models.registry import ModelVersion, Registry
+from headrace.base.errors import CorruptError, HeadraceError, NotFoundError
+from headrace.models import LocalModel, ModelCard, ModelVersion, Registry
+from headrace.models import Signature as CardSignature
+from headrace.models import Tensor as CardTensor
 from headrace.serving.batching import Lane
 from headrace.serving.counts import Counts
 from headrace.serving.model import Version
@@ -120,13 +118,9 @@ class Opener:
     def _found(self, name: str, number: int) -> ModelVersion:
         place = os.path.join(self._registry.namespace.fetcher.settings.cache.dir, "serving", "versions")
         tag = _tag(self._registry.home.url("models", name, str(number)))
-        try:
-            found = self._registry.find(name, number)
-        except TryAgainError:
-            found = _read(os.path.join(place, tag))
-            if found is None:
-                raise
-            return found
+        if (known := _read(os.path.join(place, tag))) is not None:
+            return known
+        found = self._registry.find(name, number)
         if found is None:
             raise NotFoundError(f"{name}@{number} is not published", hint=f"headrace models show {name}")
         with suppress(OSError):

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from headrace.base.errors import InputError, UnsupportedError
 from headrace.http_server import Address, Limits, Processes
 from headrace.http_server import Server as HttpServer
-from headrace.models.registry import Registry
+from headrace.models import Registry
 from headrace.serving.app import App
 from headrace.serving.control import Hub, Link
 from headrace.serving.following import Following
@@ -22,6 +22,9 @@ from headrace.serving.station import Station
 
 if TYPE_CHECKING:
     from headrace.serving.grpc_server import GrpcServer
+
+_CATCH_UP_S: Final = 20.0
+"""How long a process that takes a dead one's place may load before it answers."""
 
 
 class Server:
@@ -160,6 +163,7 @@ class _ChildApp(App):
         station = Station(options, Opener(Registry.load(), options).of)
         super().__init__(station, options)
         self._link = station.fleet = Link(path, station)
+        self._link.caught_up(_CATCH_UP_S)  # its connections wait meanwhile, and none is refused
         self._grpc = _grpc(station, options)
 
     def close(self) -> None:

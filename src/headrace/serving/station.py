@@ -59,7 +59,12 @@ class Station:
 
     @property
     def ready(self) -> bool:
-        """Whether every model answers, and the server is not on its way out."""
+        """Whether every model answers in every process, and the server is not on its way out. May wait."""
+        return all(self.fleet.ask("ready", ""))
+
+    @property
+    def ready_here(self) -> bool:
+        """The same of this process."""
         return not self.leaving and all(model.ready or model.unloaded for model in self._models.values())
 
     def submit(self, version: Version, calls: Sequence[Call]) -> None:
@@ -95,9 +100,9 @@ class Station:
                 self._swappers[name].want(labels)
 
     def settled(self, seconds: float) -> bool:
-        """Wait until all that was heard is loaded, or has failed. For who starts a server from Python."""
+        """Wait until all that was heard is loaded, or has failed; whether it was in time."""
         until = time.monotonic() + seconds
-        return all(swapper.settled(0, until - time.monotonic()) for swapper in self._swappers.values())
+        return all(self._swappers[name].settled(1, until - time.monotonic()) for name in list(self._wanted))
 
     # What is told, and orders
 
@@ -113,6 +118,8 @@ class Station:
 
     def told(self, what: str, name: str) -> Any:
         """What this process answers another one of the same server."""
+        if what == "ready":
+            return self.ready_here
         if what == "counts":
             return [list(row) for row in self._rows()]
         if what == "load":

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 
-from headrace.base.errors import CorruptError, HeadraceError, InputError
+from headrace.base.errors import HeadraceError, InputError
+from headrace.models.loading.onnx_external import open_mapped, open_prepacked
 from headrace.serving.runtimes.runtime import DEFAULT
 from headrace.serving.tensors import BYTES, Array, Signature, Tensor, kind_named
+
+_OPTIONS: Final = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
+"""Waiting threads do not spin, since that takes processors from other requests."""
 
 
 class Onnx:
@@ -46,16 +50,6 @@ class Onnx:
         self._session = None
 
 
-def session_options(threads: int) -> Any:
-    """For a server: waiting threads do not spin, since that takes processors from other requests."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
-
-
 def providers() -> list[str]:
     """Those of this machine, its GPUs' first."""
     there = onnxruntime.get_available_providers()
@@ -89,11 +83,6 @@ def open_onnx(path: str, *, threads: int, prepacked: bool) -> Onnx:
 
     Raises CorruptError: it does not load; the reason is ONNX Runtime's.
     """
-    options = session_options(threads)
-    if not prepacked:
-        options.add_session_config_entry("session.disable_prepacking", "1")
-    try:
-        session = onnxruntime.InferenceSession(path, options, providers=providers())
-    except Exception as error:
-        raise CorruptError(f"the model does not load: {_first_line(error)}") from None
-    return Onnx(session)
+    if prepacked:
+        return Onnx(open_prepacked(path, options=_OPTIONS, threads=threads, providers=providers()))
+    return Onnx(open_mapped(path, options=_OPTIONS, threads=threads))
