@@ -9,7 +9,7 @@ RUN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web docs clean
+.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -91,6 +91,11 @@ bench-web: ## the page in a browser against MLflow, TensorBoard and trackio (ARG
 	@scripts/framework-tools trackers
 	@scripts/framework-tools trackio
 	@$(RUN)/python benchmarks/web.py $(ARGS)
+
+bench-models: ## models behind HTTP against Triton, Ray Serve and LitServe (ARGS=... goes to benchmarks/models.py)
+	@PYTHON=$(PYTHON) scripts/setup demo test bench
+	@scripts/framework-tools servers
+	@$(RUN)/python benchmarks/models.py $(ARGS)
 
 bench-start: ## how long the command line takes to start (ARGS=... goes to benchmarks/start.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench

@@ -1,7 +1,7 @@
 """What the processes of one server say to each other, through the one that started them: JSON, a line a message.
 
 To a child: {"heard": [model, labels, problem]}, and {"known": true} after what it has missed; {"leave": true};
-{"ask": number, "what", "model"}; {"answers": number, "all": […]}. From a child: {"ask": number, "what", "model"}, of all;
+{"ask": number, "what", "model"}; {"answers": number, "all": […]}. From a child: the question, which all are asked, and
 {"answer": number, "value"}.
 """
 
