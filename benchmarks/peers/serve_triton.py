@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +15,9 @@ from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 
-# Triton brings a libpython of its own, older than the standard library that it finds here: one lock lacks a method.
-shim = Path(tempfile.mkdtemp(prefix="headrace-triton-"), "sitecustomize.py")
-shim.write_text("""
-import threading
-from multiprocessing import resource_tracker
-if not hasattr(threading.RLock(), "_recursion_count"):
-    resource_tracker._resource_tracker._lock = threading._PyRLock()
-""")
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(shim.parent), os.environ.get("PYTHONPATH")]))
+# Triton's stub has a libpython of its own: what it finds of a newer standard library than Debian's breaks it.
+if Path("/usr/lib/python3.11").is_dir():
+    os.environ["PYTHONHOME"] = "/usr"
 
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1
