@@ -19,7 +19,7 @@ class Model(litserve.LitAPI):
         options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 
-    def decode_request(self, request: Any) -> Any:
+    def decode_request(self, request):  # LitServe reads annotations
         return np.asarray(request["instances"], np.float32)
 
     def batch(self, inputs: list[Any]) -> Any:

@@ -5,19 +5,27 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import pytriton.proxy.data
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 
-# Triton's stub has a libpython of its own: what it finds of a newer standard library than Debian's breaks it.
-if Path("/usr/lib/python3.11").is_dir():
-    os.environ["PYTHONHOME"] = "/usr"
+# Triton's stub has a libpython of its own, whose lock lacks what a newer standard library asks of it. What PyTriton
+# copies there is a file of its own, in ``.tools/servers``: it is told.
+SHIM = """
+import threading as _threading
+from multiprocessing import resource_tracker as _tracker
+if not hasattr(_threading.RLock(), "_recursion_count"):
+    _tracker._resource_tracker._lock = _threading._PyRLock()
+"""
+copied = Path(pytriton.proxy.data.__file__)
+if SHIM not in copied.read_text():
+    copied.write_text(copied.read_text() + SHIM)
 
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1
