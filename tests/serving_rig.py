@@ -99,7 +99,7 @@ class ServingRig:
         with Server(options, self.registry) as server:
             asked = Asked(server.url, options.token, server)
             if ready:
-                assert wait_for(asked.ready, 30)
+                assert wait_for(asked.ready, 120), asked.get("/metrics").text
             yield asked
 
     @contextmanager

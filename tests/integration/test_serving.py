@@ -18,7 +18,7 @@ import schemathesis
 import torch
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
@@ -172,23 +172,16 @@ def test_tritons_grpc_client(lin: Asked) -> None:
 
 
 def test_the_v2_schema_holds(lin: Asked) -> None:
+    """Whatever is made up by it: answered as it says, and never a 500."""
     schema = schemathesis.openapi.from_url(f"{lin.url}/v2/openapi.json")
+    for found in schema.get_all_operations():
+        operation = found.ok()
 
-    @schema.exclude(path_regex="load$").parametrize()
-    @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate],
-              suppress_health_check=list(HealthCheck))  # fmt: skip
-    def check(case: Any) -> None:
-        case.path_parameters = {**(case.path_parameters or {}), **({"model": "lin"} if "model" in case.path else {})}
-        case.call_and_validate(timeout=20)
-
-    for one in schema.get_all_operations():
-        operation = one.ok()
-        if operation.path.endswith("load"):
-            continue
-
-        @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-        @__import__("hypothesis").given(case=operation.as_strategy())
+        @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(case=operation.as_strategy())
         def ask(case: Any) -> None:
+            if "model" in case.path_parameters and case.body is not None:  # nobody's model answers 404 to anything
+                case.path_parameters["model"] = "lin"
             case.call_and_validate(timeout=20)
 
         ask()

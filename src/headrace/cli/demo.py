@@ -15,7 +15,8 @@ def command(*, data: str | None, folder: str, epochs: int) -> None:
     Starts an S3 server, uploads every image as an object, attaches the bucket and takes a snapshot. Trains as a run,
     stops that half-way, resumes it, and runs it again from its record alone, in an empty folder; checks that no sample
     was lost or repeated, and that the weights are the same. Shows what the bucket tells of the runs. Then trains from
-    the bucket mounted as a folder, and from the same samples packed into shards.
+    the bucket mounted as a folder, and from the same samples packed into shards. Last, publishes two models, serves
+    them over HTTP, and swaps them under load.
     """
     from headrace.cli.demo_job.story import tell
 

@@ -29,6 +29,15 @@ _CHANGED = "LEARNING_RATE = 2e-3"
 
 
 @dataclass(frozen=True, slots=True)
+class Performed:
+    """`accuracy`: held-out; `stopped`, `resumed`: the runs, the first of which has a checkpoint, the second the end."""
+
+    accuracy: float
+    stopped: str
+    resumed: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rehearsal:
     """`folder`: the demonstration's; `environment`: of its commands; `home`: where its runs are recorded."""
 
@@ -37,8 +46,8 @@ class Rehearsal:
     environment: Mapping[str, str]
     home: Home
 
-    def perform(self) -> float:
-        """All of it; returns the held-out accuracy.
+    def perform(self) -> Performed:
+        """All of it.
 
         Raises:
             InternalError: a command failed, a sample was lost or repeated, or the runs trained different models.
@@ -65,7 +74,7 @@ class Rehearsal:
             ["metrics", second, third, "--name", "loss", "--table"], ["why", first],
         ):  # fmt: skip
             headrace(words, elsewhere, self.environment)
-        return self._judge(first, second, third)
+        return Performed(self._judge(first, second, third), first, second)
 
     def _project(self) -> Path:
         """A git tree with a change that is not committed: the learning rate."""

@@ -17,7 +17,7 @@ import click
 from headrace.base.errors import InternalError, UnsupportedError
 from headrace.base.settings import FILE_NAME, CacheSettings, Settings
 from headrace.base.units import format_seconds
-from headrace.cli.demo_job import mounted, packed
+from headrace.cli.demo_job import mounted, packed, served
 from headrace.cli.demo_job.data import DataSet, Raw, class_folders, digits
 from headrace.cli.demo_job.plan import Plan
 from headrace.cli.progress import progress
@@ -142,7 +142,7 @@ def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int) -
     )  # fmt: skip
     _step(5, "train it as a run, from a git tree with an uncommitted change; stop it, resume it, run it again")
     home = Home.of(stage.namespace, stage.settings)
-    accuracy = Rehearsal(plan, stage.folder, stage.environment, home).perform()
+    performed = Rehearsal(plan, stage.folder, stage.environment, home).perform()
 
     reason = mounted.why_not()
     _step(6, f"mount {MOUNT} as a folder, for code that knows only files" + (f": left out, {reason}" if reason else ""))
@@ -152,7 +152,10 @@ def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int) -
     _step(7, f"pack {pinned} into tar shards, and train from them")
     shards = f"s3://{BUCKET}/shards/{pinned.replace('@', '-')}"
     packed.pack_and_train(plan, pinned, shards, stage.folder, stage.environment)
-    return accuracy
+
+    _step(8, "publish the model of the checkpoint and that of the end, serve them, swap them under load")
+    served.publish_and_serve(plan, performed, stage.folder, stage.environment)
+    return performed.accuracy
 
 
 def _upload(namespace: Namespace, url: str, data_set: DataSet, samples: Iterator[Raw]) -> None:

@@ -128,6 +128,7 @@ class Training:
             digest.update(value.numpy().tobytes())
         told = {"accuracy": self._accuracy(), "weights": digest.hexdigest(), "learning_rate": LEARNING_RATE,
                 "samples": stats.samples, "samples_per_s": stats.samples_per_s}  # fmt: skip
+        torch.save(self.model.state_dict(), OUT / "weights.pt")
         (OUT / "result.json").write_text(json.dumps(told))
         print(f"held-out accuracy {told['accuracy']:.1%}", flush=True)
 
