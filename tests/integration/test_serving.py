@@ -20,6 +20,7 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 from tritonclient.utils import InferenceServerException
 
 from headrace.models import Signature, Tensor
@@ -182,7 +183,7 @@ def test_the_v2_schema_holds(lin: Asked) -> None:
         def ask(case: Any) -> None:
             if "model" in case.path_parameters and case.body is not None:  # nobody's model answers 404 to anything
                 case.path_parameters["model"] = "lin"
-            case.call_and_validate(timeout=20)
+            case.call_and_validate(timeout=20, excluded_checks=[positive_data_acceptance])  # tensors say more
 
         ask()
 
