@@ -123,7 +123,13 @@ class RequestParser:
             break
         self._unfinished = 0 if self._touched else self._unfinished + len(data)
         if self._unfinished > self._limits.head:
-            raise Refused(*((431, "a header is too long") if self._in_head else (400, "a chunk's head is too long")))
+            raise self._too_long()
+
+    def _too_long(self) -> Refused:
+        """The same whether what is too long was seen whole, or piece by piece: then a trailer looks like a chunk's."""
+        if self._in_head:
+            return Refused(431, "the head is too long")
+        return Refused(400, "a chunk's head, or a trailer, is too long")
 
     def _decline(self) -> None:
         """An offer of another protocol ends the parser, which takes no body with it: another one reads that."""
@@ -153,7 +159,7 @@ class RequestParser:
         self._touched = True
         self._head += len(name) + len(value) + 4
         if self._head > self._limits.head:
-            raise Refused(431, "the head is too long")
+            raise self._too_long()
         if not self._in_head:
             return  # a trailer: nothing of ours reads any
         name, value = name.lower(), value.rstrip(b" \t")
