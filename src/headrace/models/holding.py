@@ -17,6 +17,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -121,17 +122,6 @@ def objects_of(registry: Registry, version: ModelVersion) -> list[ObjectInfo]:
     return infos
 
 
-def _all_cached(registry: Registry, version: ModelVersion, cache: Cache | None) -> list[ObjectInfo]:
-    """The objects as they were committed, where the cache has all of them, so that no store is asked; else nothing."""
-    prefix, identity = registry.prefix(version.name, version.number), registry.home.store.identity
-    etags = {one.name: one.etag for one in version.publication.members}
-    infos = [ObjectInfo(prefix + one.path, one.bytes, etags.get(one.path)) for one in version.card.files]
-    if cache is None or any(info.etag is None or not info.size for info in infos):
-        return []
-    names = (cache.name(identity, info.key, info.version, info.size) for info in infos)
-    return infos if all(cache.path(name) is not None for name in names) else []
-
-
 def _build(registry: Registry, version: ModelVersion, folder: str, progress: Progress) -> None:
     """Under the folder's exclusive lock. It appears by rename."""
     beside = f"{folder}.partial"
@@ -139,9 +129,10 @@ def _build(registry: Registry, version: ModelVersion, folder: str, progress: Pro
     os.makedirs(beside, mode=0o700)
     fetcher, store = registry.namespace.fetcher, registry.home.store
     cache = fetcher.cache if fetcher.keeps(store) else None
-    infos = _all_cached(registry, version, cache) or objects_of(registry, version)
-    pairs = list(zip(infos, version.card.files, strict=True))
-    missing = [pair for pair in pairs if cache is None or not _link(cache, store.identity, *pair, beside)]
+    link = partial(_link, cache, store.identity, beside)
+    lacking = [one for info, one in _committed(registry, version) if not link(info, one)]
+    now = dict(zip(version.card.files, objects_of(registry, version), strict=True)) if lacking else {}
+    missing = [(now[one], one) for one in lacking if not link(now[one], one)]
     wanted = [Wanted(info, path_below(beside, one.path)) for info, one in missing]
     found = bring(store, fetcher, wanted, progress)
     for (info, one), digest, (_, path) in zip(missing, found, wanted, strict=True):
@@ -154,9 +145,18 @@ def _build(registry: Registry, version: ModelVersion, folder: str, progress: Pro
     os.rename(beside, folder)
 
 
-def _link(cache: Cache, identity: str, info: ObjectInfo, one: ModelFile, folder: str) -> bool:
+def _committed(registry: Registry, version: ModelVersion) -> list[tuple[ObjectInfo, ModelFile]]:
+    """A version's files as the objects that were committed, which the cache may know: no request."""
+    prefix = registry.prefix(version.name, version.number)
+    etags = {one.name: one.etag for one in version.publication.members}
+    return [(ObjectInfo(prefix + one.path, one.bytes, etags.get(one.path)), one) for one in version.card.files]
+
+
+def _link(cache: Cache | None, identity: str, folder: str, info: ObjectInfo, one: ModelFile) -> bool:
     """Whether the cache held the file, and its bytes are those that were published. If not so, it is fetched anew."""
     if not info.size:
+        return _make_empty(path_below(folder, one.path))
+    if cache is None:
         return False
     name = cache.name(identity, info.key, info.version, info.size)
     held, path = cache.path(name), path_below(folder, one.path)
@@ -175,6 +175,12 @@ def _link(cache: Cache, identity: str, info: ObjectInfo, one: ModelFile, folder:
     os.unlink(path)
     cache.evict([name])
     return False
+
+
+def _make_empty(path: str) -> bool:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    return True
 
 
 def _adopt(cache: Cache, identity: str, info: ObjectInfo, path: str) -> None:
