@@ -70,7 +70,7 @@ def assert_same(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.
         assert raw(found[name]) == raw(one)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(tensors(), texts, st.booleans())
 def test_the_library_reads_what_we_write(
     written: dict[str, torch.Tensor], metadata: dict[str, str], checksums: bool
@@ -86,7 +86,7 @@ def test_the_library_reads_what_we_write(
         assert hr.safetensors.open(path).metadata() == told
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(tensors(), st.none() | texts)
 def test_we_read_what_the_library_writes(written: dict[str, torch.Tensor], metadata: dict[str, str] | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -101,6 +101,7 @@ def test_we_read_what_the_library_writes(written: dict[str, torch.Tensor], metad
         assert_same({name: opened.get_tensor(name) for name in opened}, plain)
 
 
+@settings(max_examples=60)
 @given(st.sampled_from(NUMPY), shapes, st.integers(0, 9), st.sampled_from(["C", "F", ">"]))
 def test_arrays_of_numpy_go_both_ways(dtype: str, shape: tuple[int, ...], seed: int, order: str) -> None:
     count = int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
@@ -178,7 +179,7 @@ def test_a_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
         hr.safetensors.load(path)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.data())
 def test_any_bytes_are_read_as_the_library_reads_them_or_refused(data: st.DataObject) -> None:
     """A file that was whole, with a few bytes changed, cut off or added."""
@@ -265,7 +266,7 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
     return tuple(axes) if len(axes) != 1 or draw(st.booleans()) else axes[0]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_slices_are_numpys(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(0, 6), max_size=4)))

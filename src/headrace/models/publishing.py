@@ -76,6 +76,8 @@ def publish(
     prefix = registry.prefix(name, number)
     try:
         with laid_out(registry, source, found) as parts:
+            files = [one.info.size for part in parts for one in part.source.files]
+            progress.total(len(files), sum(files))
             sent = joined(send(registry, one.source, prefix, one.called, one.last, progress) for one in parts)
         made = _commit(registry, card, number, prefix, sent)
     except BaseException:

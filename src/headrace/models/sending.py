@@ -49,12 +49,11 @@ def send(
         called: what a file is called there, where that is not its own name.
         last: the name of the file that goes after all others, so that a server which looks at the folder without
             looking for ``COMMITTED`` does not find half a model.
-        progress: told files and bytes.
+        progress: told files and bytes; not how many there are.
 
     Raises:
         ChangedError: a file changed meanwhile. Any store error. What was sent stays.
     """
-    progress.total(len(source.files), sum(one.info.size for one in source.files))
     first = [one for one in source.files if one.name != last]
     some = [_send(registry, source, group, prefix, called, progress) for group in (first, _rest(source, last)) if group]
     pairs = sorted((pair for group in some for pair in group), key=lambda pair: pair[1].path)
