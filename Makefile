@@ -9,7 +9,7 @@ RUN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models docs clean
+.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -96,6 +96,11 @@ bench-models: ## models behind HTTP against Triton, Ray Serve and LitServe (ARGS
 	@PYTHON=$(PYTHON) scripts/setup demo test bench
 	@scripts/framework-tools servers
 	@$(RUN)/python benchmarks/models.py $(ARGS)
+
+bench-gateway: ## the S3 door against nginx and the store itself (ARGS=... goes to benchmarks/gateway.py)
+	@PYTHON=$(PYTHON) scripts/setup demo test bench
+	@scripts/debian-packages
+	@$(RUN)/python benchmarks/gateway.py $(ARGS)
 
 bench-start: ## how long the command line takes to start (ARGS=... goes to benchmarks/start.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench

@@ -158,6 +158,13 @@ class StaticServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stop()
 
+    @property
+    def pid(self) -> int:
+        """Of the first of its processes."""
+        if self._process is None:
+            raise SystemExit("nginx does not run")
+        return self._process.pid
+
     def _stop(self) -> None:
         if self._process is not None:
             stop(self._process)

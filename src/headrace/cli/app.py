@@ -16,6 +16,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "mounts": "List what is attached where, and what is mounted.",
         "mount": "Show the namespace as a folder.",
         "umount": "Take a mounted folder away.",
+        "gateway": "Let programs that only know S3 read the namespace.",
     },
     "Files": {
         "ls": "List a folder.",

@@ -6,6 +6,7 @@ A child holds one end of a socket: what it is to do comes by it, and its end say
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -35,6 +36,8 @@ _BOOT = (
 _AGAIN_S, _LONGEST_S = 0.5, 30.0
 """A child that died is started again after that, twice as long each time it happens within `_LONGEST_S`."""
 _READY_S = 60.0
+_BETWEEN = 20_000
+"""New objects between two collections: what a request makes is gone with it, and hardly ever in a cycle."""
 
 
 @dataclass(frozen=True)
@@ -138,11 +141,15 @@ class Processes:
         self._watcher.start()
         return self
 
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until `drain` or `close` is called elsewhere, at most so long; whether it has been."""
+        return self._ending.wait(seconds)
+
     def serve(self) -> None:
         """Until `drain` or `close` is called elsewhere, or an exception comes here."""
         self.start()
         try:
-            self._ending.wait()
+            self.wait()
         finally:
             self.close()
 
@@ -210,6 +217,9 @@ def child_main(line_fd: int, listener_fd: int) -> None:
         except HeadraceError as error:
             line.sendall(json.dumps(str(error)).encode() + b"\n")
             sys.exit(1)
+        gc.collect()
+        gc.freeze()  # all of this lives as long as we do: no collection need walk it
+        gc.set_threshold(_BETWEEN, 20, 20)
         server = Server(application, work.address, limits=work.limits, listener=listener).start()
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -39,6 +39,7 @@ class Server:
         else:
             self._made = ""
         self.address = address
+        self.application = application
         self._loop = Loop(application, limits or Limits(), listener)
         self._thread = threading.Thread(target=self._run, name="headrace-http", daemon=True)
         self._over = threading.Event()

@@ -140,6 +140,10 @@ class Reader(io.RawIOBase):
             self._drop()
         super().close()
 
+    def take(self, most: int) -> memoryview:
+        """From 1 to `most` bytes at the position, without a copy; none at the end. Raises as `readinto`."""
+        return self._take(most)
+
     def _take(self, most: int) -> memoryview:
         """At least one byte at the position, unless it is at the end; moves the position."""
         self._check_fork()

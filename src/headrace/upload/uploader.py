@@ -128,7 +128,10 @@ class Uploader:
         key: str,
         size: int,
         read: Callable[[int, int], Buffer],
+        metadata: Mapping[str, str] | None = None,
         *,
+        if_match: str | None = None,
+        create: bool = False,
         progress: Progress = SILENT,
         cancel: Cancel | None = None,
     ) -> ObjectInfo:
@@ -139,16 +142,19 @@ class Uploader:
             key: the object's key there.
             size: bytes of it.
             read: brings the bytes [start, stop) of it; called from several threads at once, in any order, once each.
+            metadata: the object's.
+            if_match: only over that version, as in `Store.put`.
+            create: only if the key is free.
             progress: told bytes as they arrive, and one item at the end.
             cancel: set it to stop early.
 
         Raises:
             HeadraceError: what `read` raises; nothing was written then. As `Store.put`.
         """
-        wish = _Wish(store, key, size, None, None, False, False, progress, cancel)
+        wish = _Wish(store, key, size, metadata, if_match, create, False, progress, cancel)
         if size <= self.options.part:
             with self._room.hold(size):
-                info = store.put(key, read(0, size))
+                info = store.put(key, read(0, size), if_match=if_match, create=create, metadata=metadata)
             progress.advance(1, size)
             return info
         with self._assembling(wish) as assembly:

@@ -1,0 +1,41 @@
+"""What the processes of one gateway have written: each sees at once that another's knowledge of an object is old.
+
+A file of numbers, mapped by all of them; an object's number is another one after each write. Two objects may share one:
+then one of them is asked for once more than needed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+
+_SLOTS = 1 << 16
+_WIDTH = 8
+
+
+class Changes:
+    """Numbers of objects. Any thread, any process; `path` is the file that they share, made where it is missing."""
+
+    def __init__(self, path: str) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(fd).st_size < _SLOTS * _WIDTH:
+                os.ftruncate(fd, _SLOTS * _WIDTH)
+            self._map = mmap.mmap(fd, _SLOTS * _WIDTH)
+        finally:
+            os.close(fd)
+
+    def number(self, bucket: str, key: str) -> bytes:
+        """Of an object, now."""
+        at = zlib.crc32(f"{bucket}/{key}".encode()) % _SLOTS * _WIDTH
+        return self._map[at : at + _WIDTH]
+
+    def changed(self, bucket: str, key: str) -> None:
+        """It was written or deleted."""
+        at = zlib.crc32(f"{bucket}/{key}".encode()) % _SLOTS * _WIDTH
+        self._map[at : at + _WIDTH] = os.urandom(_WIDTH)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._map.close()
