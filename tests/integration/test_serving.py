@@ -285,6 +285,33 @@ def test_a_moved_alias_is_swapped_under_load_and_back_without_a_failure(rig: Ser
     assert told == {("1", 4.0), ("2", 8.0)}
 
 
+def test_a_request_in_flight_finishes_on_the_version_that_took_it(rig: ServingRig) -> None:
+    go = rig.folder / "go"
+    for number in (1, 2):
+        held = SLOW.replace(
+            "time.sleep(0.5)",
+            f"""
+        while inputs["x"].flat[0] == 7 and not os.path.exists({str(go)!r}):
+            time.sleep(0.02)""",
+        ).replace("import time", "import os, time")
+        rig.publish(python_model(rig.folder / f"held-{number}", held), "held", runtime="model:Slow")
+    rig.point("held@prod", 1)
+    with rig.serving("held@prod") as asked:
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [7]}]}
+        answers: list[Any] = []
+        first = threading.Thread(target=lambda: answers.append(asked.post("/v2/models/held/infer", body)))
+        first.start()
+        until(lambda: asked.metric("nv_inference_pending_request_count") == 1)
+        rig.point("held@prod", 2)
+        assert asked.serves(2, "held")
+        assert asked.post("/v1/models/held/versions/1:predict", {"instances": [[1.0]]}).status_code == 404
+        assert asked.states("held")[1][0] == "UNLOADING"
+        go.touch()
+        first.join()
+        assert (answers[0].status_code, answers[0].json()["model_version"]) == (200, "1")
+        until(lambda: asked.states("held")[1][0] == "END")
+
+
 def test_a_version_that_fails_its_recorded_requests_never_serves(rig: ServingRig) -> None:
     good = rig.linear(1.0)
     bad = rig.linear(3.0, warmup=[request(ROW), request([1.0, 2.0])])
