@@ -19,7 +19,7 @@ import torch
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from hypothesis import HealthCheck, given, settings
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from tritonclient.utils import InferenceServerException
 
@@ -285,6 +285,33 @@ def test_a_moved_alias_is_swapped_under_load_and_back_without_a_failure(rig: Ser
     assert told == {("1", 4.0), ("2", 8.0)}
 
 
+def test_a_request_in_flight_finishes_on_the_version_that_took_it(rig: ServingRig) -> None:
+    go = rig.folder / "go"
+    for number in (1, 2):
+        held = SLOW.replace(
+            "time.sleep(0.5)",
+            f"""
+        while inputs["x"].flat[0] == 7 and not os.path.exists({str(go)!r}):
+            time.sleep(0.02)""",
+        ).replace("import time", "import os, time")
+        rig.publish(python_model(rig.folder / f"held-{number}", held), "held", runtime="model:Slow")
+    rig.point("held@prod", 1)
+    with rig.serving("held@prod") as asked:
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [7]}]}
+        answers: list[Any] = []
+        first = threading.Thread(target=lambda: answers.append(asked.post("/v2/models/held/infer", body)))
+        first.start()
+        until(lambda: asked.metric("nv_inference_pending_request_count") == 1)
+        rig.point("held@prod", 2)
+        assert asked.serves(2, "held")
+        assert asked.post("/v1/models/held/versions/1:predict", {"instances": [[1.0]]}).status_code == 404
+        assert asked.states("held")[1][0] == "UNLOADING"
+        go.touch()
+        first.join()
+        assert (answers[0].status_code, answers[0].json()["model_version"]) == (200, "1")
+        until(lambda: asked.states("held")[1][0] == "END")
+
+
 def test_a_version_that_fails_its_recorded_requests_never_serves(rig: ServingRig) -> None:
     good = rig.linear(1.0)
     bad = rig.linear(3.0, warmup=[request(ROW), request([1.0, 2.0])])
@@ -472,3 +499,38 @@ def test_a_window_makes_batches(rig: ServingRig) -> None:
         assert found == [[[4, 4]]] * 4
         assert asked.metric("nv_inference_exec_count") == 1
         assert time.monotonic() - begun < 60
+
+
+def test_a_large_model_answers_mapped_and_its_rows_are_tried_behind_that_once_for_all_weights(rig: ServingRig) -> None:
+    numbers = [rig.publish(large(rig.folder / f"large-{scale}", scale), "large") for scale in (1.0, 2.0)]
+    rig.point("large@prod", numbers[0])
+    with rig.serving("large@prod", rules=Rules(window=1.0, rows=4)) as asked:
+        assert asked.predict([ROW], "large") == [[4.0]]
+
+        def together() -> bool:
+            before = asked.metric("nv_inference_exec_count")
+            askers = [threading.Thread(target=lambda: asked.predict([ROW], "large")) for _ in range(4)]
+            for one in askers:
+                one.start()
+            for one in askers:
+                one.join()
+            return asked.metric("nv_inference_exec_count") - before == 1
+
+        until(together, 60)
+        rig.point("large@prod", numbers[1])
+        assert asked.serves(numbers[1], "large")
+        assert together()
+        assert asked.predict([ROW], "large") == [[8.0]]
+
+
+def large(folder: Path, scale: float) -> Path:
+    """A model of 38 MB that gives `scale` times the sum of its row."""
+    count = 2_400_000
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("ReduceMax", ["m", "axes"], ["y"])], "large",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", WIDTH])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 1])],
+        [numpy_helper.from_array(np.full((WIDTH, count), scale, np.float32), "w"),
+         numpy_helper.from_array(np.array([1]), "axes")],
+    )  # fmt: skip
+    return saved(folder, graph)

@@ -95,9 +95,11 @@ class Lane:
         if idle:
             then()
 
-    def measured(self, seconds: float) -> None:
-        """How long a row took, at warm-up."""
+    def measured(self, seconds: float, together: Mapping[str, bool] | None = None) -> None:
+        """How long a row took, at warm-up; and which signatures' rows may be run together, where that is known anew."""
         self._row_s = seconds
+        if together is not None:
+            self._together = dict(together)
 
     def _quick(self, calls: Sequence[Call]) -> bool:
         if self._rules.window or not self.runtime.in_process:
@@ -177,8 +179,9 @@ class Lane:
             return
         done = time.monotonic()
         rows = sum(call.rows for call in batch)
-        change = (done - ready) / max(1, rows) - self._row_s
-        self._row_s += change * (_DOWN if change < 0 else _UP)
+        took = (done - ready) / max(1, rows)
+        change = took - self._row_s
+        self._row_s = took if self._row_s == np.inf else self._row_s + change * (_DOWN if change < 0 else _UP)
         self._counts.executed(rows, done - ready, ready - begun)
         if len(batch) > 1 and any(array.shape[:1] != (rows,) for array in outputs.values()):
             self._together[first.signature] = False  # what it was proved to be by trying, it is not

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
@@ -40,6 +40,8 @@ class Opener:
 
     def __init__(self, registry: Registry, options: Options) -> None:
         self._registry, self._options = registry, options
+        self._proved: dict[str, Mapping[str, bool]] = {}
+        """By structure, of large ONNX models: whether their rows are independent, which weights do not change."""
 
     def of(self, name: str) -> Open:
         """What opens a version of this model by its number; see `open`."""
@@ -56,7 +58,9 @@ class Opener:
         try:
             runtime = self._runtime(found.card, local)
             recorded = _recorded(local)
-            warmed = warm(runtime, recorded)
+            structure = _structure(found.card, local)
+            known = None if structure is None else self._proved.get(structure, dict.fromkeys(runtime.signatures, False))
+            warmed = warm(runtime, recorded, known)
         except BaseException:
             if runtime is not None:
                 runtime.close()
@@ -72,7 +76,7 @@ class Opener:
 
         return Version(
             name, number, lane, counts, runtime.signatures, default_name(runtime.signatures), runtime.platform, close,
-            self._improving(found.card, local, lane, recorded),
+            self._improving(found.card, local, lane, recorded, structure),
         )  # fmt: skip
 
     def _runtime(self, card: ModelCard, local: LocalModel) -> Runtime:
@@ -90,10 +94,12 @@ class Opener:
         return open_onnx(str(local.entry), threads=self._options.runtime_threads, prepacked=prepacked)
 
     def _improving(
-        self, card: ModelCard, local: LocalModel, lane: Lane, recorded: bytes | None
+        self, card: ModelCard, local: LocalModel, lane: Lane, recorded: bytes | None, structure: str | None
     ) -> Callable[[], bool] | None:
-        """The mapped session answers at once, and is slow at batches; the prepacked one is made behind it."""
-        if card.format != "onnx" or card.bytes <= _SMALL:
+        """The mapped session answers at once, and is slow at batches; the prepacked one is made behind it, and whether
+        rows are independent is tried with that: once for all versions that differ in weights alone.
+        """
+        if structure is None:
             return None
         done = False
 
@@ -104,11 +110,13 @@ class Opener:
             done = True
             try:
                 better = self._onnx(local, prepacked=True)
-                lane.measured(warm(better, recorded).row_s)
+                warmed = warm(better, recorded)
             except HeadraceError as error:  # the mapped one goes on
                 _log.warning("%s@%d stays mapped: %s", card.name, card.number, error)
                 return False
+            self._proved[structure] = warmed.together
             lane.runtime = better
+            lane.measured(warmed.row_s, warmed.together)
             return True
 
         return improve
@@ -126,6 +134,15 @@ class Opener:
         with suppress(OSError):
             _keep(place, tag, found)
         return found
+
+
+def _structure(card: ModelCard, local: LocalModel) -> str | None:
+    """Of an ONNX model that is large enough to be mapped first; None: of another."""
+    if card.format != "onnx" or card.bytes <= _SMALL or local.entry is None:
+        return None
+    from headrace.serving.runtimes.onnx_graph import structure
+
+    return structure(str(local.entry))
 
 
 def _recorded(local: LocalModel) -> bytes | None:
