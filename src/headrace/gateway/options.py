@@ -19,7 +19,7 @@ class GatewayOptions:
     buckets: names of buckets and their paths, in the place of those.
     domain: where ``bucket.domain`` names a bucket too.
     metadata: GETs tell metadata and content type, for a HEAD of each object that is not known.
-    spool: a folder for bodies that are long, and for parts; empty: in the user's cache folder.
+    spool: a folder for bodies that are long, and for parts; empty: in the cache's folder.
     """
 
     address: Address = field(default_factory=Address)

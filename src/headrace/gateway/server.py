@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.base.errors import InputError
-from headrace.base.places import make_folder, own_folder
+from headrace.base.places import make_folder
 from headrace.base.settings import Settings
 from headrace.fetch import Fetcher
 from headrace.gateway.buckets import Buckets
@@ -39,7 +39,7 @@ class Gateway:
         namespace.close()
         if not self.buckets:
             raise InputError("nothing is attached, so there is no bucket", hint="headrace attach /data s3://bucket")
-        base = make_folder(options.spool or own_folder("cache", "gateway"), "HEADRACE_CACHE_DIR")
+        base = make_folder(options.spool or f"{settings.cache.dir}/gateway", "HEADRACE_CACHE_DIR")
         make = functools.partial(application, settings, options, base)
         self._server: Server | Processes = (
             Processes(make, options.address, count=options.processes)
