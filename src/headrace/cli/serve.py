@@ -94,5 +94,6 @@ def _greet(url: str, grpc: str | None, options: object, *, as_json: bool) -> Non
     if as_json:
         show_record(told, as_json=True)
         return
+    told["models"] = ", ".join(one.model for one in options.routes)
     lines = [f"{name}: {value}" for name, value in told.items() if value and name != "id"]
     click.echo("\n".join((*lines, "(Ctrl-C stops it)")))
