@@ -95,6 +95,8 @@ bench-web: ## the page in a browser against MLflow, TensorBoard and trackio (ARG
 bench-models: ## models behind HTTP against Triton, Ray Serve and LitServe (ARGS=... goes to benchmarks/models.py)
 	@PYTHON=$(PYTHON) scripts/setup demo test bench
 	@scripts/framework-tools servers
+	@scripts/framework-tools ray
+	@dpkg -s haproxy > /dev/null 2>&1 || scripts/apt-install haproxy
 	@$(RUN)/python benchmarks/models.py $(ARGS)
 
 bench-gateway: ## the S3 door against nginx and the store itself (ARGS=... goes to benchmarks/gateway.py)

@@ -7,8 +7,8 @@
 - *cold*: a start on a node without a cache until the first answer, against s5cmd and ONNX Runtime alone.
 - *idle*: requests to the store a day.
 
-Peers run in ``.tools/servers`` (``scripts/framework-tools servers``), each as its docstring says; one that is not there
-is left out, and named. Server and client share the cores. Results: ``benchmarks/results/models.{md,json}``.
+Peers run in ``.tools/servers`` and ``.tools/ray`` (``scripts/framework-tools servers``), each as its docstring says; one
+that is not there is left out, and named. Server and client share the cores. Results: ``benchmarks/results/models.{md,json}``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -48,9 +49,10 @@ from models_client import Load, ask, cpu_of, quantile, request
 from report import machine
 
 HERE = Path(__file__).parent
-PEERS = HERE.parent / ".tools/servers/bin/python"
+TOOLS = HERE.parent / ".tools"
 INPUT = 64
 CONNECTIONS = (1, 16, 64)
+HEADERS = {"Content-Type": "application/json"}
 COLUMNS = {"requests_s": 0, "cpu_us": 0, "p50_ms": 2, "p99_ms": 2, "failed": 0}
 """Of the table, and how many digits follow the point."""
 PRICE = 0.0004 / 1000
@@ -121,7 +123,7 @@ class Served:
 
 def fetched(url: str, body: bytes | None = None) -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=30) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, body, HEADERS), timeout=30) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
@@ -218,11 +220,13 @@ def peer(
     script: str, model: Path, path: str, body: bytes, variables: dict[str, str], seconds: float
 ) -> dict[str, Any] | str:
     """Its figures, or why there are none."""
-    if not PEERS.exists():
-        return "not installed: scripts/framework-tools servers"
+    group = "ray" if script == "serve_ray.py" else "servers"
+    python = TOOLS / group / "bin/python"
+    if not python.exists():
+        return f"not installed: scripts/framework-tools {group}"
     port = reserve_port()
     environment = {**os.environ, **variables, "RAY_USAGE_STATS_ENABLED": "0"}
-    command = [PEERS, HERE / "peers" / script, model, str(port)]
+    command = [python, HERE / "peers" / script, model, str(port)]
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True) as process,
@@ -237,11 +241,14 @@ def peer(
                 time.sleep(0.2)
             return over(port, request(path, body), process.pid, seconds)
         finally:
-            process.terminate()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
-                process.kill()
+                pass
+            with suppress(ProcessLookupError):  # what it leaves behind
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 # Swaps

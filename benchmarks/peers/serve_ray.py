@@ -1,6 +1,6 @@
 """Ray Serve with HAProxy as its proxy (``RAY_SERVE_ENABLE_HA_PROXY``), one replica, `serve.batch` of 64 rows, no wait.
 
-``python serve_ray.py MODEL PORT``, in ``.tools/servers``.
+``python serve_ray.py MODEL PORT``, in ``.tools/ray``.
 """
 
 from __future__ import annotations
