@@ -7,8 +7,9 @@
 - *cold*: a start on a node without a cache until the first answer, against s5cmd and ONNX Runtime alone.
 - *idle*: requests to the store a day.
 
-Peers run in ``.tools/servers`` and ``.tools/ray`` (``scripts/framework-tools servers``), each as its docstring says; one
-that is not there is left out, and named. Server and client share the cores. Results: ``benchmarks/results/models.{md,json}``.
+Peers run in ``.tools/servers`` and ``.tools/ray`` (``scripts/framework-tools servers``), each as its docstring says;
+one that is not there is left out, and named. Server and client share the cores. Results:
+``benchmarks/results/models.{md,json}``.
 """
 
 from __future__ import annotations
