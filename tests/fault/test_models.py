@@ -232,6 +232,45 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert model.files["weights.bin"].exists()
 
 
+def test_a_version_of_more_files_than_may_be_open_is_brought(tmp_path: Path) -> None:
+    source = Path(models_kit.folder(tmp_path / "m"))
+    for number in range(150):
+        (source / f"shard-{number}.bin").write_bytes(b"x" * (number + 1))
+    (source / "empty.bin").touch()
+    settings = models_kit.settings_of(f"file://{tmp_path}/home", tmp_path / "cache")
+    publish(str(source), "m", registry=Registry.load(settings))
+    told = """
+import os, resource, sys
+from headrace.base.errors import HeadraceError
+from headrace.models import pull
+def limit(more):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, hard))
+def held():
+    return sorted(one for one in os.listdir("/proc/self/fd") if os.path.isfile(f"/proc/self/fd/{one}"))
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+pull("m", "first")
+before = held()
+limit(2)
+try:
+    pull("m", "refused")
+except HeadraceError:
+    limit(60)
+    assert held() == before, (held(), before)
+else:
+    sys.exit("it was brought all the same")
+pull("m", "out")
+assert held() == before, (held(), before)
+"""
+    environment = {
+        **os.environ, "HEADRACE_HOME": f"file://{tmp_path}/home", "HEADRACE_CACHE_DIR": str(tmp_path / "cache")
+    }  # fmt: skip
+    command = [sys.executable, "-c", told]
+    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    there = {one.name: one.read_bytes() for one in (tmp_path / "out").rglob("*") if one.is_file()}
+    assert there.items() >= {one.name: one.read_bytes() for one in source.rglob("*") if one.is_file()}.items()
+
+
 def test_a_version_is_never_deleted_under_an_alias(tmp_path: Path) -> None:
     """Both at the same moment, again and again: one of them is refused."""
     settings = models_kit.settings_of(f"file://{tmp_path}/home", tmp_path / "cache")

@@ -43,8 +43,9 @@ def bring(store: Store, fetcher: Fetcher, wanted: Sequence[Wanted], progress: Pr
     """
     progress.total(len(wanted), sum(one.info.size for one in wanted))
     with _readers(fetcher) as readers:
-        files = [_File(store, one, readers, progress) for one in wanted]
+        files: list[_File] = []
         try:
+            files += (_File(store, one, readers, progress) for one in wanted)
             _all([part for file in files for part in file.parts()])
             return [file.digest() for file in files]
         finally:
@@ -92,7 +93,7 @@ def path_below(folder: str, name: str) -> str:
 
 
 class _File:
-    """One object on its way."""
+    """One object on its way. Its file is open from its first part to its last: few of many are at a time."""
 
     def __init__(self, store: Store, wanted: Wanted, readers: SimpleQueue[Straight], progress: Progress) -> None:
         self._store, self._wanted, self._readers, self._progress = store, wanted, readers, progress
@@ -102,13 +103,14 @@ class _File:
         self._hashing = False
         self._sum = hashlib.sha256()
         os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
-        self._descriptor = os.open(wanted.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.close(os.open(wanted.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        self._descriptor: int | None = None
+        self._reads = list(_reads(store, wanted.info))
 
     def parts(self) -> list[_Part]:
-        reads = list(_reads(self._store, self._wanted.info))
-        if not reads:
+        if not self._reads:
             self._progress.advance(1, 0)
-        return [_Part(self, number, read, number == len(reads) - 1) for number, read in enumerate(reads)]
+        return [_Part(self, number, read, number == len(self._reads) - 1) for number, read in enumerate(self._reads)]
 
     def bring(self, number: int, read: Read, *, last: bool) -> None:
         """One part: into the file, and into the digest, if all before it are."""
@@ -117,18 +119,29 @@ class _File:
             data = _bytes_of(read, reader)
         finally:
             self._readers.put(reader)
-        _write(self._descriptor, data, read.start, self._wanted.path)
+        descriptor = self._opened()
+        _write(descriptor, data, read.start, self._wanted.path)
         self._progress.advance(1 if last else 0, len(data))
-        self._arrived(number)
+        self._arrived(number, descriptor)
 
     def digest(self) -> str:
         """Once all parts are there."""
         return self._sum.hexdigest()
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        """Idempotent."""
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
-    def _arrived(self, number: int) -> None:
+    def _opened(self) -> int:
+        with self._lock:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._wanted.path, os.O_RDWR | os.O_CLOEXEC)
+            return self._descriptor
+
+    def _arrived(self, number: int, descriptor: int) -> None:
         with self._lock:
             self._there.add(number)
             if self._hashing:
@@ -142,9 +155,11 @@ class _File:
                 self._there.remove(self._next)
             at, end = self._next * _PART, min((self._next + 1) * _PART, self._wanted.info.size)
             for start in range(at, end, _BLOCK):
-                self._sum.update(os.pread(self._descriptor, min(_BLOCK, end - start), start))
+                self._sum.update(os.pread(descriptor, min(_BLOCK, end - start), start))
             with self._lock:
                 self._next += 1
+            if self._next == len(self._reads):
+                self.close()
 
 
 class _Part(NamedTuple):

@@ -43,7 +43,7 @@ def load(
     ============  ====================================================================================================
     safetensors   a dict of torch tensors by name, as `hr.safetensors.load`; NumPy arrays where torch is not installed
     state_dict    what `torch.load(weights_only=True)` reads, its tensors mapped: no code of the file runs
-    torch-export  a `torch.export.ExportedProgram`; ``.module()`` runs
+    torch-export  a `torch.export.ExportedProgram`; ``.module()`` runs: only with ``code=True``
     torchscript   a `torch.jit.ScriptModule`
     onnx          an `onnxruntime.InferenceSession`
     saved_model   what `tensorflow.saved_model.load` returns
@@ -58,7 +58,8 @@ def load(
     Args:
         text: which version; or one that `resolve` found.
         device: where tensors should be: torch's devices; of ONNX, ``cpu``, ``cuda`` or ``cuda:1``.
-        code: let a model that is Python run its own code in this process.
+        code: let a version run code of whoever published it in this process: a model that is Python, or an exported
+            program, of which torch unpickles a part.
         mapped: of ONNX, open the weights mapped (`hr.models.open_mapped`): ready at once, slower a request.
         registry: where; None: that of the settings.
         progress: told files and bytes.
@@ -73,9 +74,8 @@ def load(
     format_ = version.card.format
     if format_ == "safetensors" and (found := _straight(registry, version, device)) is not None:
         return found
-    if format_ == "python" and not code:
-        hint = f"its class {version.card.runtime} runs code of whoever published it: if you trust that, say code=True"
-        raise UnsupportedError(f"{version.id} is a model in Python", path=version.path, hint=hint)
+    if format_ in _RUN_CODE and not code:
+        raise _refused(version, _RUN_CODE[format_])
     loader = partial(_onnx, mapped=mapped) if format_ == "onnx" else _LOADERS.get(format_, _held)
     local = registry.local(version, progress=progress)
     try:
@@ -86,6 +86,12 @@ def load(
     finally:
         if format_ in _TAKEN_UP:
             local.close()
+
+
+def _refused(version: ModelVersion, why: tuple[str, str]) -> UnsupportedError:
+    what, how = why
+    hint = f"{how.format(runtime=version.card.runtime)} code of whoever published it: if you trust that, say code=True"
+    return UnsupportedError(f"{version.id} is {what}", path=version.path, hint=hint)
 
 
 def _straight(registry: Registry, version: ModelVersion, device: Any) -> dict[str, Any] | None:
@@ -260,5 +266,10 @@ _LOADERS: Final[Mapping[str, Callable[[LocalModel, Any], Any]]] = {
     "saved_model": _saved_model,
     "python": _python,
 }
+_RUN_CODE: Final[Mapping[str, tuple[str, str]]] = {
+    "python": ("a model in Python", "its class {runtime} runs"),
+    "torch-export": ("a program of torch.export", "torch unpickles what such a file holds, and that runs"),
+}
+"""Loading these can run code that the files hold: what they are, and how."""
 _TAKEN_UP: Final = ("safetensors", "state_dict", "torch-export", "torchscript", "onnx", "saved_model")
 """Of these nothing needs the folder once they are loaded: what is mapped stays mapped."""
