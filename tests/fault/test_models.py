@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from headrace.base.errors import ChangedError, CorruptError, HeadraceError, Inpu
 from headrace.models import Following, Registry, alias, gc, publish, pull, rm
 from headrace.models.aliases import Aliases
 from headrace.models.card import ModelCard
+from headrace.models.clearing import clear_below
 from headrace.models.holding import hold
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
@@ -269,6 +271,67 @@ assert held() == before, (held(), before)
     assert ended.returncode == 0, ended.stderr
     there = {one.name: one.read_bytes() for one in (tmp_path / "out").rglob("*") if one.is_file()}
     assert there.items() >= {one.name: one.read_bytes() for one in source.rglob("*") if one.is_file()}.items()
+
+
+def test_a_publisher_that_was_taken_for_dead_publishes_nothing(
+    seaweedfs: EmbeddedS3, slow: FaultServer, home: str, registry: Registry, tmp_path: Path
+) -> None:
+    source = models_kit.folder(tmp_path / "m")
+    bucket, _, prefix = home.removeprefix("s3://").partition("/")
+    far, fetcher = models_kit.node(seaweedfs, home, tmp_path / "far", endpoint=slow.endpoint)
+    with ThreadPoolExecutor(1) as pool:
+        with slow.holding("put", f"{bucket}/{prefix}/models/m/1/weights.bin") as held:
+            publishing = pool.submit(publish, source, "m", registry=far)
+            assert wait_for(lambda: held.count, every_s=0.01)
+            assert gc("m", old_s=-60, registry=registry).left == (1,)
+        with pytest.raises(ChangedError, match=r"lost .* while it was published"):
+            publishing.result()
+    assert registry.find("m", 1) is None
+    assert publish(source, "m", registry=far).number == 2
+    assert check_sound(registry, "m") == [2]
+    fetcher.close()
+
+
+def test_a_publication_is_as_old_as_the_store_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry.load(models_kit.settings_of(f"file://{tmp_path}/home", tmp_path / "cache"))
+    publish(models_kit.folder(tmp_path / "m"), "m", registry=registry)
+    registry.home.store.put(registry.prefix("m", 2) + "weights.bin", b"under way")
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 3 * 24 * 3600)  # this machine's clock is three days ahead
+    assert gc("m", registry=registry).left == ()
+    os.utime(tmp_path / "home" / "models" / "m" / "2" / "weights.bin", (0, right() - 2 * 24 * 3600))
+    assert gc("m", registry=registry).left == (2,)
+
+
+def test_what_is_served_stays_until_another_of_its_number_is_whole(registry: Registry, tmp_path: Path) -> None:
+    """The home was made anew: its first version has the number of the one that is served."""
+    sources, served = [Path(models_kit.folder(tmp_path / one)) for one in "mn"], tmp_path / "served"
+
+    def weights() -> bytes:
+        return (served / "1" / "weights.bin").read_bytes()
+
+    publish(str(sources[0]), "m", registry=registry)
+    alias("m@prod", 1, registry=registry)
+    with Following(registry, "m@prod", served) as following:
+        following.look()
+    clear_below(registry.home.store, registry.home.key("models", "m", ""))
+    publish(str(sources[1]), "m", registry=registry)
+    alias("m@prod", 1, registry=registry)
+    store, key = registry.home.store, registry.prefix("m", 1) + "weights.bin"
+    store.put(key, os.urandom(100))
+    with Following(registry, "m@prod", served) as following:
+        with pytest.raises(CorruptError):
+            following.look()
+        assert weights() == (sources[0] / "weights.bin").read_bytes()
+        store.put(key, (sources[1] / "weights.bin").read_bytes())
+        step = following.look()
+        assert step is not None
+        assert (step.number, step.before) == (1, ())
+        assert weights() == (sources[1] / "weights.bin").read_bytes()
+    assert sorted(one.name for one in served.iterdir()) == [".headrace-follow", "1"]
+    (served / "1").rename(served / ".headrace-before-1")  # as one leaves it that is killed between the renames
+    with Following(registry, "m@prod", served):
+        assert weights() == (sources[1] / "weights.bin").read_bytes()
 
 
 def test_a_version_is_never_deleted_under_an_alias(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -108,6 +109,34 @@ def test_safetensors_without_checksums_are_compared_as_a_file(open_: Open, net: 
         hr.models.load("net", registry=open_("0"))
 
 
+@pytest.mark.parametrize("put", ["a file", "an index"])
+def test_another_file_in_the_place_of_one_is_no_part_of_the_version(
+    open_: Open, net: Net, tmp_path: Path, put: str
+) -> None:
+    """Whole by its own checksums, and not what was published."""
+    registry = open_("0")
+    folder = tmp_path / "net"
+    folder.mkdir()
+    weights = net.state_dict()
+    places = {name: f"model-{1 + name.startswith('head')}.safetensors" for name in weights}
+    for shard in set(places.values()):
+        hr.safetensors.save({name: weights[name] for name in weights if places[name] == shard}, folder / shard)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    hr.models.publish(folder, "net", registry=registry)
+    assert same(hr.models.load("net", registry=registry), net)
+    assert not (tmp_path / "cache").exists(), "with checksums of their own, they need no file"
+    if put == "a file":
+        changed = folder / "model-2.safetensors"
+        hr.safetensors.save({name: one + 1 for name, one in weights.items() if name.startswith("head")}, changed)
+    else:
+        changed = index
+        index.write_text(json.dumps({"weight_map": {"head.bias": places["head.bias"]}}))
+    registry.home.store.put(registry.prefix("net", 1) + changed.name, changed.read_bytes())
+    with pytest.raises(CorruptError, match=re.escape(changed.name)):
+        hr.models.load("net", registry=open_("0"))
+
+
 def test_shards_are_one_dict(open_: Open, net: Net, tmp_path: Path) -> None:
     registry = open_()
     folder = tmp_path / "big"
@@ -142,7 +171,7 @@ def test_programs_and_scripts_of_torch_run(open_: Open, net: Net, tmp_path: Path
     torch.jit.script(net).save(str(tmp_path / "net.pt"))
     hr.models.publish(tmp_path / "net.pt2", "exported", registry=registry)
     hr.models.publish(tmp_path / "net.pt", "scripted", registry=registry)
-    with pytest.raises(UnsupportedError, match="unpickles.*code=True"):
+    with pytest.raises(UnsupportedError, match=r"unpickles.*code=True"):
         hr.models.load("exported", registry=registry)
     found = hr.models.load("exported", code=True, registry=registry)
     assert np.allclose(answer(found.module()), answer(net), 1e-5, 1e-6)

@@ -4,7 +4,8 @@
 
 A new version appears by rename, whole; only then the one before goes, by rename too. So a server that looks at any
 moment, or after this was killed, finds one version, or for a moment both. What lies there and was not laid there by
-this stays.
+this stays. A home that took the place of the one that was followed can have another version of the same number: it is
+swapped in by two renames, once it is whole.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from headrace.models.registry import Registry
 _log = logging.getLogger("headrace.models")
 EVERY_S: Final = 5.0
 _GOING: Final = ".headrace-going-"
+_BEFORE: Final = ".headrace-before-"
+"""A folder whose number another one is about to have. It is whole."""
 _LOCK: Final = ".headrace-follow"
 
 
@@ -124,16 +127,14 @@ class Following:
         target = os.path.join(self.folder, str(number))
         card = there.pop(number, None)
         if card != version.card:
-            if card is not None:
-                self._go(number)
-            elif os.path.lexists(target):
+            if card is None and os.path.lexists(target):
                 hint = "take it away, or follow into another folder"
                 raise AlreadyExistsError("is there, and not of this model", path=target, hint=hint)
-            lay_out(self._registry, version, target, progress)
+            lay_out(self._registry, version, target, progress, os.rename if card is None else self._swap)
         elif not there:
             return None
         for other in there:
-            self._go(other)
+            self._go(str(other))
         return Step(number, tuple(sorted(there)), Path(target), time.monotonic() - began)
 
     def _ours(self) -> dict[int, ModelCard]:
@@ -148,14 +149,33 @@ class Following:
                         found[number] = card
         return found
 
-    def _go(self, number: int) -> None:
-        going = os.path.join(self.folder, f"{_GOING}{number}")
+    def _swap(self, beside: str, target: str) -> None:
+        """A folder that is whole takes the place of the one of its number, which goes only then."""
+        number = os.path.basename(target)
+        before = os.path.join(self.folder, f"{_BEFORE}{number}")
+        os.rename(target, before)
+        try:
+            os.rename(beside, target)
+        except BaseException:
+            os.rename(before, target)
+            raise
+        self._go(f"{_BEFORE}{number}")
+
+    def _go(self, name: str) -> None:
+        going = os.path.join(self.folder, f"{_GOING}{name.removeprefix(_BEFORE)}")
         shutil.rmtree(going, ignore_errors=True)
-        os.rename(os.path.join(self.folder, str(number)), going)
+        os.rename(os.path.join(self.folder, name), going)
         shutil.rmtree(going, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """What a killed one left."""
+        """What a killed one left. A folder that was to be followed by one of its number is put back, if none came."""
+        for name in os.listdir(self.folder):
+            if name.startswith(_BEFORE):
+                target = os.path.join(self.folder, name.removeprefix(_BEFORE))
+                if os.path.lexists(target):
+                    self._go(name)
+                else:
+                    os.rename(os.path.join(self.folder, name), target)
         for name in os.listdir(self.folder):
             if name.startswith((PARTIAL, _GOING)):
                 shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import headrace
-from headrace.base.errors import HeadraceError, InputError
+from headrace.base.errors import ChangedError, HeadraceError, InputError
 from headrace.base.progress import SILENT, Progress
 from headrace.models import gates, lineage, numbers, sources
 from headrace.models.card import CARD, ModelCard, Signature
@@ -27,7 +27,7 @@ from headrace.models.sending import Sent, joined, send
 from headrace.models.signatures import LARGEST, signatures
 from headrace.models.sources import Given, Source
 from headrace.tracking.record import now, user_here
-from headrace.upload import commit, retract
+from headrace.upload import commit, missing, retract
 
 _RUNTIME: Final = ":"
 
@@ -58,8 +58,9 @@ def publish(
 
     Raises:
         InputError: a name, a format or a condition that cannot be. NotFoundError: there is no such source.
-        ChangedError: it changed meanwhile; the condition does not hold. UnsupportedError: the store creates nothing
-        only where there is none. ReadOnlyError, any store error. There is no version then, and what was sent is
+        ChangedError: it changed meanwhile; the condition does not hold; what was sent was deleted meanwhile, by a `gc`
+        that took this for dead. UnsupportedError: the store creates nothing only where there is none. ReadOnlyError,
+        any store error. There is no version then, and what was sent is
         deleted, or left to `gc`.
     """
     told = told or Told()
@@ -131,6 +132,9 @@ def _commit(registry: Registry, draft: ModelCard, number: int, prefix: str, sent
     note = {CARD: hashlib.sha256(data).hexdigest(), "model": f"{card.name}@{number}"}
     publication = commit(registry.home.store, prefix, [*sent.infos, info], note=note)
     path = registry.home.url("models", card.name, str(number))
+    if gone := missing(registry.home.store, publication):
+        hint = "publish it again: a gc took for dead what had sent nothing for so long"
+        raise ChangedError(f"lost {gone[0]} while it was published", path=path, hint=hint)
     return ModelVersion(card.name, number, path, card, publication)
 
 

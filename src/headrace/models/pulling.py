@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -37,8 +38,15 @@ def pull(
     return Path(target)
 
 
-def lay_out(registry: Registry, version: ModelVersion, target: str, progress: Progress = SILENT) -> None:
-    """The same over what must be no folder, or an empty one; it appears by rename, once all of it is on the disk.
+def lay_out(
+    registry: Registry,
+    version: ModelVersion,
+    target: str,
+    progress: Progress = SILENT,
+    appear: Callable[[str, str], object] = os.rename,
+) -> None:
+    """The same over what must be no folder, or an empty one; it appears by rename, once all of it is on the disk;
+    `appear` does that, where there is more to do: of the folder that is whole, and `target`.
 
     Raises OSError, and as `pull`.
     """
@@ -58,7 +66,7 @@ def lay_out(registry: Registry, version: ModelVersion, target: str, progress: Pr
         with open(os.path.join(beside, CARD), "wb") as file:
             file.write(version.card.as_json())
         _settle(beside)
-        os.rename(beside, target)
+        appear(beside, target)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise

@@ -7,7 +7,6 @@ leaves the list. Killed in between, the list says what `gc` has to finish.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,6 +18,7 @@ from headrace.models.clearing import clear_below
 from headrace.models.mirroring import mirror_after
 from headrace.models.names import check_name, parse
 from headrace.models.registry import Registry
+from headrace.tracking.runs import StoreClock
 from headrace.upload import clear, retract
 
 OLD_S: Final = 24 * 3600.0
@@ -75,6 +75,8 @@ def collect(registry: Registry, name: str, *, keep: int | None = None, old_s: fl
     left, empty = _left(registry, name, {*committed, *found.removing}, old_s)
     objects, size = _delete(registry, name, left)
     for number in left:
+        # Its publisher may live, and have committed just now: what has lost its files is no version.
+        retract(registry.home.store, registry.prefix(name, number))
         clear(registry.home.store, registry.prefix(name, number), older_than_s=old_s)
     numbers.forget(registry.home, name, {*left, *empty, *gone.versions})
     return Removed(name, gone.versions, tuple(left), gone.objects + objects, gone.bytes + size)
@@ -108,13 +110,13 @@ def _gone(found: Aliases, going: tuple[int, ...]) -> Aliases:
 def _left(registry: Registry, name: str, known: set[int], old_s: float) -> tuple[list[int], list[int]]:
     """Numbers without a marker whose publishers sent nothing for so long: those that have objects, those without."""
     taken = numbers.taken(registry.home, name)
-    store, before_us = registry.home.store, (time.time() - old_s) * 1e6
+    store, clock = registry.home.store, StoreClock(registry.home)
     left: list[int] = []
     empty: list[int] = []
     for number in sorted({*taken, *registry.numbers(name)} - known):
         times = [info.mtime_us for page in store.list(registry.prefix(name, number)) for info in page]
         last = max([taken[number].mtime_us if number in taken else 0, *times])
-        if last < before_us and not registry.is_committed(name, number):
+        if clock.age(last) > old_s and not registry.is_committed(name, number):
             (left if times else empty).append(number)
     return left, empty
 

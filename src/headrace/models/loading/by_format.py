@@ -17,7 +17,8 @@ from headrace.base.errors import CorruptError, InputError, NotFoundError, Unsupp
 from headrace.base.progress import SILENT, Progress
 from headrace.models.loading import safetensors
 from headrace.models.loading.checksums import recorded
-from headrace.models.loading.files import File
+from headrace.models.loading.files import File, Weights, open_weights
+from headrace.models.loading.objects import Source
 from headrace.models.loading.onnx_external import open_mapped, open_prepacked
 from headrace.models.registry import ModelVersion, Registry
 
@@ -102,11 +103,22 @@ def _straight(registry: Registry, version: ModelVersion, device: Any) -> dict[st
     namespace = registry.namespace
     if path is None:
         return None
-    opened = safetensors.open(path, namespace=namespace)
-    told = {name for file in opened.files for name in _checked(file)}
-    if not all(name in told for name in opened):
+    weights = open_weights(namespace, path)
+    told = {name for file in weights.files for name in _checked(file)}
+    if not all(name in told for name in weights.places) or not _is_published(registry, version, weights):
         return None
-    return safetensors.load(path, device=device, framework=_framework(), namespace=namespace)
+    return safetensors.loaded(weights, device=device, framework=_framework())
+
+
+def _is_published(registry: Registry, version: ModelVersion, weights: Weights) -> bool:
+    """Whether what was opened are the objects that were committed. A file put in the place of one of them has checksums
+    of its own, which say nothing of this version.
+    """
+    found = {file.source.path: file.source for file in weights.files}
+    if weights.path not in found:  # the index
+        found[weights.path] = Source.find(registry.namespace, weights.path)
+    committed = {f"{version.path}/{one.name}": one.etag for one in version.publication.members}
+    return all(committed.get(path) == source.read.version for path, source in found.items())
 
 
 def _checked(file: File) -> Mapping[str, str]:

@@ -31,6 +31,8 @@ BITS: Final[Mapping[str, int]] = {
 _METADATA: Final = "__metadata__"
 _ALIGNED: Final = 8
 _LARGEST: Final = 2**63
+_AXES: Final = 64
+"""Of one tensor, at most: as in NumPy and torch."""
 _HINT: Final = "it is damaged, or no safetensors file"
 
 
@@ -126,10 +128,15 @@ def _tensor(name: str, told: Any, begin: int, path: str) -> Tensor:
         raise CorruptError(
             f"has a tensor {name!r} of the unknown dtype {dtype!r}", path=path, hint=f"known are {', '.join(BITS)}"
         )
+    if len(shape) > _AXES:
+        _refuse(f"has a tensor {name!r} of {len(shape):,} axes; at most {_AXES} are read", path)
+    if prod(extent for extent in shape if extent) * BITS[dtype] >= _LARGEST:  # NumPy has no such shape, however empty
+        _refuse(f"has a tensor {name!r} of the shape {list(shape)}, which no memory holds", path)
     bits = prod(shape) * BITS[dtype]
     start, stop = offsets
-    if bits >= _LARGEST or bits % 8 or stop - start != bits // 8:
-        _refuse(f"gives {name!r} {stop - start:,} bytes; {dtype} of shape {list(shape)} has {bits / 8:,.10g}", path)
+    if bits % 8 or stop - start != bits // 8:
+        has = f"{bits // 8:,} bytes" if not bits % 8 else f"{bits:,} bits, which are no whole bytes"
+        _refuse(f"gives {name!r} {stop - start:,} bytes; {dtype} of shape {list(shape)} has {has}", path)
     return Tensor(name, dtype, shape, begin + start, begin + stop)
 
 

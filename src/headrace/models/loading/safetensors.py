@@ -65,7 +65,7 @@ def load(
         the object was replaced while it was read. As `Fetcher.get`. MemoryError.
     """
     check_framework(framework)
-    target = _device(device, framework)
+    _device(device, framework)  # refused before anything is asked for
     slices = slices or {}
     names = None if only is None or callable(only) else list(dict.fromkeys(only))
     weights = open_weights(namespace or Namespace.load(), where, names)
@@ -73,7 +73,23 @@ def load(
     for name in slices:
         if name not in kept:
             raise unknown(name, kept, weights.path)
-    wanted = _selection(weights, kept, slices)
+    return loaded(weights, kept, device=device, framework=framework, slices=slices, verify=verify, checksums=checksums)
+
+
+def loaded(
+    weights: Weights,
+    names: Iterable[str] | None = None,
+    *,
+    device: Any = "cpu",
+    framework: Framework = "torch",
+    slices: Mapping[str, Index] | None = None,
+    verify: bool | None = None,
+    checksums: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Tensors of files that are open: of just the versions that were opened. `names`: which; None: all. As `load`."""
+    target = _device(device, framework)
+    kept = list(weights.places if names is None else names)
+    wanted = _selection(weights, kept, slices or {})
     found: dict[str, Any] = {}
     expected = {file.source.path: sums.recorded(file.header.metadata, file.source.path) for file, _ in wanted}
     for one in contents(wanted, ahead=None if target is None else _AHEAD):
