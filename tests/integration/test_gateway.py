@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from headrace.base.errors import InternalError
 from headrace.gateway.changes import Changes
 from headrace.http_server import Exchange, Headers, Response
 from headrace.store import open_store
@@ -469,18 +470,26 @@ def door(rig: Rig) -> Any:
 
 @pytest.mark.parametrize("wrong", ['attachment; filename="é.pdf"', "a\0b", "a\r\nb: c"])
 def test_a_header_that_cannot_be_sent_is_refused_before_anything_is_held(rig: Rig, s3: Any, wrong: str) -> None:
-    s3.put_object(Bucket="data", Key="named", Body=b"x" * 1000)
-    given = {"Bucket": "data", "Key": "named"}
-    assert s3.get_object(**given)["Body"].read() == b"x" * 1000
-    door(rig)._namespace.fetcher.settle()
-    for name in ("ResponseContentDisposition", "ResponseContentType"):
-        for _ in range(2):  # cold, it may be, and warm
-            assert refused(s3.get_object, **given, **{name: wrong}) == (400, "InvalidArgument")
-    store = door(rig)._namespace.resolve("/data").store
-    store.put("named-cold", b"y")  # never heard of: its first bytes come on a fetch thread
-    cold = rig.client(read_timeout=10)
-    answer = refused(cold.get_object, Bucket="data", Key="named-cold", ResponseContentDisposition=wrong)
-    assert answer == (400, "InvalidArgument")
+    data = bytes(300_000)
+    s3.put_object(Bucket="data", Key="named", Body=data)
+    files = door(rig)._reading._warm._files
+
+    def warm() -> bool:
+        assert s3.get_object(Bucket="data", Key="named")["Body"].read() == data
+        return ("data", "named") in files
+
+    until(warm)
+    file = files["data", "named"]
+    until(lambda: file._users == 1)
+    client = rig.client(read_timeout=5)
+    s3.put_object(Bucket="data", Key="named-cold", Body=b"y")  # its first bytes come on a fetch thread
+    for key in ("named", "named-cold"):
+        for name in ("ResponseContentDisposition", "ResponseContentType"):
+            with pytest.raises(ClientError) as caught:
+                client.get_object(Bucket="data", Key=key, **{name: wrong})
+            assert caught.value.response["Error"]["Code"] == "InvalidArgument"
+            assert not caught.value.response["ResponseMetadata"]["RetryAttempts"]
+    assert file._users == 1
     assert s3.get_object(Bucket="data", Key="named-cold")["Body"].read() == b"y"
 
 
@@ -522,7 +531,11 @@ def test_a_listing_has_as_many_pages_as_it_needs(rig: Rig, s3: Any, store: Any) 
         list(pool.map(lambda key: folder.put(key, b""), keys))
     paged = {"PaginationConfig": {"PageSize": 1}}
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket="data", Prefix="many/", **paged)
-    assert [one["Key"] for page in pages for one in page.get("Contents", [])] == keys
+    found = list[str]()
+    for page in pages:
+        assert not page["ResponseMetadata"]["RetryAttempts"]
+        found += [one["Key"] for one in page.get("Contents", [])]
+    assert found == keys
     s3.delete_objects(Bucket="data", Delete={"Objects": [{"Key": key} for key in keys]})
 
 
@@ -620,3 +633,16 @@ def test_uploads_that_nobody_goes_on_with_are_thrown_away_while_it_runs(rig: Rig
         assert not os.path.exists(left)
     finally:
         os.unlink(gone)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_gateway_whose_loop_failed_says_so_to_who_waits(tmp_path: Path) -> None:
+    """The command that waits ends with it, and so with another code than 0."""
+    with gateway_over(settings_of({"/data": {"url": f"file://{tmp_path}"}}, tmp_path), tmp_path) as rig:
+
+        def fail() -> None:
+            raise RuntimeError("the loop fails")
+
+        rig.gateway._server._loop.call(fail)  # type: ignore[union-attr]
+        with pytest.raises(InternalError, match="ended by an error"):
+            rig.gateway.wait()
