@@ -583,8 +583,9 @@ def test_a_completed_objects_checksum_is_compared(rig: Rig, s3: Any) -> None:
     given |= {"UploadId": name, "MultipartUpload": {"Parts": parts}}
     call = s3.complete_multipart_upload
     assert refused(call, **given, ChecksumCRC32=sums(b"other")) == (400, "BadDigest")
+    assert refused(call, **given, MpuObjectSize=7) == (400, "InvalidRequest")
     assert refused(call, **given, ChecksumCRC32=f"{each}-3", ChecksumType="COMPOSITE") == (400, "BadDigest")
-    right = {"ChecksumCRC32": sums(*data), "ChecksumType": "FULL_OBJECT"}
+    right = {"ChecksumCRC32": sums(*data), "ChecksumType": "FULL_OBJECT", "MpuObjectSize": (5 << 20) + 3}
     call(**given, **right)
     assert s3.get_object(Bucket="data", Key="parts-summed")["Body"].read() == b"".join(data)
     given = {"Bucket": "data", "Key": "parts-summed"}
@@ -617,7 +618,9 @@ def test_a_range_of_a_copied_part_is_exact(rig: Rig, s3: Any) -> None:
     for span in ("bytes=0-10", "bytes=10-11"):
         assert refused(s3.upload_part_copy, **given, CopySourceRange=span) == (416, "InvalidRange"), span
     s3.upload_part_copy(**given, CopySourceRange="bytes=8-9")
-    s3.abort_multipart_upload(Bucket="data", Key="from-range", UploadId=given["UploadId"])
+    given = {"Bucket": "data", "Key": "from-range", "UploadId": given["UploadId"]}
+    assert refused(s3.abort_multipart_upload, **given, IfMatchInitiatedTime=FIRST) == (501, "NotImplemented")
+    s3.abort_multipart_upload(**given)
 
 
 def test_uploads_that_nobody_goes_on_with_are_thrown_away_while_it_runs(rig: Rig, s3: Any) -> None:

@@ -1,7 +1,7 @@
 """What the processes of one gateway have written: each sees at once that another's knowledge of an object is old.
 
-A file of numbers, mapped by all of them; an object's number is another one after each write. Two objects may share one:
-then one of them is asked for once more than needed.
+A file of numbers, mapped by all of them; an object's number is another one after each write, and so is the one of all
+objects together. Two objects may share one: then one of them is asked for once more than needed.
 """
 
 from __future__ import annotations

@@ -153,6 +153,8 @@ class Uploads:
     def abort(self, request: S3Request, bucket: Bucket) -> Response:
         """AbortMultipartUpload."""
         self._writing.writable(request, bucket, request.key)
+        if "x-amz-if-match-initiated-time" in request.headers:
+            raise S3Failure("NotImplemented", "x-amz-if-match-initiated-time is not implemented here.")
         shutil.rmtree(self._of(request, bucket), ignore_errors=True)
         return Response(204, [("x-amz-request-id", request.id)])
 
@@ -296,9 +298,12 @@ def _reader(parts: list[PartFile], fds: list[int]) -> Any:
 
 
 def _compare(request: S3Request, parts: list[PartFile], fds: list[int]) -> None:
-    """The object's checksum, where the client says one: of its bytes, or of its parts' checksums with their number
-    behind a dash. Raises S3Failure: BadDigest.
+    """The object's size and checksum, where the client says one: of its bytes, or of its parts' checksums with their
+    number behind a dash. Raises S3Failure: InvalidRequest, BadDigest.
     """
+    size = request.headers.get("x-amz-mp-object-size")
+    if size is not None and size != str(sum(part.size for part in parts)):
+        raise S3Failure("InvalidRequest", "The x-amz-mp-object-size is not the size of all parts together")
     for name in NAMES:
         value = request.headers.get(PREFIX + name)
         if value is None:
