@@ -11,13 +11,17 @@ import re
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from headrace.base.errors import InternalError
+from headrace.gateway.changes import Changes
+from headrace.http_server import Exchange, Headers, Response
 from headrace.store import open_store
 from headrace.testing.servers import EmbeddedS3
 from tests.gateway_kit import KEYS, NARROW, READER, WRITER, Rig, gateway_over, mount, settings_of, signed
@@ -350,8 +354,8 @@ def test_a_reader_may_not_write_and_what_is_read_only_stays_so(rig: Rig, s3: Any
     )  # fmt: skip
     for call, more in calls:
         assert refused(call, Bucket="data", Key="guarded", **more) == (403, "AccessDenied")
-    answer = reader.delete_objects(Bucket="data", Delete={"Objects": [{"Key": "guarded"}]})
-    assert [one["Code"] for one in answer["Errors"]] == ["AccessDenied"]
+    deleted = {"Objects": [{"Key": "guarded"}]}
+    assert refused(reader.delete_objects, Bucket="data", Delete=deleted) == (403, "AccessDenied")
     assert refused(s3.put_object, Bucket="kept", Key="x", Body=b"y") == (403, "AccessDenied")
     assert reader.get_object(Bucket="data", Key="guarded")["Body"].read() == b"x"
 
@@ -455,3 +459,193 @@ def test_the_whole_tree_in_one_bucket_by_several_processes(seaweedfs: EmbeddedS3
         assert [one["Prefix"] for one in s3.list_objects_v2(Bucket="all", Delimiter="/")["CommonPrefixes"]] == ["a/"]
         assert "a/b/tree" in [one["Key"] for one in s3.list_objects_v2(Bucket="all", Prefix="a/b/t")["Contents"]]
         assert refused(s3.put_object, Bucket="all", Key="elsewhere", Body=b"x")[0] == 404
+
+
+# What is held, and let go
+
+
+def door(rig: Rig) -> Any:
+    return rig.gateway._server.application  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("wrong", ['attachment; filename="é.pdf"', "a\0b", "a\r\nb: c"])
+def test_a_header_that_cannot_be_sent_is_refused_before_anything_is_held(rig: Rig, s3: Any, wrong: str) -> None:
+    data = bytes(300_000)
+    s3.put_object(Bucket="data", Key="named", Body=data)
+    files = door(rig)._reading._warm._files
+
+    def warm() -> bool:
+        assert s3.get_object(Bucket="data", Key="named")["Body"].read() == data
+        return ("data", "named") in files
+
+    until(warm)
+    file = files["data", "named"]
+    until(lambda: file._users == 1)
+    client = rig.client(read_timeout=5)
+    s3.put_object(Bucket="data", Key="named-cold", Body=b"y")  # its first bytes come on a fetch thread
+    for key in ("named", "named-cold"):
+        for name in ("ResponseContentDisposition", "ResponseContentType"):
+            with pytest.raises(ClientError) as caught:
+                client.get_object(Bucket="data", Key=key, **{name: wrong})
+            assert caught.value.response["Error"]["Code"] == "InvalidArgument"
+            assert not caught.value.response["ResponseMetadata"]["RetryAttempts"]
+    assert file._users == 1
+    assert s3.get_object(Bucket="data", Key="named-cold")["Body"].read() == b"y"
+
+
+def test_first_reads_are_bounded_and_each_is_let_go_of(rig: Rig, s3: Any, store: Any) -> None:
+    s3.put_object(Bucket="data", Key="firsts/0", Body=b"x")
+    s3.get_object(Bucket="data", Key="firsts/0")["Body"].read()  # its store is open
+    firsts = door(rig)._reading._firsts
+    free = firsts._value
+    store.put("firsts/small", b"small")
+    store.put("firsts/large", bytes(300_000))
+    assert refused(s3.get_object, Bucket="data", Key="firsts/absent") == (404, "NoSuchKey")
+    assert s3.get_object(Bucket="data", Key="firsts/small")["Body"].read() == b"small"
+    assert s3.get_object(Bucket="data", Key="firsts/large")["Body"].read() == bytes(300_000)
+    until(lambda: firsts._value == free)
+    for _ in range(free):
+        firsts.acquire()
+    try:
+        store.put("firsts/waits", b"by a thread")
+        assert s3.get_object(Bucket="data", Key="firsts/waits")["Body"].read() == b"by a thread"
+        assert firsts._value == 0
+    finally:
+        firsts.release(free)
+
+
+def test_a_request_with_a_body_is_verified_before_it_has_a_thread(rig: Rig) -> None:
+    headers = signed(rig, READER, "PUT", "/data/x", payload=b"x", secret="another")
+    exchange = Exchange(door(rig), "PUT", b"/data/x", Headers([(n.encode(), v.encode()) for n, v in headers.items()]),
+                        old=False, close=False, peer="", arrived=0.0)  # fmt: skip
+    answer = door(rig).head(exchange)
+    assert isinstance(answer, Response)
+    assert answer.status == 403
+
+
+def test_a_listing_has_as_many_pages_as_it_needs(rig: Rig, s3: Any, store: Any) -> None:
+    """A page of its own for each of 600 keys, all from one listing of the store."""
+    folder = door(rig)._namespace.resolve("/data").store
+    keys = [f"many/{number:03d}" for number in range(600)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: folder.put(key, b""), keys))
+    paged = {"PaginationConfig": {"PageSize": 1}}
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket="data", Prefix="many/", **paged)
+    found = list[str]()
+    for page in pages:
+        assert not page["ResponseMetadata"]["RetryAttempts"]
+        found += [one["Key"] for one in page.get("Contents", [])]
+    assert found == keys
+    s3.delete_objects(Bucket="data", Delete={"Objects": [{"Key": key} for key in keys]})
+
+
+def test_an_open_listing_is_begun_anew_when_it_is_old_or_another_process_wrote(rig: Rig, s3: Any, store: Any) -> None:
+    listings = door(rig)._listings
+    for name in "ac":
+        store.put(f"open/{name}", b"")
+
+    def second(meanwhile: Callable[[], object]) -> list[str]:
+        listings.forget()
+        given = {"Bucket": "data", "Prefix": "open/"}
+        token = s3.list_objects_v2(**given, MaxKeys=1)["NextContinuationToken"]
+        meanwhile()
+        page = s3.list_objects_v2(**given, ContinuationToken=token)
+        return [one["Key"] for one in page["Contents"]]
+
+    def written_elsewhere() -> None:
+        store.put("open/b", b"")
+        other = Changes(f"{os.path.dirname(rig.settings.cache.dir)}/spool/changes")
+        other.changed("data", "open/b")
+        other.close()
+
+    assert second(lambda: None) == ["open/c"]
+    assert second(written_elsewhere) == ["open/b", "open/c"]
+    ttl, listings._ttl = listings._ttl, 0.0
+    try:
+        assert second(lambda: store.put("open/bb", b"")) == ["open/b", "open/bb", "open/c"]
+    finally:
+        listings._ttl = ttl
+
+
+# What is refused rather than passed over
+
+
+def test_a_completed_objects_checksum_is_compared(rig: Rig, s3: Any) -> None:
+    data, given = [os.urandom(5 << 20), b"end"], {"Bucket": "data", "Key": "parts-summed"}
+
+    def sums(*of: bytes) -> str:
+        return base64.b64encode(zlib.crc32(b"".join(of)).to_bytes(4, "big")).decode()
+
+    name = s3.create_multipart_upload(**given, ChecksumAlgorithm="CRC32")["UploadId"]
+    parts = [{"PartNumber": at, "ETag": s3.upload_part(**given, UploadId=name, PartNumber=at, Body=one)["ETag"]}
+             for at, one in enumerate(data, 1)]  # fmt: skip
+    each = sums(*(zlib.crc32(one).to_bytes(4, "big") for one in data))
+    given |= {"UploadId": name, "MultipartUpload": {"Parts": parts}}
+    call = s3.complete_multipart_upload
+    assert refused(call, **given, ChecksumCRC32=sums(b"other")) == (400, "BadDigest")
+    assert refused(call, **given, MpuObjectSize=7) == (400, "InvalidRequest")
+    assert refused(call, **given, ChecksumCRC32=f"{each}-3", ChecksumType="COMPOSITE") == (400, "BadDigest")
+    right = {"ChecksumCRC32": sums(*data), "ChecksumType": "FULL_OBJECT", "MpuObjectSize": (5 << 20) + 3}
+    call(**given, **right)
+    assert s3.get_object(Bucket="data", Key="parts-summed")["Body"].read() == b"".join(data)
+    given = {"Bucket": "data", "Key": "parts-summed"}
+    name = s3.create_multipart_upload(**given)["UploadId"]
+    for at, one in enumerate(data, 1):
+        s3.upload_part(**given, UploadId=name, PartNumber=at, Body=one)
+    call(**given, UploadId=name, MultipartUpload={"Parts": parts}, ChecksumCRC32=f"{each}-2", ChecksumType="COMPOSITE")
+
+
+def test_deletes_with_conditions_that_are_not_kept_are_refused(rig: Rig, s3: Any) -> None:
+    given = {"Bucket": "data", "Key": "not-deleted"}
+    etag = s3.put_object(**given, Body=b"x")["ETag"]
+    for more in ({"VersionId": "7"}, {"ETag": '"other"'}, {"Size": 7}, {"LastModifiedTime": FIRST}):
+        wanted = {"Objects": [{"Key": "not-deleted", **more}]}
+        assert refused(s3.delete_objects, Bucket="data", Delete=wanted) == (501, "NotImplemented")
+    for more in ({"IfMatchSize": 7}, {"IfMatchLastModifiedTime": FIRST}):
+        assert refused(s3.delete_object, **given, **more) == (501, "NotImplemented")
+    assert refused(s3.delete_object, **given, IfMatch='"other"')[0] == 412
+    assert s3.head_object(**given)["ETag"] == etag
+    s3.delete_objects(Bucket="data", Delete={"Objects": [{"Key": "not-deleted", "VersionId": "null"}]})
+    assert refused(s3.head_object, **given)[0] == 404
+
+
+def test_a_range_of_a_copied_part_is_exact(rig: Rig, s3: Any) -> None:
+    s3.put_object(Bucket="data", Key="ranged", Body=b"0123456789")
+    given = {"Bucket": "data", "Key": "from-range", "CopySource": "data/ranged", "PartNumber": 1}
+    given["UploadId"] = s3.create_multipart_upload(Bucket="data", Key="from-range")["UploadId"]
+    for span in ("0-2", "bytes=0-", "bytes=-2", "bytes=3-2", "bytes=0-1,3-4", "bytes=0 - 2", "bytes=hello-world"):
+        assert refused(s3.upload_part_copy, **given, CopySourceRange=span) == (400, "InvalidArgument"), span
+    for span in ("bytes=0-10", "bytes=10-11"):
+        assert refused(s3.upload_part_copy, **given, CopySourceRange=span) == (416, "InvalidRange"), span
+    s3.upload_part_copy(**given, CopySourceRange="bytes=8-9")
+    given = {"Bucket": "data", "Key": "from-range", "UploadId": given["UploadId"]}
+    assert refused(s3.abort_multipart_upload, **given, IfMatchInitiatedTime=FIRST) == (501, "NotImplemented")
+    s3.abort_multipart_upload(**given)
+
+
+def test_uploads_that_nobody_goes_on_with_are_thrown_away_while_it_runs(rig: Rig, s3: Any) -> None:
+    uploads = door(rig)._uploads
+    left, gone = f"{uploads._folder}/{'a' * 32}", f"{uploads._folder}/{'b' * 32}"
+    os.mkdir(left)
+    os.utime(left, (0, 0))
+    os.symlink("nowhere", gone)  # as one that another process removes just now
+    try:
+        uploads._cleared = float("-inf")  # an hour later
+        name = s3.create_multipart_upload(Bucket="data", Key="cleared")["UploadId"]
+        s3.abort_multipart_upload(Bucket="data", Key="cleared", UploadId=name)
+        assert not os.path.exists(left)
+    finally:
+        os.unlink(gone)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_gateway_whose_loop_failed_says_so_to_who_waits(tmp_path: Path) -> None:
+    """The command that waits ends with it, and so with another code than 0."""
+    with gateway_over(settings_of({"/data": {"url": f"file://{tmp_path}"}}, tmp_path), tmp_path) as rig:
+
+        def fail() -> None:
+            raise RuntimeError("the loop fails")
+
+        rig.gateway._server._loop.call(fail)  # type: ignore[union-attr]
+        with pytest.raises(InternalError, match="ended by an error"):
+            rig.gateway.wait()

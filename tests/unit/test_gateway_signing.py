@@ -150,3 +150,21 @@ def test_a_file_of_keys(tmp_path: Path) -> None:
 
 def test_xml_says_what_it_can() -> None:
     assert element("Key", "a&b<c>\x01\ud800é") == "<Key>a&amp;b&lt;c&gt;\ufffd\ud800é</Key>"
+
+
+def test_long_names_and_values_are_not_remembered() -> None:
+    from headrace.gateway import requests, signing
+
+    long = "%41" * 1000
+    before = signing._remembered.cache_info().currsize, requests._remembered.cache_info().currsize
+    assert signing._quoted(long) == requests._decoded(long) == "A" * 1000
+    assert (signing._remembered.cache_info().currsize, requests._remembered.cache_info().currsize) == before
+
+
+@pytest.mark.timeout(20)
+def test_xml_text_in_many_pieces_costs_no_more_than_its_length() -> None:
+    """A fifth of a second; a cost by the square of the length would be minutes."""
+    from headrace.gateway.xml import parsed
+
+    text = "x\n" * 1_000_000
+    assert parsed(f"<Delete><Quiet>{text}</Quiet></Delete>".encode(), "Delete").findtext("Quiet") == text

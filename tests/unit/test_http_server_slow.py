@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import socket
 import struct
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.base.errors import InputError, TryAgainError, UnreachableError
-from headrace.http_server import Address, Limits, Response, Server
+from headrace.http_server import Address, Limits, Response, Server, Stream
+from headrace.http_server.outgoing import FromStream
 from tests.http_server_kit import PLAIN, Client, Rig, serving, until
 
-QUICK = Limits(head_s=0.2, body_s=0.2, idle_s=0.2, write_s=0.2, linger_s=0.2)
+QUICK = Limits(head_s=0.2, body_s=0.2, write_s=0.2, linger_s=0.2)
 UP = b"PUT /%s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
 
 
@@ -53,12 +57,16 @@ def test_a_slow_body_is_told_so(path: bytes) -> None:
 
 
 def test_an_idle_connection_ends_and_one_that_waits_for_its_answer_does_not() -> None:
-    with serving(limits=QUICK) as (rig, server), Client(server) as waiting, Client(server) as idle:
+    limits = dataclasses.replace(QUICK, idle_s=0.5)
+    with serving(limits=limits) as (rig, server), Client(server) as waiting:
         waiting.send(b"GET /later HTTP/1.1\r\nHost: a\r\n\r\n")
+        until(lambda: rig.held)
+        idle = Client(server)
         assert idle.ended()
         assert server.connections == 1
         rig.held[0].answer(Response(200, PLAIN, b"late"))
         assert waiting.answer()[2] == b"late"
+        idle.close()
 
 
 def test_a_client_that_reads_nothing_is_cut_and_costs_bounded_memory() -> None:
@@ -127,6 +135,8 @@ def test_a_client_that_goes_is_noticed_whatever_is_under_way(tmp_path: Path, lea
                 client.send(b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n" % path)
                 if path != b"later":
                     client.sock.recv(1)
+                if path.startswith(b"stream"):
+                    until(lambda: rig.pulled)  # its head comes first: an iterator that has not begun notices no end
             until(lambda: server.connections == 1)
             if path == b"later":
                 until(lambda: rig.held)
@@ -221,3 +231,62 @@ def test_an_address_that_is_taken_is_an_error_with_its_name(tmp_path: Path) -> N
 def test_limits_above_zero() -> None:
     with pytest.raises(InputError, match="'depth'"):
         Limits(depth=0)
+
+
+def test_a_stream_that_was_quiet_and_then_blocks_has_its_whole_time() -> None:
+    """The client is given time from when the socket is full, not from when the answer began."""
+    full = threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        yield b"first"
+        time.sleep(1.2)  # longer than a client may take nothing
+        full.set()
+        yield bytes(16 << 20)
+
+    with serving(limits=Limits(write_s=1.0, linger_s=0.2)) as (rig, server), Client(server, buffer=65536) as client:
+        client.send(b"GET /later HTTP/1.1\r\nHost: a\r\n\r\n")
+        until(lambda: rig.held)
+        rig.held[0].answer(Response(200, PLAIN, Stream(pieces(), 5 + (16 << 20))))
+        assert client._until(b"first").endswith(b"\r\n\r\n")
+        assert full.wait(20)
+        time.sleep(0.2)  # some sweeps look at it
+        assert client._take(16 << 20) == bytes(16 << 20)
+
+
+def test_uploads_that_wait_hold_up_no_stream() -> None:
+    with serving(limits=Limits(threads=1)) as (_, server), Client(server) as slow, Client(server, 5) as other:
+        slow.send(UP % (b"slow-up", 10) + b"some")
+        assert len(other.get("/stream/2")[2]) == 2 * 65536
+
+
+def test_what_is_sent_while_a_pull_ends_is_pulled_for() -> None:
+    """The client takes all that is held between a pull's last look and its end: another pull must follow."""
+    here, there = socket.socketpair()
+    tasks: list[Callable[[], None]] = []
+
+    class Sent(FromStream):
+        def _take(self) -> bool:
+            more = super()._take()
+            if not more:
+                self.send(here)
+            return more
+
+    with here, there:
+        stream = Stream(iter([b"one", b"two"]), 6)
+        outgoing = Sent(b"head", stream, chunked=False, ahead=1, work=tasks.append, wake=lambda: None)
+        while tasks:
+            tasks.pop()()
+        assert outgoing.send(here)
+        assert there.recv(100) == b"headonetwo"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_server_that_failed_says_so() -> None:
+    def fail() -> None:
+        raise RuntimeError("the loop fails")
+
+    with serving() as (_, server):
+        assert not server.failed
+        server._loop.call(fail)
+        assert server.wait(20)
+        assert server.failed

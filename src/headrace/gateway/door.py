@@ -54,7 +54,7 @@ class Door:
         self._changes = Changes(f"{folder}/changes")
         self._reading = Reading(namespace, self._buckets, self._changes, metadata=options.metadata)
         self._crew = Crew("gateway", _THREADS)
-        self._listings = Listings(namespace, self._crew.add)
+        self._listings = Listings(namespace, self._changes, namespace.fetcher.settings.cache.ttl, self._crew.add)
         self._writing = Writing(namespace, self._buckets, self._changes, folder, self._listings.forget)
         self._uploads = Uploads(self._writing, f"{folder}/uploads")
 
@@ -62,7 +62,13 @@ class Door:
         """Whose request it is, where it has a body: before any of that is taken."""
         if exchange.method in ("GET", "HEAD", "DELETE", "OPTIONS"):
             return _NOTHING
-        return Streamed(self._written)
+        request: S3Request | None = None
+        try:
+            request = parsed(exchange, self._domain)
+            verified(request, self._verifier)
+        except Exception as error:
+            return _failed(request, error)
+        return Streamed(lambda _: self._answer(request))
 
     def arrived(self, exchanges: Sequence[Exchange]) -> None:
         """Answer what is warm; hand the rest to threads."""
@@ -105,17 +111,6 @@ class Door:
         fetcher.drain()
         fetcher.close()
         self._namespace.close()
-
-    def _written(self, exchange: Exchange) -> None:
-        """A request with a body, on one of the server's threads."""
-        request: S3Request | None = None
-        try:
-            request = parsed(exchange, self._domain)
-            verified(request, self._verifier)
-        except Exception as error:
-            exchange.answer(_failed(request, error))
-            return
-        self._answer(request)
 
     def _answer(self, request: S3Request) -> None:
         if request.exchange.gone:

@@ -1,7 +1,8 @@
 """Listings: pages of a bucket's keys in the store's order, with folders where a delimiter is given.
 
 A page ends where the client's count is reached; what comes next is taken from the same listing of the store, as long as
-this process still has it open, and else from a new one that starts behind the last key.
+this process still has it open, it is no older than ``cache.ttl``, and no process of this gateway has written since.
+Else it is taken from a new one that starts behind the last key.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import threading
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,6 +22,7 @@ from urllib.parse import quote
 
 from headrace.base.errors import NotFoundError
 from headrace.gateway.buckets import Bucket
+from headrace.gateway.changes import Changes
 from headrace.gateway.failures import S3Failure
 from headrace.gateway.keys import Key
 from headrace.gateway.requests import S3Request, xml_headers
@@ -57,11 +60,16 @@ class Wanted:
 class Listings:
     """Lists for clients. Any thread."""
 
-    def __init__(self, namespace: Namespace, work: Callable[[Callable[[], None]], None]) -> None:
-        """`work`: runs a task on another thread."""
+    def __init__(
+        self, namespace: Namespace, changes: Changes, ttl: float, work: Callable[[Callable[[], None]], None]
+    ) -> None:  # fmt: skip
+        """`ttl`: seconds after which one is begun anew; any write of this gateway's does so, too. `work`: runs a task
+        on another thread.
+        """
         self._namespace = namespace
+        self._changes, self._ttl = changes, ttl
         self._work = work
-        self._open: OrderedDict[tuple[str, str, Wanted], Iterator[Item]] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str, Wanted], _Listing] = OrderedDict()
         self._lock = threading.Lock()
 
     def page(self, request: S3Request, bucket: Bucket) -> Response:
@@ -103,21 +111,22 @@ class Listings:
         name = (bucket.name, bucket.root, wanted)
         with self._lock:  # a marker of V1 is most likely the last key of the page before
             listing = self._open.pop((*name[:2], replace(wanted, told=True)), None)
-        if listing is None:
-            listing = _listed(self._namespace, bucket, wanted)
+        if listing is None or listing.until <= time.monotonic() or listing.number != self._changes.latest():
+            until, number = time.monotonic() + self._ttl, self._changes.latest()  # both before the store is asked
+            listing = _Listing(_listed(self._namespace, bucket, wanted), until, number)
         items: list[Item] = []
         for item in listing:
             if len(items) == count:
                 last = items[-1].name
-                rest: Iterator[Item] = _resumed(item, listing)
+                listing.back(item)
                 if wanted.told or count >= _WORTH:  # who asked for few may have wanted no more
-                    rest = iter(_Ahead(rest, count + 1, self._work))
-                self._keep((*name[:2], replace(wanted, after=last, told=True)), rest)
+                    listing.ahead(count + 1, self._work)
+                self._keep((*name[:2], replace(wanted, after=last, told=True)), listing)
                 return items, last
             items.append(item)
         return items, None
 
-    def _keep(self, name: tuple[str, str, Wanted], listing: Iterator[Item]) -> None:
+    def _keep(self, name: tuple[str, str, Wanted], listing: _Listing) -> None:
         with self._lock:
             self._open[name] = listing
             while len(self._open) > _OPEN:
@@ -130,34 +139,47 @@ class Listings:
                 self._open.clear()
 
 
-class _Ahead:
-    """A listing, of which the next items are asked for while the client reads those before."""
+class _Listing(Iterator[Item]):
+    """A listing over all its pages. The next items may be asked for while the client reads those before.
 
-    def __init__(self, rest: Iterator[Item], count: int, work: Callable[[Callable[[], None]], None]) -> None:
-        self._rest, self._count = rest, count
-        self._items: list[Item] = []
-        self._error: BaseException | None = None
-        self._come = threading.Event()
+    Whoever comes first takes from the source, the page or the thread that was to be ahead of it: no page waits for a
+    thread that has not begun. `until` and `number`: up to when, and to which write, it may be gone on with.
+    """
+
+    def __init__(self, source: Iterator[Item], until: float, number: bytes) -> None:
+        self._source = source
+        self.until, self.number = until, number
+        self._ready: deque[Item] = deque()
+        self._wanted = 0
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+
+    def back(self, item: Item) -> None:
+        """It comes next, again."""
+        with self._lock:
+            self._ready.appendleft(item)
+
+    def ahead(self, count: int, work: Callable[[Callable[[], None]], None]) -> None:
+        """Have so many items at hand, soon."""
+        self._wanted = count
         work(self._pull)
 
     def _pull(self) -> None:
-        try:
-            self._items.extend(islice(self._rest, self._count))
-        except BaseException as error:
-            self._error = error
-        self._come.set()
+        with self._lock:
+            wanted, self._wanted = self._wanted - len(self._ready), 0
+            try:
+                self._ready.extend(islice(self._source, max(0, wanted)))
+            except Exception as error:
+                self._error = error
 
-    def __iter__(self) -> Iterator[Item]:
-        self._come.wait()
-        if self._error is not None:
-            raise self._error
-        yield from self._items
-        yield from self._rest
-
-
-def _resumed(first: Item, rest: Iterator[Item]) -> Iterator[Item]:
-    yield first
-    yield from rest
+    def __next__(self) -> Item:
+        with self._lock:
+            self._wanted = 0
+            if self._ready:
+                return self._ready.popleft()
+            if self._error is not None:
+                raise self._error
+            return next(self._source)
 
 
 def _listed(namespace: Namespace, bucket: Bucket, wanted: Wanted) -> Iterator[Item]:

@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Generator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -36,7 +36,9 @@ _ID = re.compile(r"[0-9a-f]{32}\Z")
 _PART = re.compile(r"(\d{5})\.([0-9a-f]{32})\Z")
 _SMALLEST = 5 << 20
 _MOST = 10_000
+_COPIED = re.compile(r"bytes=([0-9]{1,19})-([0-9]{1,19})\Z")
 _FORGOTTEN_S = 7 * 86400
+_CLEARED_S = 3600.0
 _PIECE = 4 << 20
 _ENDED = "ended.json"
 
@@ -64,12 +66,14 @@ class Uploads:
         self._writing = writing
         self._folder = folder
         os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._cleared = float("-inf")  # monotonic seconds
         self._clear()
 
     def begin(self, request: S3Request, bucket: Bucket) -> Response:
         """CreateMultipartUpload."""
         location = self._writing.writable(request, bucket, request.key)
         location.store.check_key(location.key)
+        self._clear()
         name = secrets.token_hex(16)
         told = {"bucket": bucket.name, "key": request.key, "metadata": metadata_of(request),
                 "client": request.client.access_key, "began_us": time.time_ns() // 1000}  # fmt: skip
@@ -100,9 +104,7 @@ class Uploads:
         source, _ = self._writing.source(request)
         info = source.store.head(source.key)
         check_source(request, info)
-        given = request.headers.get("x-amz-copy-source-range")
-        span = conditions.span({"range": given}, info.size, "") if given else None
-        start, stop = span or (0, info.size)
+        start, stop = _copied_span(request.headers.get("x-amz-copy-source-range"), info.size)
         read = self._writing.bring(source, info, start)
         path = f"{folder}/new-{secrets.token_hex(8)}"
         md5 = hashlib.md5(usedforsecurity=False)
@@ -123,7 +125,8 @@ class Uploads:
     def complete(self, request: S3Request, bucket: Bucket) -> Response:
         """CompleteMultipartUpload: all parts go to the store. The same again, after it succeeded, says so again."""
         location = self._writing.writable(request, bucket, request.key)
-        wanted = _listed_parts(request, self._writing.spool)
+        own = {name: value for name, value in request.headers.items() if not name.startswith(PREFIX)}
+        wanted = _listed_parts(replace(request, headers=own), self._writing.spool)  # those sums are the object's
         folder = self._of(request, bucket, ended=True)
         if_match, create = self._writing.wishes(request)
         with _locked(folder):
@@ -150,6 +153,8 @@ class Uploads:
     def abort(self, request: S3Request, bucket: Bucket) -> Response:
         """AbortMultipartUpload."""
         self._writing.writable(request, bucket, request.key)
+        if "x-amz-if-match-initiated-time" in request.headers:
+            raise S3Failure("NotImplemented", "x-amz-if-match-initiated-time is not implemented here.")
         shutil.rmtree(self._of(request, bucket), ignore_errors=True)
         return Response(204, [("x-amz-request-id", request.id)])
 
@@ -242,9 +247,15 @@ class Uploads:
                 os.unlink(part.path)
 
     def _clear(self) -> None:
+        """At most once an hour. Other processes may be at it, too."""
+        now = time.monotonic()
+        if now - self._cleared < _CLEARED_S:
+            return
+        self._cleared = now
         for entry in os.scandir(self._folder):
-            if _ID.match(entry.name) and time.time() - entry.stat().st_mtime > _FORGOTTEN_S:
-                shutil.rmtree(entry.path, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                if _ID.match(entry.name) and time.time() - entry.stat().st_mtime > _FORGOTTEN_S:
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _parts(folder: str) -> dict[int, PartFile]:
@@ -256,7 +267,10 @@ def _parts(folder: str) -> dict[int, PartFile]:
     for entry in entries:
         match = _PART.match(entry.name)
         if match is not None:
-            status = entry.stat()
+            try:
+                status = entry.stat()
+            except FileNotFoundError:  # another took its place just now
+                continue
             part = PartFile(int(match[1]), match[2], entry.path, status.st_size, status.st_mtime_ns // 1000)
             known = found.get(part.number)
             if known is None or known.mtime_us <= part.mtime_us:
@@ -284,18 +298,45 @@ def _reader(parts: list[PartFile], fds: list[int]) -> Any:
 
 
 def _compare(request: S3Request, parts: list[PartFile], fds: list[int]) -> None:
-    """The whole object's checksum, where the client says one. Raises S3Failure: BadDigest."""
+    """The object's size and checksum, where the client says one: of its bytes, or of its parts' checksums with their
+    number behind a dash. Raises S3Failure: InvalidRequest, BadDigest.
+    """
+    size = request.headers.get("x-amz-mp-object-size")
+    if size is not None and size != str(sum(part.size for part in parts)):
+        raise S3Failure("InvalidRequest", "The x-amz-mp-object-size is not the size of all parts together")
     for name in NAMES:
         value = request.headers.get(PREFIX + name)
-        if value is None or "-" in value:  # of the parts' checksums: those were compared one by one
+        if value is None:
             continue
-        whole = running(name)
-        read = _reader(parts, fds)
-        size = sum(part.size for part in parts)
-        for at in range(0, size, _PIECE):
-            whole.update(read(at, min(size, at + _PIECE)))
-        if base64.b64encode(whole.digest()).decode() != value:
+        if "-" in value or request.headers.get(PREFIX + "type", "").upper() == "COMPOSITE":
+            whole = running(name)
+            for part, fd in zip(parts, fds, strict=True):
+                whole.update(_digest(name, [part], [fd]))
+            digest, end = whole.digest(), f"-{len(parts)}" if "-" in value else ""
+        else:
+            digest, end = _digest(name, parts, fds), ""
+        if base64.b64encode(digest).decode() + end != value:
             raise S3Failure("BadDigest", f"The {name.upper()} you specified did not match the calculated checksum.")
+
+
+def _digest(name: str, parts: list[PartFile], fds: list[int]) -> bytes:
+    whole, read, size = running(name), _reader(parts, fds), sum(part.size for part in parts)
+    for at in range(0, size, _PIECE):
+        whole.update(read(at, min(size, at + _PIECE)))
+    return whole.digest()
+
+
+def _copied_span(given: str | None, size: int) -> tuple[int, int]:
+    """Bytes [start, stop) of a part that is copied. Unlike a GET's, a range that is none is an error, as S3 has it."""
+    if given is None:
+        return 0, size
+    match = _COPIED.match(given)
+    if match is None or int(match[1]) > int(match[2]):
+        raise S3Failure("InvalidArgument", "The x-amz-copy-source-range value must be of the form bytes=first-last, "
+                        "the zero-based offsets of the first and last bytes to copy")  # fmt: skip
+    if int(match[2]) >= size:
+        raise S3Failure("InvalidRange", f"The range to copy is not inside the source, which has {size} bytes")
+    return int(match[1]), int(match[2]) + 1
 
 
 def _listed_parts(request: S3Request, spool: str) -> list[tuple[int, str]]:

@@ -50,6 +50,7 @@ class Reading:
         self._warm = WarmFiles(changes)
         self._opened = set[str]()  # buckets whose store is open: to open one may take a while
         self._slots = threading.BoundedSemaphore(max(4, settings.fetch.memory // (32 << 20)))
+        self._firsts = threading.BoundedSemaphore(max(4, settings.fetch.memory // _FIRST))
 
     def at_once(self, request: S3Request) -> Response | None:
         """The answer to a GET of what is held open; None: it takes longer. Raises S3Failure."""
@@ -72,7 +73,8 @@ class Reading:
         self, request: S3Request, bucket: Bucket, answer: Callable[[Response | Exception], None],
         work: Callable[[Callable[[], None]], None],
     ) -> bool:  # fmt: skip
-        """Begin to read what was never heard of, without a thread that waits for it; False: `get` has to do it.
+        """Begin to read what was never heard of, without a thread that waits for it; False: `get` has to do it, also
+        where as many are on their way as memory allows.
 
         On the loop. `answer` is called on a fetch thread. `work` runs what takes long on another thread.
         """
@@ -83,26 +85,37 @@ class Reading:
         location = self._buckets.locate(bucket, request.key)
         if location.store.local_root is not None:
             return False
+        if not self._firsts.acquire(blocking=False):
+            return False  # so much is on its way already that this one waits for a thread
         number = self._known.number(request.bucket, request.key)
+
+        def settle(found: Callable[[], Response | Exception]) -> None:
+            try:
+                result = found()
+            except Exception as error:
+                result = error
+            self._firsts.release()
+            answer(result)
+
+        def whole(blob: Blob) -> Response:
+            seen = self._known.put(request.bucket, request.key, blob.info, None, number)
+            work(lambda: self._keep(location, blob.info, blob.data))
+            return _answer(request, _headers(seen), None, blob.info.size, blob.data)
 
         def come(_: Read, result: Blob | HeadraceError) -> None:
             if isinstance(result, HeadraceError):
-                answer(result)
-            elif not _whole(result):
-                work(lambda: answer(self._first_come(request, location, result, number)))
+                settle(lambda: result)
+            elif _whole(result):
+                settle(lambda: whole(result))
             else:
-                seen = self._known.put(request.bucket, request.key, result.info, None, number)
-                work(lambda: self._keep(location, result.info, result.data))
-                answer(_answer(request, _headers(seen), None, result.info.size, result.data))
+                work(lambda: settle(lambda: self._come(request, location, result, number)))
 
-        self._fetcher.submit([_first(location)], come)
-        return True
-
-    def _first_come(self, request: S3Request, location: Location, blob: Blob, number: bytes) -> Response | Exception:
         try:
-            return self._come(request, location, blob, number)
-        except Exception as error:
-            return error
+            self._fetcher.submit([_first(location)], come)
+        except BaseException:
+            self._firsts.release()
+            raise
+        return True
 
     def head(self, request: S3Request, bucket: Bucket) -> Response:
         """What the object is now, with its metadata; asked of the store each time."""
@@ -300,8 +313,6 @@ def _overridden(request: S3Request, headers: Headers) -> Headers:
     asked = {name: request.query[f"response-{name}"] for name in _OVERRIDES if f"response-{name}" in request.query}
     if not asked:
         return headers
-    if any("\r" in value or "\n" in value or not value.isascii() for value in asked.values()):
-        raise S3Failure("InvalidArgument", "A response- parameter cannot be sent as a header.")
     kept = tuple(pair for pair in headers if pair[0].lower() not in asked)
     return kept + tuple((name.title(), value) for name, value in asked.items())
 

@@ -55,7 +55,7 @@ def parsed(exchange: Exchange, domain: str) -> S3Request:
     """What it asks for. `domain`: where ``bucket.domain`` names a bucket too.
 
     Raises:
-        S3Failure: a name that is none.
+        S3Failure: a name that is none; a header asked for that cannot be sent.
     """
     headers: dict[str, str] = {}
     for name, value in exchange.headers.raw:
@@ -79,6 +79,9 @@ def parsed(exchange: Exchange, domain: str) -> S3Request:
         raise S3Failure("KeyTooLongError", "Your key is too long")
     if "\0" in request.key:
         raise S3Failure("InvalidURI", "Couldn't parse the specified URI.")
+    for name, value in query.items():  # here, before anything is held for the answer
+        if name.startswith("response-") and not (value.isascii() and value.isprintable()):
+            raise S3Failure("InvalidArgument", f"{name} cannot be sent as a header.")
     return request
 
 
@@ -89,7 +92,13 @@ def verified(request: S3Request, verifier: Verifier) -> None:
     request.signed = verifier.verify(request.method, raw_path, request.query, exchange.query, request.headers)
 
 
-_decoded = lru_cache(1024)(unquote_plus)
+_SHORT = 256
+_remembered = lru_cache(1024)(unquote_plus)
+
+
+def _decoded(text: str) -> str:
+    """Short ones come with every request of a client; long ones would only fill memory."""
+    return _remembered(text) if len(text) <= _SHORT else unquote_plus(text)
 
 
 def _query(raw: str) -> dict[str, str]:

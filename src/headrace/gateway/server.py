@@ -6,7 +6,7 @@ import functools
 from types import TracebackType
 from typing import Self
 
-from headrace.base.errors import InputError
+from headrace.base.errors import InputError, InternalError
 from headrace.base.places import make_folder
 from headrace.base.settings import Settings
 from headrace.fetch import Fetcher
@@ -68,8 +68,10 @@ class Gateway:
         return self
 
     def wait(self) -> None:
-        """Until it has ended, or an exception such as Ctrl-C's comes here."""
+        """Until it has ended, or an exception such as Ctrl-C's comes here. Raises InternalError: it failed."""
         self._server.wait()
+        if isinstance(self._server, Server) and self._server.failed:
+            raise InternalError("the gateway ended by an error of its own", hint="the log says which")
 
     def close(self, seconds: float = _DRAIN_S) -> None:
         """Answer what is under way, for so long, and end. Idempotent."""

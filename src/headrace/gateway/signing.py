@@ -181,10 +181,19 @@ def _canonical_query(raw: str, without: str) -> str:
     return "&".join(sorted([f"{_quoted(name)}={_quoted(value)}" for name, _, value in pairs if name != without]))
 
 
-@lru_cache(4096)
 def _quoted(text: str) -> str:
-    """Names and values as they are signed; most come with every request of a client."""
+    """Names and values as they are signed. Short ones come with every request of a client; long ones would only fill
+    memory.
+    """
+    return _remembered(text) if len(text) <= _SHORT else _signed_form(text)
+
+
+def _signed_form(text: str) -> str:
     return quote(unquote_plus(text, "utf-8", "surrogateescape"), "~", "utf-8", "surrogateescape")
+
+
+_SHORT = 256
+_remembered = lru_cache(4096)(_signed_form)
 
 
 def _canonical_headers(names: str, headers: Mapping[str, str]) -> str:

@@ -31,6 +31,7 @@ _IN_MEMORY = 8 << 20
 _LARGEST = 5 << 30
 _META = "x-amz-meta-"
 _MOST_DELETED = 1000
+_CONDITIONS = ("x-amz-if-match-size", "x-amz-if-match-last-modified-time")
 _REFUSED = ("x-amz-server-side-encryption-customer-algorithm", "x-amz-tagging", "x-amz-object-lock-mode",
             "x-amz-website-redirect-location", "x-amz-write-offset-bytes")  # fmt: skip
 
@@ -185,6 +186,9 @@ class Writing:
     def delete(self, request: S3Request, bucket: Bucket) -> Response:
         """DeleteObject."""
         location = self.writable(request, bucket, request.key)
+        for name in _CONDITIONS:
+            if name in request.headers:
+                raise S3Failure("NotImplemented", f"{name} is not implemented here.")
         match = request.headers.get("if-match")
         if match is not None and match != "*":
             info = location.store.head(location.key)
@@ -196,13 +200,21 @@ class Writing:
         return Response(204, [("x-amz-request-id", request.id)])
 
     def delete_many(self, request: S3Request, bucket: Bucket) -> Response:
-        """DeleteObjects."""
+        """DeleteObjects. Raises S3Failure, before any is deleted: an object has conditions, or names a version."""
+        if not request.client.write:
+            raise denied()  # before its XML is read
         root = read_xml(request, self.spool, "Delete")
         quiet = (root.findtext("Quiet") or "").strip().lower() == "true"
         keys = [one.findtext("Key") or "" for one in root.iter("Object")]
         if not 1 <= len(keys) <= _MOST_DELETED or not all(keys):
             raise S3Failure("MalformedXML", "The XML you provided was not well-formed or did not validate against our "
                             "published schema")  # fmt: skip
+        for one in root.iter("Object"):
+            asked = [name for name in ("ETag", "Size", "LastModifiedTime") if one.find(name) is not None]
+            if (one.findtext("VersionId") or "null").strip() != "null":
+                asked.append("VersionId")
+            if asked:
+                raise S3Failure("NotImplemented", f"{asked[0]} of an object to delete is not implemented here.")
         failed: dict[str, S3Failure] = {}
         places: dict[int, list[tuple[str, Location]]] = {}
         for key in keys:

@@ -49,7 +49,7 @@ class _Bounded:
     """A tree builder that takes no DTD, and so many elements."""
 
     def __init__(self) -> None:
-        self._stack: list[Element] = []
+        self._stack: list[tuple[Element, list[str]]] = []  # with its text as it comes: in many pieces, it may be
         self._count = 0
         self._root: Element | None = None
 
@@ -59,18 +59,18 @@ class _Bounded:
             raise MalformedXml("too many elements")
         made = Element(tag.rpartition("}")[2], attributes)
         if self._stack:
-            self._stack[-1].append(made)
+            self._stack[-1][0].append(made)
         else:
             self._root = made
-        self._stack.append(made)
+        self._stack.append((made, []))
 
     def data(self, text: str) -> None:
         if self._stack:
-            last = self._stack[-1]
-            last.text = (last.text or "") + text
+            self._stack[-1][1].append(text)
 
     def end(self, tag: str) -> None:  # noqa: ARG002
-        self._stack.pop()
+        ended, pieces = self._stack.pop()
+        ended.text = "".join(pieces) or None
 
     def doctype(self, *_: object) -> None:
         raise MalformedXml("a document type is not taken")

@@ -220,7 +220,7 @@ class Connection:
         if isinstance(response.body, Stream):
             close = getattr(response.body.pieces, "close", None)
             if close is not None:
-                self._loop.work(close)
+                self._loop.pull(close)
 
     def refuse(self, status: int, reason: str) -> None:
         """Answer what is coming, or what came and is no request, with this, after all before it; then end."""
@@ -291,7 +291,7 @@ class Connection:
             loop = self._loop
             self._outgoing = FromStream(
                 head, body, chunked=body.length is None and not exchange.old, ahead=loop.limits.ahead,
-                work=loop.work, wake=lambda: loop.call(self._touch),
+                work=loop.pull, wake=lambda: loop.call(self._touch),
             )  # fmt: skip
         elif isinstance(body, (bytes, bytearray)) and len(body) <= _SMALL:
             whole = head + body
@@ -374,6 +374,8 @@ class Connection:
         if wanted != self._watched:
             if wanted & _IN and not self._watched & _IN:
                 self._since = self._loop.now
+            if wanted & _OUT and not self._watched & _OUT:
+                self._written = self._loop.now  # until now it was not the client that was waited for
             self._watched = wanted
             self._loop.watch(self, wanted)
 

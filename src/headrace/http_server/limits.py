@@ -26,7 +26,7 @@ class Limits:
         connections: open at once; when one more comes, the one longest without a request goes, else it waits.
         requests: on one connection; the last is answered with ``Connection: close``.
         depth: requests of one connection that are not answered yet; beyond it nothing more is read.
-        threads: that run streamed bodies and iterators; they start when needed.
+        threads: that run streamed bodies, and as many again that pull iterators; they start when needed.
     """
 
     head: int = 32 * 1024

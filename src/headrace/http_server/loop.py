@@ -28,7 +28,7 @@ _FRESH_S = 1.0
 
 
 class Loop:
-    """What `Server` runs. `call` and `work` from any thread; the rest on the loop's own.
+    """What `Server` runs. `call`, `work` and `pull` from any thread; the rest on the loop's own.
 
     Attributes:
         now: when the present turn began, monotonic seconds. dirty: connections with something to send at its end.
@@ -48,6 +48,7 @@ class Loop:
         self._connections: dict[int, Connection] = {}
         self._inbox: deque[Callable[[], None]] = deque()
         self._crew = Crew("http", limits.threads)
+        self._pullers = Crew("http-pull", limits.threads)
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
@@ -75,8 +76,12 @@ class Loop:
             self._ring()
 
     def work(self, task: Callable[[], None]) -> None:
-        """Run on a worker thread."""
+        """Run on a worker thread, which may wait for a client's body."""
         self._crew.add(task)
+
+    def pull(self, task: Callable[[], None]) -> None:
+        """Run on a thread for what is sent: those that wait for slow bodies hold up no answer."""
+        self._pullers.add(task)
 
     def drain(self, seconds: float) -> None:
         """Take no more connections, end when the last answer has gone, or after that time."""
@@ -145,6 +150,7 @@ class Loop:
         self._empty()
         self._epoll.close()
         self._crew.close()
+        self._pullers.close()
 
     def _turn(self) -> None:
         self._asleep = True

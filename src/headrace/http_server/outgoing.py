@@ -166,10 +166,13 @@ class FromStream:
             with self._lock:
                 self._failure = error
         with self._lock:
-            self._pulling = False
             over = self._cancelled or self._ended or self._failure is not None
+            again = not over and self._held <= self._ahead // 2  # what was sent since saw a pull under way, this one
+            self._pulling = over or again
         if over:
             self._finish()
+        elif again:
+            self._work(self._pull)
         self._wake()
 
     def _take(self) -> bool:

@@ -24,6 +24,9 @@ class Server:
         application: see `Application`. address: loopback and any free port by default.
         listener: a listening socket that is used instead; the server closes it.
 
+    Attributes:
+        failed: it ended by an error of its own, which the log tells.
+
     Raises:
         InputError: the address cannot be listened on.
     """
@@ -43,6 +46,7 @@ class Server:
         self._loop = Loop(application, limits or Limits(), listener)
         self._thread = threading.Thread(target=self._run, name="headrace-http", daemon=True)
         self._over = threading.Event()
+        self.failed = False
 
     @property
     def connections(self) -> int:
@@ -88,6 +92,9 @@ class Server:
     def _run(self) -> None:
         try:
             self._loop.run()
+        except BaseException:
+            self.failed = True
+            raise
         finally:
             self._remove()
             self._over.set()
