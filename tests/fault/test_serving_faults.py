@@ -124,7 +124,7 @@ def test_several_processes_swap_under_load_without_a_failure(over_s3: ServingRig
                 asking.more()
         assert not asking.failed
         assert not asking.broken
-        assert asked.metric("headrace_serving_swaps_total") == 4
+        until(lambda: asked.metric("headrace_serving_swaps_total") == 4)  # two each: a process may be behind
         assert asked.metric("headrace_serving_pointer_requests_total") > 0
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import socket
 import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
+import msgspec
 import numpy as np
 import pytest
 import schemathesis
@@ -23,8 +27,11 @@ from onnx import TensorProto, helper, numpy_helper
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from tritonclient.utils import InferenceServerException
 
+from headrace.base.errors import CorruptError, InputError, TryAgainError
 from headrace.models import Signature, Tensor
-from headrace.serving import Rules
+from headrace.serving import Rules, tensors
+from headrace.serving.runtimes.apart import Apart
+from headrace.serving.runtimes.frames import Load
 from tests.serving_rig import WIDTH, Asked, Asking, ServingRig, linear, request, saved, until
 
 ROW = [1.0] * WIDTH
@@ -285,16 +292,21 @@ def test_a_moved_alias_is_swapped_under_load_and_back_without_a_failure(rig: Ser
     assert told == {("1", 4.0), ("2", 8.0)}
 
 
+def held(rig: ServingRig, folder: str, go: Path) -> int:
+    """A model that gives back what it is given: a 7 once the file `go` is there."""
+    text = ECHO.replace(
+        "pass  # here",
+        f"""
+        while inputs["x"].flat[0] == 7 and not os.path.exists({str(go)!r}):
+            time.sleep(0.02)""",
+    )
+    return rig.publish(python_model(rig.folder / folder, text), "held", runtime="model:Echo")
+
+
 def test_a_request_in_flight_finishes_on_the_version_that_took_it(rig: ServingRig) -> None:
     go = rig.folder / "go"
     for number in (1, 2):
-        held = SLOW.replace(
-            "time.sleep(0.5)",
-            f"""
-        while inputs["x"].flat[0] == 7 and not os.path.exists({str(go)!r}):
-            time.sleep(0.02)""",
-        ).replace("import time", "import os, time")
-        rig.publish(python_model(rig.folder / f"held-{number}", held), "held", runtime="model:Slow")
+        held(rig, f"held-{number}", go)
     rig.point("held@prod", 1)
     with rig.serving("held@prod") as asked:
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [7]}]}
@@ -366,45 +378,121 @@ def test_many_models_and_what_is_counted(rig: ServingRig) -> None:
         until(lambda: asked.metric("headrace_serving_pointer_requests_total") > before + 3)
 
 
-def test_a_client_that_goes_is_not_computed_for(rig: ServingRig) -> None:
-    rig.point("slow@prod", rig.publish(python_model(rig.folder / "slow", SLOW), "slow", runtime="model:Slow"))
-    with rig.serving("slow@prod") as asked:
-        body = json.dumps({"instances": [[1.0]]}).encode()
-        first = threading.Thread(target=lambda: asked.post("/v1/models/slow:predict", body))
+@contextmanager
+def at_work(rig: ServingRig, **how: Any) -> Iterator[tuple[Asked, Path]]:
+    """A server whose model works at one request until the file is there."""
+    go = rig.folder / "go"
+    rig.point("held@prod", held(rig, "held", go))
+    with rig.serving("held@prod", **how) as asked:
+        first = threading.Thread(target=lambda: asked.predict([[7.0]], "held"))
         first.start()
-        until(lambda: asked.metric("nv_inference_pending_request_count") == 1)
+        try:
+            until(lambda: asked.metric("nv_inference_pending_request_count") == 1)
+            yield asked, go
+        finally:
+            go.touch()
+            first.join()
+
+
+def test_a_client_that_goes_is_not_computed_for(rig: ServingRig) -> None:
+    with at_work(rig) as (asked, go):
+        body = json.dumps({"instances": [[1.0]]}).encode()
         with socket.create_connection(("127.0.0.1", asked.port)) as client:
-            head = f"POST /v1/models/slow:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"POST /v1/models/held:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
             client.sendall(head.encode() + body)
             until(lambda: asked.metric("nv_inference_pending_request_count") == 2)
+        assert asked.get("/v2/health/live").status_code == 200  # by then the loop has seen that the client has gone
+        go.touch()
         until(lambda: asked.metric("nv_inference_request_failure", reason="CANCELED") == 1)
-        first.join()
 
 
 def test_a_deadline_that_passes_is_a_504(rig: ServingRig) -> None:
-    rig.point("slow@prod", rig.publish(python_model(rig.folder / "slow", SLOW), "slow", runtime="model:Slow"))
-    with rig.serving("slow@prod") as asked:
-        first = threading.Thread(target=lambda: asked.predict([[1.0]], "slow"))
-        first.start()
-        until(lambda: asked.metric("nv_inference_pending_request_count") == 1)
-        body = {
-            "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}],
-            "parameters": {"timeout": 1000},
-        }
-        assert asked.post("/v2/models/slow/infer", body).status_code == 504
-        first.join()
+    with at_work(rig) as (asked, go):
+        told = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}
+        body = {"inputs": [told], "parameters": {"timeout": 1000}}
+        answers: list[int] = []
+        late = threading.Thread(target=lambda: answers.append(asked.post("/v2/models/held/infer", body).status_code))
+        late.start()
+        until(lambda: asked.metric("nv_inference_pending_request_count") == 2 or bool(answers))
+        time.sleep(0.002)  # the deadline itself
+        go.touch()
+        late.join()
+        assert answers == [504]
+
+
+def test_what_is_under_way_over_grpc_is_answered_when_the_server_ends(rig: ServingRig) -> None:
+    go = rig.folder / "go"
+    rig.point("held@prod", held(rig, "held", go))
+    answers: list[Any] = []
+    with rig.serving("held@prod", grpc_port=0) as asked:
+        assert asked.server is not None
+        server = asked.server
+        with triton_grpc.InferenceServerClient(str(server.grpc)) as client:
+
+            def ask() -> None:
+                given = triton_inputs(triton_grpc, np.full((1, 1), 7, np.float32))
+                answers.append(client.infer("held", given).as_numpy("y").tolist())
+
+            threads = [threading.Thread(target=ask), threading.Thread(target=server.drain, args=(30,))]
+            threads[0].start()
+            until(lambda: asked.metric("nv_inference_pending_request_count") == 1)
+            threads[1].start()
+            until(lambda: gone(asked.port))
+            go.touch()
+            for one in threads:
+                one.join()
+    assert answers == [[[7.0]]]
+
+
+def gone(port: int) -> bool:
+    """Whether nobody listens there any more."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_streams_that_say_nothing_keep_nobody_else_from_being_answered(lin: Asked) -> None:
+    assert lin.server is not None
+    address = lin.server.grpc
+    over = threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        over.wait()
+        yield from ()
+
+    with grpc.insecure_channel(str(address)) as channel:
+        stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        streams = [stream(silent()) for _ in range(40)]
+        try:
+            with triton_grpc.InferenceServerClient(str(address)) as client:
+                assert client.is_server_live(client_timeout=10)
+                until(lambda: sum(one.done() for one in streams) == 24)
+                assert {one.code() for one in streams if one.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+                assert client.is_server_live(client_timeout=10)
+        finally:
+            over.set()
+        assert all(one.code() is not None for one in streams)
+
+
+def test_a_home_that_was_made_anew_is_served_as_it_is_now(rig: ServingRig) -> None:
+    for scale in (1.0, 2.0):
+        shutil.rmtree(rig.folder / "home", ignore_errors=True)
+        now = ServingRig(rig.folder)
+        now.point("lin@prod", now.linear(scale))
+        with now.serving("lin@prod") as asked:
+            assert asked.predict([ROW]) == [[4 * scale] * 2]
 
 
 # Runtimes
 
-SLOW = """
-import time
-class Slow:
+ECHO = """
+import os, signal, sys, time
+import numpy as np
+class Echo:
     one = ("float32", (None, 1))
     signatures = {"serving_default": {"inputs": {"x": one}, "outputs": {"y": one}}}
     def load(self, folder): pass
     def predict(self, inputs):
-        time.sleep(0.5)
+        pass  # here
         return {"y": inputs["x"]}
 """
 DOUBLE = """
@@ -440,6 +528,52 @@ def test_a_class_of_python_in_a_process_of_its_own(rig: ServingRig, monkeypatch:
         assert refused.status_code == 400
         assert "ValueError: a negative number" in refused.json()["error"]
         assert asked.predict([3.0], "twice") == [60]
+
+
+def apart(folder: Path, **change: str) -> Apart:
+    """A runtime of `ECHO`, with other words in the place of some of its own."""
+    text = ECHO.replace("pass  # here", change.get("here", "pass")).replace(
+        "folder): pass", f"folder): {change.get('load', 'pass')}"
+    )
+    return Apart(Load("python", str(python_model(folder, text)), 1, {"class": "model:Echo"}, {}))
+
+
+def test_a_runtime_that_is_out_of_step_is_started_again(tmp_path: Path) -> None:
+    noise = 'inputs["x"][0] == 7 and os.write(int(sys.argv[1]), b"\\4\\0\\0\\0what")'
+    runtime = apart(tmp_path / "noise", here=noise)
+    try:
+        with pytest.raises(msgspec.DecodeError):
+            runtime.run("serving_default", {"x": np.full((1, 1), 7, np.float32)})
+        until(lambda: runtime.restarts == 1)
+        given = np.full((1, 1), 3, np.float32)
+        assert runtime.run("serving_default", {"x": given})["y"] == given
+    finally:
+        runtime.close()
+
+
+class Odd(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.complex(x, x) if bool(x[0] == 7) else x
+
+
+def test_numbers_that_have_no_form_are_refused_and_the_runtime_stays(tmp_path: Path) -> None:
+    torch.jit.script(Odd()).save(tmp_path / "model.pt")
+    one = tensors.Tensor("x", "float32", (-1,))
+    told = {"serving_default": tensors.Signature((one,), (one,))}
+    runtime = Apart(Load("torchscript", str(tmp_path), 1, {}, told))
+    try:
+        with pytest.raises(InputError, match="complex64"):
+            runtime.run("serving_default", {"x": np.array([7], np.float32)})
+        assert runtime.run("serving_default", {"x": np.array([3], np.float32)})["x"] == [3]
+    finally:
+        runtime.close()
+
+
+def test_a_runtime_that_is_killed_while_it_loads_may_be_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(TryAgainError, match="signal 9"):
+        apart(tmp_path / "killed", load="os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(CorruptError, match="exit code 3"):
+        apart(tmp_path / "ended", load="os._exit(3)")
 
 
 class Affine(torch.nn.Module):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +18,7 @@ import pytest
 from headrace.base.errors import (
     CorruptError,
     DeadlineError,
+    DeniedError,
     HeadraceError,
     InputError,
     NotFoundError,
@@ -23,11 +28,14 @@ from headrace.base.errors import (
 from headrace.serving.addresses import target_of
 from headrace.serving.batching import Lane, Rules
 from headrace.serving.calls import Call
+from headrace.serving.control import Hub
 from headrace.serving.counts import Counts
 from headrace.serving.model import Model, Table, Version
 from headrace.serving.options import Options, Route
+from headrace.serving.swapping import Swapper
 from headrace.serving.tensors import Array, Signature, Tensor
 from headrace.serving.warming import warm
+from tests.mount_rig import wait_for
 
 DEFAULT = "serving_default"
 SUM = Signature((Tensor("x", "float32", (-1, -1)),), (Tensor("y", "float32", (-1,)),))
@@ -236,6 +244,44 @@ def test_rows_of_a_sequence_are_not_taken_for_a_batch() -> None:
     assert warm(Running(), None).together == {DEFAULT: False}
 
 
+class Centred(Adder):
+    """What it gives of a row depends on all rows; of numbers below 1 it takes none, or all."""
+
+    low = True
+
+    def run(self, signature: str, inputs: Mapping[str, Array], seconds: float | None = None) -> dict[str, Array]:
+        x = inputs["x"]
+        if not self.low and (x < 1).any():
+            raise InputError("a number below 1")
+        return {"y": (x - x.mean(0)).sum(1)}
+
+
+def recorded(*rows: list[float]) -> bytes:
+    told = {"name": "x", "datatype": "FP32", "shape": [len(rows), len(rows[0])], "data": rows}
+    return json.dumps({"inputs": [told]}).encode() + b"\n"
+
+
+@pytest.mark.parametrize("low", [True, False])
+def test_what_a_model_takes_from_all_rows_is_seen_with_one_recorded_request(low: bool) -> None:
+    centred = Centred()
+    centred.low = low
+    for rows in ([[1, 2], [3, 5]], [[1, 2], [3, 5], [9, 9]], [[3, 3], [3, 3]], [[3, 3]]):
+        assert warm(centred, recorded(*rows)).together == {DEFAULT: False}
+    assert warm(Adder(), recorded([1, 2], [3, 5])).together == {DEFAULT: True}
+
+
+class Square(Adder):
+    """A row of its answer is as long as there are rows."""
+
+    def run(self, signature: str, inputs: Mapping[str, Array], seconds: float | None = None) -> dict[str, Array]:
+        return {"y": inputs["x"] @ inputs["x"].T}
+
+
+def test_an_answer_that_gets_longer_with_its_rows_is_no_batch() -> None:
+    square = Signature(SUM.inputs, (Tensor("y", "float32", (-1, -1)),))
+    assert warm(Square(signature=square), None).together == {DEFAULT: False}
+
+
 def test_a_fixed_first_length_is_no_batch() -> None:
     fixed = Signature((Tensor("x", "float32", (1, 2)),), SUM.outputs)
     assert warm(Adder(signature=fixed), None).together == {DEFAULT: False}
@@ -246,6 +292,120 @@ def test_a_recorded_request_that_fails_is_named() -> None:
     warm(Adder(), good)
     with pytest.raises(CorruptError, match="line 3"):
         warm(Adder(), good + b"\n" + good.replace(b"[1, 2]}", b"[-1, 2]}"))
+
+
+# Versions that come and go
+
+
+def test_a_version_that_cannot_be_improved_stays_and_the_next_one_comes() -> None:
+    model = Model(Route.parse("m@prod"))
+    tried: list[int] = []
+
+    def opened(number: int) -> Version:
+        def improve() -> bool:
+            tried.append(number)
+            raise ValueError(number)
+
+        return replace(version(number), improve=improve)
+
+    swapper = Swapper(model, opened)
+    try:
+        for number in (1, 2):
+            assert swapper.settled(swapper.want({"prod": number}), 10)
+            assert model.pick().number == number
+    finally:
+        swapper.close()
+    assert 1 in tried
+
+
+@pytest.mark.parametrize("error", [DeniedError("not you"), OSError("no more files"), TryAgainError("killed")])
+def test_what_may_be_over_later_is_tried_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.serving.swapping._FIRST_S", 0.01)
+    model = Model(Route.parse("m@prod"))
+    left = [error]
+
+    def opened(number: int) -> Version:
+        if left:
+            raise left.pop()
+        return version(number)
+
+    swapper = Swapper(model, opened)
+    try:
+        swapper.want({"prod": 1})
+        assert wait_for(lambda: model.ready, 10)
+    finally:
+        swapper.close()
+
+
+# Several processes
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    made = Hub()
+    yield made
+    made.close()
+
+
+def child(hub: Hub) -> socket.socket:
+    """One that has heard all there is, and answers nothing."""
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(30)
+    made.connect(hub.path)
+    return made
+
+
+def heard(made: socket.socket) -> Iterator[dict[str, Any]]:
+    return map(json.loads, made.makefile("rb"))
+
+
+def test_an_order_waits_for_no_process_that_has_ended(hub: Hub) -> None:
+    answers: list[Any] = []
+    with child(hub) as made:
+        told = heard(made)
+        assert next(told) == {"known": True}
+        asking = threading.Thread(target=lambda: answers.extend(hub.ask_all("load", "m")), daemon=True)
+        asking.start()
+        assert next(told)["what"] == "load"
+        made.shutdown(socket.SHUT_RDWR)
+    asking.join(10)
+    assert answers == ["a process of the server has ended"]
+
+
+def test_a_process_that_hangs_is_not_ready(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.serving.control._WAIT_S", 0.05)
+    with child(hub) as made:
+        assert next(heard(made)) == {"known": True}
+        assert hub.ask_all("ready", "") == [False]
+
+
+class Held(dict[str, int]):
+    """Labels that can be read only later."""
+
+    def __init__(self, **labels: int) -> None:
+        super().__init__(labels)
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def keys(self) -> Any:
+        self.begun.set()
+        assert self.go.wait(30)
+        return super().keys()
+
+    __iter__ = None  # type: ignore[assignment]
+
+
+def test_a_new_process_hears_last_what_is_newest(hub: Hub) -> None:
+    held = Held(prod=1)
+    hub.heard("m", held, "")
+    with child(hub) as made:
+        assert held.begun.wait(30)
+        newer = threading.Thread(target=hub.heard, args=("m", {"prod": 2}, ""))
+        newer.start()
+        newer.join(0.2)  # it would get ahead
+        held.go.set()
+        newer.join()
+        told = [next(one) for one in [heard(made)] for _ in range(3)]
+    assert [one["heard"][1]["prod"] for one in told if "heard" in one] == [1, 2]
 
 
 # Routes, shares, addresses
@@ -278,6 +438,20 @@ def test_a_shadow_gets_no_requests_of_its_own() -> None:
     shadow = model.shadow()
     assert shadow is not None
     assert shadow.number == 2
+
+
+def test_a_model_whose_shadow_alone_is_loaded_is_not_ready() -> None:
+    for text in ("m@prod,m@next=shadow", "m@prod,m@next=0"):
+        assert not routed(text, next=2).ready
+        assert routed(text, prod=1).ready
+    assert routed("m", latest=1).ready
+
+
+def test_a_batch_may_take_as_long_as_a_request() -> None:
+    one = (Route.parse("m@prod"),)
+    limits = [Options(one, **how).limit for how in ({}, {"deadline": 300.0}, {"deadline": 0.0})]  # type: ignore[arg-type]
+    assert limits == [60.0, 300.0, None]
+    assert Options(one, rules=Rules(limit=1.0), deadline=300.0).limit == 1.0
 
 
 def test_versions_and_aliases_can_be_named() -> None:

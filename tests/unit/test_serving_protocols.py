@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -81,6 +82,7 @@ def test_another_signature_is_named() -> None:
         ({"instances": [[1, 2]], "signature_name": 3}, "signature_name"),
         ({"instances": [[1, 2]], "more": 3}, "more"),
         (b'{"instances": [[1, NaN]]}', "instances[0][1]: NaN"),
+        (b"[" * 900 + b"NaN" + b"]" * 900, ""),
         (b'{"inputs": {"x": [[-Infinity, 1]]}}', "inputs.x[0][0]: -Infinity"),
         ({"inputs": {"x": {"b64": "AA=="}}}, "inputs.x"),
     ],
@@ -106,6 +108,24 @@ def test_a_value_of_another_kind_is_named(row: object, field: str) -> None:
     with pytest.raises(InputError) as caught:
         tf({"instances": [row]}, TWO)
     assert field in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"instances": [["' + b"a" * 10_000 + b'"' + b', ""' * 10_000 + b"]]}",
+        b'{"instances": [[' + b"1," * 200_000 + b"NaN]]}",
+    ],
+    ids=["one long string", "a number that is none"],
+)
+def test_a_wrong_body_takes_no_more_room_than_a_right_one(body: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="instances"):
+            tf(body)
+        assert tracemalloc.get_traced_memory()[1] < 30 * len(body)
+    finally:
+        tracemalloc.stop()
 
 
 def test_answers_have_the_form_that_was_asked_for() -> None:
@@ -201,6 +221,8 @@ def test_outputs_are_those_that_are_asked_for() -> None:
         ({"inputs": tensor()["inputs"] * 2}, "inputs[1].name"),  # type: ignore[operator]
         ({**tensor(), "outputs": [{"name": "q"}]}, "outputs[0].name"),
         ({**tensor(), "outputs": 3}, "outputs"),
+        (tensor(shape=[0, 2**62], data=[]), "inputs[0].shape"),
+        (tensor(shape=[0, 2**31, 2**31], data=[]), "inputs[0].shape"),
         ({**tensor(), "id": 3}, "id"),
         ({**tensor(), "parameters": {"timeout": "a"}}, "parameters.timeout"),
         ({**tensor(), "parameters": {"sequence_id": 3}}, "parameters.sequence_id"),

@@ -22,6 +22,7 @@ from headrace.base.errors import (
     HeadraceError,
     InputError,
     InternalError,
+    NoRoomError,
     SlowDownError,
     TryAgainError,
 )
@@ -40,13 +41,14 @@ _DOWN, _UP = 0.5, 0.05
 @dataclass(frozen=True, slots=True)
 class Rules:
     """`window`: seconds that a batch waits for more; `rows`: of one batch at most; `queue`: requests that may wait;
-    `limit`: seconds after which a runtime's process that still works at one batch is ended, None: never.
+    `limit`: seconds after which a runtime's process that still works at one batch is ended; None: never, and of a
+    server's options: as `Options.limit` says.
     """
 
     window: float = 0.0
     rows: int = 64
     queue: int = 512
-    limit: float | None = 60.0
+    limit: float | None = None
 
 
 class Lane:
@@ -228,6 +230,8 @@ class Lane:
             self._run([call])
 
     def _failed(self, batch: Sequence[Call], error: Exception) -> None:
+        if isinstance(error, MemoryError):
+            error = NoRoomError("the model found no memory for this", hint="ask for less at once")
         if not isinstance(error, HeadraceError):
             _log.error("a batch failed", exc_info=error)
             error = InternalError("the model failed", hint="the server's log says more")

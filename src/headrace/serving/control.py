@@ -12,8 +12,10 @@ import logging
 import os
 import shutil
 import socket
+import struct
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -26,27 +28,36 @@ from headrace.serving.station import Station
 _log = logging.getLogger("headrace.serving")
 _WAIT_S: Final = 5.0
 _LOAD_S: Final = 620.0
+_ORDERS: Final = ("load", "unload")
+_GONE: Final = "a process of the server has ended"
+_HUNG: Final = {"ready": False, **dict.fromkeys(_ORDERS, "a process of the server does not answer")}
+"""What stands for the answer of a process that gives none; of its counts nothing does."""
 
 
 class _Line:
-    """One socket, both ways."""
+    """One socket, both ways, and what was asked over it."""
 
     def __init__(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_WAIT_S), 0))
         self._sock = sock
+        self.asked = _Asked()
         self._lock = threading.Lock()
         self.reader = sock.makefile("rb")
 
     def say(self, **message: Any) -> bool:
-        """False: nobody is there any more."""
+        """False: nobody is there any more, or nobody who reads; then the line is at its end."""
         data = json.dumps(message).encode() + b"\n"
         with self._lock:
             try:
                 self._sock.sendall(data)
             except OSError:
+                with suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_RDWR)
                 return False
         return True
 
     def close(self) -> None:
+        self.asked.end()
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
@@ -59,18 +70,31 @@ class _Asked:
         self._lock = threading.Lock()
         self._count = 0
         self._open: dict[int, Future[Any]] = {}
+        self._ended = False
 
     def ask(self) -> tuple[int, Future[Any]]:
+        future = Future[Any]()
         with self._lock:
             self._count += 1
-            future = self._open[self._count] = Future[Any]()
-            return self._count, future
+            if not self._ended:
+                self._open[self._count] = future
+                return self._count, future
+        future.set_exception(TryAgainError(_GONE))
+        return self._count, future
 
     def answered(self, number: int, value: Any) -> None:
         with self._lock:
             future = self._open.pop(number, None)
         if future is not None:
             future.set_result(value)
+
+    def end(self) -> None:
+        """Nobody will answer any more: what waits fails with TryAgainError."""
+        with self._lock:
+            self._ended = True
+            waiting, self._open = list(self._open.values()), {}
+        for future in waiting:
+            future.set_exception(TryAgainError(_GONE))
 
 
 class Hub:
@@ -85,7 +109,6 @@ class Hub:
         self._lock = threading.Lock()
         self._children: list[_Line] = []
         self._heard: dict[str, tuple[Mapping[str, int], str]] = {}
-        self._asked = _Asked()
         self.counted: Callable[[], int] = lambda: 0
         threading.Thread(target=self._accept, name="serving-hub", daemon=True).start()
 
@@ -93,9 +116,8 @@ class Hub:
         """Tell all, and those that come later."""
         with self._lock:
             self._heard[model] = (labels, problem)
-            children = list(self._children)
-        for child in children:
-            child.say(heard=[model, dict(labels), problem])
+            for child in self._children:  # under the lock, so that every child hears all in one order
+                child.say(heard=[model, dict(labels), problem])
 
     def leave(self) -> None:
         """All stop being ready; they go on answering."""
@@ -105,18 +127,25 @@ class Hub:
             child.say(leave=True)
 
     def ask_all(self, what: str, model: str) -> list[Any]:
-        """The answers of those that give one in time."""
+        """The answers of those that give one; for one that hangs, that it is not ready, or did not do it. Of one that
+        ends meanwhile an order alone knows: the process that takes its place hears all from the beginning.
+        """
         with self._lock:
             children = list(self._children)
         futures: list[Future[Any]] = []
         for child in children:
-            number, future = self._asked.ask()
+            number, future = child.asked.ask()
             if child.say(ask=number, what=what, model=model):
                 futures.append(future)
         answers: list[Any] = []
+        until = time.monotonic() + (_LOAD_S if what in _ORDERS else _WAIT_S)
         for future in futures:
-            with suppress(FutureTimeoutError):
-                answers.append(future.result(_LOAD_S if what == "load" else _WAIT_S))
+            try:
+                answers.append(future.result(max(0.0, until - time.monotonic())))
+            except FutureTimeoutError:
+                answers += [_HUNG[what]] if what in _HUNG else []
+            except TryAgainError as error:
+                answers += [error.reason] if what in _ORDERS else []
         if what == "counts":
             answers.append([["headrace_serving_pointer_requests_total", {}, self.counted()]])
         return answers
@@ -139,21 +168,21 @@ class Hub:
             except OSError:
                 return
             line = _Line(sock)
-            with self._lock:
+            with self._lock:  # what it has missed comes before what is heard next
                 self._children.append(line)
-                known = dict(self._heard)
-            for model, (labels, problem) in known.items():
-                line.say(heard=[model, dict(labels), problem])
-            line.say(known=True)
+                for model, (labels, problem) in self._heard.items():
+                    line.say(heard=[model, dict(labels), problem])
+                line.say(known=True)
             threading.Thread(target=self._listen, args=(line,), name="serving-child", daemon=True).start()
 
     def _listen(self, line: _Line) -> None:
-        for text in line.reader:
-            told = json.loads(text)
-            if "answer" in told:
-                self._asked.answered(told["answer"], told["value"])
-            else:
-                threading.Thread(target=self._gather, args=(line, told), daemon=True).start()
+        with suppress(OSError, ValueError):
+            for text in line.reader:
+                told = json.loads(text)
+                if "answer" in told:
+                    line.asked.answered(told["answer"], told["value"])
+                else:
+                    threading.Thread(target=self._gather, args=(line, told), daemon=True).start()
         with self._lock:
             if line in self._children:
                 self._children.remove(line)
@@ -172,17 +201,16 @@ class Link:
         sock.connect(path)
         self._line = _Line(sock)
         self._station = station
-        self._asked = _Asked()
         self._known = threading.Event()
         threading.Thread(target=self._listen, name="serving-link", daemon=True).start()
 
     def ask(self, what: str, model: str) -> list[Any]:
         """See `Fleet`. Raises TryAgainError: the process that knows the others has gone."""
-        number, future = self._asked.ask()
+        number, future = self._line.asked.ask()
         if not self._line.say(ask=number, what=what, model=model):
             raise TryAgainError("the server is ending")
         try:
-            return future.result(_LOAD_S + _WAIT_S if what == "load" else 2 * _WAIT_S)
+            return future.result(_LOAD_S + _WAIT_S if what in _ORDERS else 2 * _WAIT_S)
         except FutureTimeoutError:
             raise TryAgainError("the server's other processes do not answer", hint="ask again") from None
 
@@ -198,6 +226,7 @@ class Link:
         with suppress(OSError, ValueError):
             for text in self._line.reader:
                 self._take(json.loads(text))
+        self._line.asked.end()
 
     def _take(self, told: dict[str, Any]) -> None:
         if "heard" in told:
@@ -207,7 +236,7 @@ class Link:
         elif "leave" in told:
             self._station.leaving = True
         elif "answers" in told:
-            self._asked.answered(told["answers"], told["all"])
+            self._line.asked.answered(told["answers"], told["all"])
         else:
             threading.Thread(target=self._answer, args=(told,), daemon=True).start()
 

@@ -19,6 +19,7 @@ _STATUS: Final = (
     (errors.DeadlineError, 504, "DEADLINE_EXCEEDED"),
     (errors.TryAgainError, 503, "UNAVAILABLE"),
     (errors.NoRoomError, 503, "RESOURCE_EXHAUSTED"),
+    (MemoryError, 503, "RESOURCE_EXHAUSTED"),
 )
 
 
@@ -31,5 +32,7 @@ def message_of(error: Exception) -> str:
     """What a client is told; of an error that is not ours no more than that there is one."""
     if isinstance(error, HeadraceError):
         return str(error)
+    if isinstance(error, MemoryError):
+        return "the server has no memory for this (ask for less at once)"
     _log.error("a request failed", exc_info=error)
     return "the server failed; its log says more"

@@ -118,7 +118,8 @@ class Following:
     # What was heard last, on this node
 
     def _place(self, route: Route) -> str:
-        told = f"{self._registry.home.url('models')}\n{route.model}"
+        home = self._registry.home
+        told = f"{home.store.identity}\n{home.url('models')}\n{route.model}"
         name = hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
         return os.path.join(self._registry.namespace.fetcher.settings.cache.dir, "serving", f"{name}.json")
 

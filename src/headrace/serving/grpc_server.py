@@ -24,7 +24,14 @@ from headrace.serving.station import Station
 from headrace.serving.tensors import TO_V2, Array
 
 _THREADS: Final = 32
-"""Requests at once in one process; more wait."""
+"""Requests and streams at once in one process; more wait, as many as may wait for one version."""
+_STREAMS: Final = 16
+"""Of them: a stream has its thread also while it says nothing."""
+_CONNECTIONS: Final = (
+    ("grpc.max_connection_idle_ms", 300_000),  # without a request
+    ("grpc.keepalive_time_ms", 60_000),  # a client that has gone without a word is noticed
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
 _OPEN: Final = frozenset({"ServerLive", "ServerReady"})
 _ADMIN: Final = frozenset({"RepositoryModelLoad", "RepositoryModelUnload"})
 
@@ -36,10 +43,15 @@ class GrpcServer:
         """Raises InputError: the port cannot be listened on."""
         self._station, self._options = station, options
         self._messages = messages()
+        self._closing = False
         limits = [("grpc.max_receive_message_length", options.body), ("grpc.max_send_message_length", -1),
-                  ("grpc.so_reuseport", 1)]  # fmt: skip
+                  ("grpc.so_reuseport", 1), *_CONNECTIONS]  # fmt: skip
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="serving-grpc")
-        self._server = grpc.server(self._pool, options=limits)
+        self._streams = threading.Semaphore(_STREAMS)
+        self._silent: set[Any] = set()
+        """Streams that wait for their client."""
+        most = _THREADS + options.rules.queue
+        self._server = grpc.server(self._pool, options=limits, maximum_concurrent_rpcs=most)
         self._server.add_generic_rpc_handlers((self._handlers(),))
         host = f"[{options.host}]" if ":" in options.host else options.host
         try:
@@ -49,9 +61,19 @@ class GrpcServer:
         self.address = f"{host}:{found}"
         self._server.start()
 
+    def leave(self, seconds: float) -> threading.Event:
+        """Take no more; what is under way may take so long, and streams between two requests end at once. Does not
+        wait; the event is set when all is over.
+        """
+        stopped = self._server.stop(seconds)
+        self._closing = True
+        for context in list(self._silent):
+            context.cancel()
+        return stopped
+
     def close(self, seconds: float = 0.0) -> None:
-        """Take no more; what is under way may take so long."""
-        self._server.stop(seconds).wait()
+        """The same, and wait for it."""
+        self.leave(seconds).wait()
         self._pool.shutdown(wait=False)
 
     def _handlers(self) -> Any:
@@ -152,11 +174,31 @@ class GrpcServer:
             self._admit("ModelStreamInfer", context)
         except DeniedError as error:
             context.abort(_code(error), message_of(error))
-        for request in requests:
+        if not self._streams.acquire(blocking=False):
+            told = f"{_STREAMS} streams are open already (ask again later, or without a stream)"
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, told)
+        try:
+            for request in self._said(requests, context):
+                try:
+                    yield made(infer_response=self._model_infer(request, context))
+                except Exception as error:
+                    yield made(error_message=message_of(error))
+        finally:
+            self._streams.release()
+
+    def _said(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        """The requests of a stream, until its client or this server ends it."""
+        while True:
+            self._silent.add(context)
             try:
-                yield made(infer_response=self._model_infer(request, context))
-            except Exception as error:
-                yield made(error_message=message_of(error))
+                if self._closing:
+                    return
+                request = next(requests, None)
+            finally:
+                self._silent.discard(context)
+            if request is None:
+                return
+            yield request
 
     def _model_statistics(self, request: Any, context: Any) -> Any:  # noqa: ARG002
         made = self._messages["ModelStatisticsResponse"]()

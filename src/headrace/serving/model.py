@@ -73,7 +73,10 @@ class Model:
     @property
     def ready(self) -> bool:
         """Whether a request that names no version gets an answer."""
-        return bool(self.table.versions)
+        ways, table = self.route.ways, self.table
+        if not ways:
+            return bool(table.versions)
+        return any(way.weight and table.labelled(way.label) for way in ways)
 
     def say(self, number: int, state: str, reason: str = "") -> None:
         """What has become of a version."""

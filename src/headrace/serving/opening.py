@@ -11,10 +11,10 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
-from headrace.base.errors import CorruptError, HeadraceError, NotFoundError
+from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, TryAgainError
 from headrace.models import LocalModel, ModelCard, ModelVersion, Registry
 from headrace.models import Signature as CardSignature
 from headrace.models import Tensor as CardTensor
@@ -67,7 +67,8 @@ class Opener:
             local.close()
             raise
         counts = Counts()
-        lane = Lane(runtime, warmed.together, self._options.rules, counts)
+        rules = replace(self._options.rules, limit=self._options.limit)
+        lane = Lane(runtime, warmed.together, rules, counts)
         lane.measured(warmed.row_s)
 
         def close() -> None:
@@ -108,11 +109,15 @@ class Opener:
             if done:
                 return False
             done = True
+            better: Runtime | None = None
             try:
                 better = self._onnx(local, prepacked=True)
                 warmed = warm(better, recorded)
-            except HeadraceError as error:  # the mapped one goes on
-                _log.warning("%s@%d stays mapped: %s", card.name, card.number, error)
+            except Exception as error:  # the mapped one goes on
+                if better is not None:
+                    better.close()
+                told = None if isinstance(error, HeadraceError) else error
+                _log.warning("%s@%d stays mapped: %s", card.name, card.number, error, exc_info=told)
                 return False
             self._proved[structure] = warmed.together
             lane.runtime = better
@@ -125,10 +130,14 @@ class Opener:
 
     def _found(self, name: str, number: int) -> ModelVersion:
         place = os.path.join(self._registry.namespace.fetcher.settings.cache.dir, "serving", "versions")
-        tag = _tag(self._registry.home.url("models", name, str(number)))
-        if (known := _read(os.path.join(place, tag))) is not None:
-            return known
-        found = self._registry.find(name, number)
+        home = self._registry.home
+        tag = _tag(f"{home.store.identity}\n{home.url('models', name, str(number))}")
+        try:
+            found = self._registry.find(name, number)
+        except TryAgainError:  # the store is away; else it is asked, since a home may have been made anew
+            if (known := _read(os.path.join(place, tag))) is not None:
+                return known
+            raise
         if found is None:
             raise NotFoundError(f"{name}@{number} is not published", hint=f"headrace models show {name}")
         with suppress(OSError):
@@ -164,10 +173,10 @@ def _tensor(told: CardTensor) -> Tensor:
     return Tensor(told.name, kind_named(told.dtype), shape)
 
 
-def _tag(url: str) -> str:
+def _tag(told: str) -> str:
     import hashlib
 
-    return hashlib.blake2b(url.encode(), digest_size=12).hexdigest() + ".json"
+    return hashlib.blake2b(told.encode(), digest_size=12).hexdigest() + ".json"
 
 
 def _keep(place: str, tag: str, found: ModelVersion) -> None:

@@ -11,6 +11,7 @@ from headrace.base.errors import InputError
 from headrace.serving.batching import Rules
 
 SHADOW: Final = "shadow"
+_LIMIT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,15 @@ class Options:
     def loopback(self) -> bool:
         """Whether only this machine reaches it."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    @property
+    def limit(self) -> float | None:
+        """Seconds after which a runtime's process that still works at one batch is ended: no fewer than a request may
+        take, since it is ended under all who wait for it. None: never, where requests may take for ever.
+        """
+        if self.rules.limit is not None:
+            return self.rules.limit
+        return max(_LIMIT_S, self.deadline) if self.deadline else None
 
     @property
     def runtime_threads(self) -> int:

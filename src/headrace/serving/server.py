@@ -23,6 +23,8 @@ from headrace.serving.station import Station
 if TYPE_CHECKING:
     from headrace.serving.grpc_server import GrpcServer
 
+_GRACE_S: Final = 5.0
+"""How long requests over gRPC may still take in a process whose HTTP server has ended."""
 _CATCH_UP_S: Final = 20.0
 """How long a process that takes a dead one's place may load before it answers."""
 
@@ -63,7 +65,10 @@ class Server:
     def drain(self, seconds: float = 10.0) -> bool:
         """No longer ready, no more connections; end when what is under way is answered. Whether it was in time."""
         self.station.leaving = True
+        left = None if self._grpc is None else self._grpc.leave(seconds)
         done = self._http.drain(seconds)
+        if left is not None:
+            left.wait()
         self.close()
         return done
 
@@ -170,7 +175,7 @@ class _ChildApp(App):
         """See `App`."""
         self._link.close()
         if self._grpc is not None:
-            self._grpc.close()
+            self._grpc.close(_GRACE_S)
         super().close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,9 @@ class Station:
         self._models = {route.model: Model(route) for route in options.routes}
         self._swappers = {name: Swapper(model, opener(name)) for name, model in self._models.items()}
         self._wanted: dict[str, Mapping[str, int]] = {}
+        self._unloaded: set[str] = set()
+        self._lock = threading.Lock()
+        """Of what is wanted: orders and what is heard reach a swapper in the order in which they are noted here."""
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="serving-behind")
         self.asked_pointers: Callable[[], float] = lambda: 0.0
 
@@ -94,10 +98,11 @@ class Station:
         """What a model's aliases mean now; empty: nothing that is known. `problem`: why it is not known, or not new."""
         model = self._models[name]
         model.problem = problem
-        if labels and labels != self._wanted.get(name):
-            self._wanted[name] = dict(labels)
-            if not model.unloaded:
-                self._swappers[name].want(labels)
+        with self._lock:
+            if labels and labels != self._wanted.get(name):
+                self._wanted[name] = dict(labels)
+                if name not in self._unloaded:
+                    self._swappers[name].want(labels)
 
     def settled(self, seconds: float) -> bool:
         """Wait until all that was heard is loaded, or has failed; whether it was in time."""
@@ -114,7 +119,7 @@ class Station:
         self.model(name)
         reasons = [str(one) for one in self.fleet.ask(what, name) if one]
         if reasons:
-            raise InputError(f"{name!r} did not load: {reasons[0]}")
+            raise InputError(f"{name!r} did not {what}: {reasons[0]}")
 
     def told(self, what: str, name: str) -> Any:
         """What this process answers another one of the same server."""
@@ -161,11 +166,14 @@ class Station:
 
     def _load(self, name: str) -> str:
         model, swapper = self._models[name], self._swappers[name]
-        wanted = self._wanted.get(name)
-        if not wanted:
-            return model.problem or "its aliases are not known yet"
-        model.unloaded = False
-        if not swapper.settled(swapper.want(wanted, again=True), _LOAD_S):
+        with self._lock:
+            wanted = self._wanted.get(name)
+            if not wanted:
+                return model.problem or "its aliases are not known yet"
+            self._unloaded.discard(name)
+            model.unloaded = False
+            number = swapper.want(wanted, again=True)
+        if not swapper.settled(number, _LOAD_S):
             return "it takes too long"
         missing = [number for number in wanted.values() if number not in model.table.versions]
         reasons = [one.reason for one in model.told() if one.version in missing and one.reason]
@@ -173,8 +181,10 @@ class Station:
 
     def _unload(self, name: str) -> str:
         swapper = self._swappers[name]
-        swapper.settled(swapper.want({}), _LOAD_S)
-        return ""
+        with self._lock:
+            self._unloaded.add(name)
+            number = swapper.want({})
+        return "" if swapper.settled(number, _LOAD_S) else "it takes too long"
 
     def _all_rows(self) -> list[Row]:
         answers = self.fleet.ask("counts", "")

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headrace.base.errors import ArchivedError, HeadraceError, NoRoomError, TryAgainError
+from headrace.base.errors import ArchivedError, DeniedError, HeadraceError, NoRoomError, TryAgainError
 from headrace.serving.model import Model, Table, Version
 
 _log = logging.getLogger("headrace.serving")
@@ -116,7 +116,7 @@ class Swapper:
 
     def _refuse(self, number: int, error: Exception) -> None:
         """It does not serve; the one before goes on."""
-        later = isinstance(error, TryAgainError | NoRoomError | ArchivedError)
+        later = isinstance(error, TryAgainError | NoRoomError | ArchivedError | DeniedError | OSError | MemoryError)
         if not isinstance(error, HeadraceError):
             _log.error("version %d of %s failed to load", number, self._model.name, exc_info=error)
         reason = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
@@ -163,7 +163,10 @@ class Swapper:
     def _let_go(self) -> None:
         while self._leaving:
             version = self._leaving.popleft()
-            version.close()
+            try:
+                version.close()
+            except Exception:
+                _log.exception("version %d of %s did not close", version.number, self._model.name)
             if version.number not in self._model.table.versions:
                 self._model.say(version.number, "END")
 
@@ -173,5 +176,9 @@ class Swapper:
             with self._changed:
                 if self._due():
                     return
-            if version.improve is not None:
+            if version.improve is None:
+                continue
+            try:
                 version.improve()
+            except Exception:
+                _log.exception("version %d of %s stays as it is", version.number, self._model.name)

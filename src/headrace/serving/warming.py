@@ -1,7 +1,8 @@
 """What a version must do before it serves: answer its recorded requests; and whether its rows may be run together.
 
 That rows are independent cannot be seen from shapes: the first length of a sequence model may be time. So it is tried:
-two inputs together must give what each gives alone.
+two inputs together must give what each gives alone. Rows that are alike prove nothing, nor does another order of the
+same ones: what a model takes from all rows together, like their mean, is then the same.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
-from headrace.base.errors import CorruptError, HeadraceError
+from headrace.base.errors import CorruptError, HeadraceError, TryAgainError
 from headrace.serving.protocols import v2_rest
 from headrace.serving.runtimes.runtime import DEFAULT, Runtime
 from headrace.serving.tensors import BYTES, Array, Signature, Tensor, numpy_type
@@ -22,6 +23,8 @@ FILE: Final = "warmup.jsonl"
 _FREE: Final = 4
 """What is taken for a free length, where no request is recorded that says another."""
 _TIMES: Final = 5
+_LIMIT_S: Final = 300.0
+"""Of one run, of a runtime that can be ended."""
 _ENOUGH_S: Final = 0.02
 
 
@@ -37,7 +40,7 @@ def warm(runtime: Runtime, recorded: bytes | None, known: Mapping[str, bool] | N
     """Run what is recorded, then try whether rows are independent. `recorded`: the version's ``warmup.jsonl``; `known`:
     nothing more is tried, since this is known of it.
 
-    Raises CorruptError: a recorded request fails.
+    Raises CorruptError: a recorded request fails. TryAgainError: the runtime's process ends, or takes too long.
     """
     signature = runtime.signatures.get(DEFAULT) or next(iter(runtime.signatures.values()))
     requests = [_answered(runtime, line, number, signature) for number, line in _lines(recorded)]
@@ -61,7 +64,9 @@ def _answered(runtime: Runtime, line: bytes, number: int, signature: Signature) 
     try:
         inputs = v2_rest.read(line, None, signature).inputs
         signature.check(inputs)
-        runtime.run(name, inputs)
+        runtime.run(name, inputs, _LIMIT_S)
+    except TryAgainError:
+        raise
     except HeadraceError as error:
         raise CorruptError(f"{FILE}, line {number}: {error.reason}", hint=error.hint) from None
     return inputs
@@ -72,33 +77,64 @@ def _independent(runtime: Runtime, name: str, signature: Signature, recorded: Se
         return runtime.batched and signature.rows
     if not signature.rows:
         return False
+    known = recorded if name == default_name(runtime.signatures) else ()
+    found = [_agree(runtime, name, *pair) for pair in _recorded_pairs(known)]
+    if False in found:
+        return False
+    found.append(_agree(runtime, name, *_made_up_pair(signature, known)))
+    return False not in found and True in found
+
+
+_Inputs: TypeAlias = "dict[str, Array]"
+
+
+def _agree(runtime: Runtime, name: str, first: _Inputs, second: _Inputs) -> bool | None:
+    """Whether two inputs give together what they give alone; None: the model does not take them."""
     try:
-        first, second = _pair(signature, recorded if name == default_name(runtime.signatures) else ())
-        alone = [runtime.run(name, one) for one in (first, second)]
-        both = runtime.run(name, {key: np.concatenate([first[key], second[key]]) for key in first})
+        alone = [runtime.run(name, one, _LIMIT_S) for one in (first, second)]
+        both = runtime.run(name, _joined(first, second), _LIMIT_S)
     except (HeadraceError, ValueError):
-        return False  # made-up inputs are not for every model
+        return None  # made-up inputs are not for every model
     rows = [len(next(iter(one.values()))) for one in (first, second)]
     return all(_same([one[key] for one in alone], both[key], rows) for key in both)
 
 
-def _pair(signature: Signature, recorded: Sequence[dict[str, Array]]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Two inputs of different values, and of as many rows as they were recorded with, else of two and three."""
-    if recorded:
-        first = recorded[0]
-        second = recorded[1] if len(recorded) > 1 else {key: value[::-1].copy() for key, value in first.items()}
-        same = all(first[key].shape[1:] == second[key].shape[1:] for key in first)
-        if same and (len(recorded) > 1 or len(next(iter(first.values()))) > 1):
-            return first, second
+def _joined(first: _Inputs, second: _Inputs) -> _Inputs:
+    return {key: np.concatenate([first[key], second[key]]) for key in first}
+
+
+def _recorded_pairs(recorded: Sequence[_Inputs]) -> list[tuple[_Inputs, _Inputs]]:
+    """The first request with one of its own rows more, at either end, and with the second one, where they fit."""
+    if not recorded:
+        return []
+    first = recorded[0]
+    if not all(one.ndim for one in first.values()):
+        return []
+    ends = [{key: value[part] for key, value in first.items()} for part in (slice(1), slice(-1, None))]
+    seconds = [*ends, *recorded[1:2]]
+    return [
+        (first, one) for one in seconds
+        if all(first[key].shape[1:] == one[key].shape[1:] for key in first) and _differ(_joined(first, one))
+    ]  # fmt: skip
+
+
+def _differ(inputs: _Inputs) -> bool:
+    """Whether not all rows are alike."""
+    return any(not np.array_equal(one, np.broadcast_to(one[:1], one.shape)) for one in inputs.values())
+
+
+def _made_up_pair(signature: Signature, recorded: Sequence[_Inputs]) -> tuple[_Inputs, _Inputs]:
+    """Two and three rows; free lengths as the first recorded request has them."""
     chance = np.random.default_rng(7)
-    return (
-        {one.name: _made_up(one, 2, chance) for one in signature.inputs},
-        {one.name: _made_up(one, 3, chance) for one in signature.inputs},
+    like = recorded[0] if recorded else {}
+    first, second = (
+        {one.name: _made_up(one, rows, chance, like.get(one.name)) for one in signature.inputs} for rows in (2, 3)
     )
+    return first, second
 
 
-def _made_up(one: Tensor, rows: int, chance: np.random.Generator) -> Array:
-    inner = (one.shape or (-1, _FREE))[1:]
+def _made_up(one: Tensor, rows: int, chance: np.random.Generator, like: Array | None = None) -> Array:
+    inner = (one.shape or (-1, _FREE))[1:] if like is None else like.shape[1:]
     shape = (rows, *(_FREE if length < 0 else length for length in inner))
     if one.kind == BYTES:
         return np.array([b"%d" % number for number in chance.integers(0, 9, int(np.prod(shape)))], object).reshape(
@@ -110,6 +146,8 @@ def _made_up(one: Tensor, rows: int, chance: np.random.Generator) -> Array:
 
 def _same(alone: Sequence[Array], both: Array, rows: Sequence[int]) -> bool:
     if [len(one) if one.ndim else -1 for one in alone] != list(rows):
+        return False
+    if len({one.shape[1:] for one in alone}) > 1:  # another length follows the number of rows
         return False
     expected = np.concatenate(list(alone))
     if expected.shape != both.shape:
@@ -129,7 +167,7 @@ def _seconds(runtime: Runtime, signature: Signature, recorded: Sequence[dict[str
         spent: list[float] = []
         for _ in range(_TIMES):
             begun = time.perf_counter()
-            runtime.run(name, inputs)
+            runtime.run(name, inputs, _LIMIT_S)
             spent.append(time.perf_counter() - begun)
             if sum(spent) > _ENOUGH_S:
                 break

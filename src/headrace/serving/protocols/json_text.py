@@ -7,7 +7,7 @@ TensorFlow Serving ("JSON conformance" in its REST documentation) and Triton wri
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import msgspec
@@ -44,6 +44,8 @@ def array_of(value: Any, wanted: Tensor, field: str) -> Array:
     if wanted.kind == BYTES:
         return strings(value, field)
     try:
+        if _has_text(value):  # NumPy would give every element the room of the longest string
+            raise InputError(f"{field}: a string cannot be {wanted.kind}")
         found = np.asarray(value)
     except (ValueError, OverflowError, RecursionError):
         raise InputError(f"{field}: lists of unequal length are no tensor") from None
@@ -51,6 +53,14 @@ def array_of(value: Any, wanted: Tensor, field: str) -> Array:
     if found.dtype.kind not in _MAY_BE[target.kind] and found.size:
         raise InputError(f"{field}: {_told(found)} cannot be {wanted.kind}")
     return _cast(found, target, field)
+
+
+def _has_text(value: Any) -> bool:
+    if not isinstance(value, list):
+        return isinstance(value, str)
+    listed = cast("list[Any]", value)
+    kinds = set(map(type, listed))
+    return str in kinds or (list in kinds and any(map(_has_text, listed)))
 
 
 _MAY_BE: Final = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}
@@ -69,7 +79,7 @@ def _cast(found: Array, target: np.dtype[Any], field: str) -> Array:
 
 
 def _told(found: Array) -> str:
-    kinds = {"U": "a string", "O": "an object, null or lists of unequal depth", "b": "a boolean", "f": "a fraction"}
+    kinds = {"O": "an object, null or lists of unequal depth", "b": "a boolean", "f": "a fraction"}
     return kinds.get(found.dtype.kind, f"a number of {found.dtype.name}")
 
 
@@ -87,6 +97,9 @@ def _flatten(value: Any, field: str, into: list[bytes], depth: int) -> tuple[int
         if depth > 32:
             raise InputError(f"{field}: more than 32 dimensions")
         listed = cast("list[Any]", value)
+        if set(map(type, listed)) == {str}:  # most often, and then no field is to be named
+            into.extend(one.encode("utf-8", "surrogatepass") for one in listed)
+            return (len(listed),)
         shapes = {_flatten(one, f"{field}[{index}]", into, depth + 1) for index, one in enumerate(listed)}
         if len(shapes) > 1:
             raise InputError(f"{field}: lists of unequal length are no tensor")
@@ -121,12 +134,12 @@ def from_b64(text: Any, field: str) -> bytes:
 def _refusal(body: bytes, error: Exception) -> InputError:
     """Why a body is refused; where it is for a number that is none, with its field."""
     try:
-        whole = json.loads(body, parse_constant=_NotFinite)
+        found = _where(json.loads(body, parse_constant=_NotFinite))
     except (ValueError, RecursionError):
         return InputError(f"the body is no JSON: {error}")
-    found = _where(whole)
     if found is not None:
-        return InputError(f"{found[0]}: {found[1].text} is not taken", hint="JSON has no such number")
+        field = found[0].removeprefix(".") or "the body"
+        return InputError(f"{field}: {found[1].text} is not taken", hint="JSON has no such number")
     return InputError(f"the body is no JSON: {error}")
 
 
@@ -135,14 +148,19 @@ class _NotFinite:
         self.text = text
 
 
-def _where(value: Any, field: str = "") -> tuple[str, _NotFinite] | None:
+def _where(value: Any) -> tuple[str, _NotFinite] | None:
+    """The first number that is none, and how it is reached; text is made of the way to it alone, since there may be
+    millions of others.
+    """
     if isinstance(value, _NotFinite):
-        return field or "the body", value
-    parts: Sequence[tuple[str, Any]] = ()
+        return "", value
+    parts: Iterable[tuple[Any, Any]] = ()
+    form = "[{}]"
     if isinstance(value, dict):
-        parts = [
-            (f"{field}.{name}" if field else str(name), one) for name, one in cast("dict[str, Any]", value).items()
-        ]
+        parts, form = cast("dict[str, Any]", value).items(), ".{}"
     elif isinstance(value, list):
-        parts = [(f"{field}[{index}]", one) for index, one in enumerate(cast("list[Any]", value))]
-    return next((found for name, one in parts if (found := _where(one, name))), None)
+        parts = enumerate(cast("list[Any]", value))
+    for name, one in parts:
+        if isinstance(one, dict | list | _NotFinite) and (found := _where(one)):
+            return form.format(name) + found[0], found[1]
+    return None

@@ -107,8 +107,9 @@ def shape_of(told: Any, field: str) -> tuple[int, ...]:
     if not isinstance(told, list) or not all(type(one) is int and one >= 0 for one in cast("list[Any]", told)):
         raise InputError(f"{field}.shape: a list of lengths is wanted")
     shape = tuple(cast("list[int]", told))
-    if len(shape) > 32 or math.prod(shape) > _MOST_ELEMENTS:
-        raise InputError(f"{field}.shape: {list(shape)} is too large")
+    # NumPy multiplies the lengths beside a 0 too
+    if len(shape) > 32 or math.prod(one or 1 for one in shape) > _MOST_ELEMENTS:
+        raise InputError(f"{field}.shape: it is too large")
     return shape
 
 

@@ -43,7 +43,12 @@ def main() -> None:
                 traceback.print_exc()
             send(origin, refused=_reason(error))
             continue
-        send(origin, tensors=made)
+        try:
+            send(origin, tensors=made)
+        except OSError:
+            return
+        except Exception as error:  # numbers that have no form; tensors are looked at before the first byte is sent
+            send(origin, refused=_reason(error))
 
 
 def _end_with(descriptor: int) -> None:

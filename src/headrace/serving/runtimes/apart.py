@@ -21,6 +21,7 @@ _log = logging.getLogger("headrace.serving")
 _SECRETS: Final = ("AWS_", "AZURE_", "GOOGLE_", "HEADRACE_", "MLFLOW_")
 """Variables that a model's code does not get: how the store is reached."""
 _START_S: Final = 300.0
+_END_S: Final = 5.0
 _FIRST_S: Final = 0.1
 _LONGEST_S: Final = 30.0
 _STEADY_S: Final = 60.0
@@ -35,7 +36,8 @@ class Apart:
     def __init__(self, load: Load) -> None:
         """Start the process and load the model. Waits.
 
-        Raises CorruptError: the model does not load; the reason is its own.
+        Raises CorruptError: the model does not load; the reason is its own. TryAgainError: its process was killed, or
+        took too long.
         """
         self._load = load
         self._turn = threading.Lock()
@@ -68,6 +70,9 @@ class Apart:
             except (OSError, EOFError):
                 self._lost()
                 raise TryAgainError(f"the model's process has ended ({self._ending()})", hint="ask again") from None
+            except Exception:  # what it says is not understood, and what it says next would not be either
+                self._lost()
+                raise
         if head.refused is not None:
             raise InputError(f"the model refuses these inputs: {head.refused}")
         return made
@@ -90,10 +95,10 @@ class Apart:
             ours.settimeout(_START_S)
             send(ours, load=self._load)
             head, _ = receive(ours)
-        except (OSError, EOFError):
+        except BaseException as error:
+            _reap(process, 0.0 if isinstance(error, TimeoutError) else _END_S)
             ours.close()
-            process.kill()
-            raise CorruptError(f"the model's process ended while it loaded ({_ended(process)})") from None
+            raise _not_loaded(error, process) from None
         if head.loaded is None:
             ours.close()
             process.kill()
@@ -114,7 +119,7 @@ class Apart:
             self._delay = min(2 * self._delay, _LONGEST_S)
             try:
                 process, ours, _ = self._start()
-            except (CorruptError, OSError) as error:
+            except Exception as error:
                 _log.warning("a model's process could not be started again: %s", error)
                 continue
             with self._turn:
@@ -133,6 +138,27 @@ class Apart:
 
     def _ending(self) -> str:
         return _ended(self._process)
+
+
+def _reap(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Let it end by itself for so long, so that how it ended is known."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    process.kill()
+    process.wait()
+
+
+def _not_loaded(error: BaseException, process: subprocess.Popen[bytes]) -> BaseException:
+    if isinstance(error, TimeoutError):
+        return DeadlineError(f"the model did not load within {_START_S:g} s")
+    if not isinstance(error, OSError | EOFError):
+        return error
+    told = f"the model's process ended while it loaded ({_ended(process)})"
+    return (
+        TryAgainError(told, hint="the kernel kills what takes too much memory")
+        if process.returncode < 0
+        else CorruptError(told)
+    )
 
 
 def _ended(process: subprocess.Popen[bytes]) -> str:

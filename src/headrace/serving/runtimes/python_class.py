@@ -65,4 +65,7 @@ def _tensors(told: Mapping[str, Any]) -> tuple[Tensor, ...]:
 def _array(told: Tensor, given: dict[str, object]) -> Array:
     if told.name not in given:
         raise InputError(f"the model gave no output {told.name!r}")
-    return np.asarray(cast("Any", given[told.name]), numpy_type(told.kind))
+    found = np.asarray(cast("Any", given[told.name]))
+    if found.dtype.kind == "c":  # NumPy would leave half of each number out
+        raise InputError(f"the output {told.name!r} is {found.dtype.name}, which no protocol has a form for")
+    return found.astype(numpy_type(told.kind), copy=False)
