@@ -88,6 +88,7 @@ bench-models-loading: ## models into memory: safetensors and ONNX against Model 
 bench-web: ## the page in a browser against MLflow, TensorBoard and trackio (ARGS=... goes to benchmarks/web.py)
 	@PYTHON=$(PYTHON) scripts/setup demo test bench
 	@scripts/debian-packages
+	@command -v chromium > /dev/null || scripts/apt-install chromium
 	@scripts/framework-tools trackers
 	@scripts/framework-tools trackio
 	@$(RUN)/python benchmarks/web.py $(ARGS)

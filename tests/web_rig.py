@@ -21,7 +21,8 @@ from tests.children import running
 from tests.runs_rig import COMMAND, RunsRig
 
 AXE = Path(__file__).parents[1] / ".tools/node_modules/axe-core/axe.min.js"
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""The first that is there: the shell is the same engine without the window, for a third of the processor's time."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def browser() -> Iterator[Browser]:
     """Debian's Chromium."""
     path = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
     if path is None:
-        pytest.skip("Chromium is not installed: Debian package chromium")
+        pytest.skip("Chromium is not installed: Debian package chromium-headless-shell, or chromium")
     with sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         try:
