@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import socket
 import threading
 import time
@@ -370,6 +371,18 @@ def test_an_order_waits_for_no_process_that_has_ended(hub: Hub) -> None:
         made.shutdown(socket.SHUT_RDWR)
     asking.join(10)
     assert answers == ["a process of the server has ended"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else for a moment")
+def test_processes_of_others_are_turned_away(hub: Hub) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.settimeout(30)
+        os.seteuid(65534)
+        try:
+            made.connect(hub.path)
+        finally:
+            os.seteuid(0)
+        assert made.recv(1) == b""
 
 
 def test_a_process_that_hangs_is_not_ready(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,8 @@ def command(
         for ending in (signal.SIGINT, signal.SIGTERM):
             signal.signal(ending, end)
         _greet(server.url, server.grpc, options, as_json=as_json)
-        ended.wait()
+        while not ended.wait(1.0):  # a signal that comes just before a wait is heard when it is over
+            pass
         click.echo("stopping", err=True)
         server.leave()
         if asked[0] == grace_s:

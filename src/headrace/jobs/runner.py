@@ -100,7 +100,10 @@ class Runner:
         self._sync = open_sync(self._folder, self._run, job.spec.outputs)
         self._patterns = [re.compile(one.encode(), re.MULTILINE) for one in job.spec.retry.log_patterns]
         self._matched = False
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
+        self._wake, self._waking = socket.socketpair()
+        """What is written to the second ends a wait for the command."""
+        self._wake.setblocking(False)
+        self._waking.setblocking(False)
         self._stop: _Stop | None = None
         self._attempt: Attempt | None = None
         self._early: list[int] | None = None
@@ -117,7 +120,8 @@ class Runner:
         """End the command: SIGTERM, then after `grace` seconds (default: the spec's) SIGKILL. Any thread."""
         if self._stop is None:
             self._stop = _Stop(reason, self.job.spec.grace if grace is None else grace)
-        os.eventfd_write(self._wake, 1)
+        with suppress(BlockingIOError):  # it is full: there is enough to wake for
+            self._waking.send(b"\0")
 
     def run(self) -> Outcome:
         """All of it. Raises AlreadyExistsError: the id is taken; any store error: it cannot be recorded."""
@@ -194,7 +198,7 @@ class Runner:
         try:
             while True:
                 wait = min(kill_at, self._limit_at) - time.monotonic()
-                ended = attempt.wait(min(wait, _MEMORY_S if memory is not None else 3600.0), self._wake)
+                ended = attempt.wait(min(wait, _MEMORY_S if memory is not None else 3600.0), self._wake.fileno())
                 if ended is not None:
                     return ended
                 if memory is not None and not self._failure and (told := memory.over()):
@@ -202,7 +206,7 @@ class Runner:
                     self._recorder.note(f"{told}: SIGKILL")
                     self._send(attempt, signal.SIGKILL)
                 with suppress(BlockingIOError):
-                    os.eventfd_read(self._wake)
+                    self._wake.recv(4096)
                 if time.monotonic() >= self._limit_at:
                     self._limit_at = float("inf")
                     self.stop("the time limit is over")
@@ -329,10 +333,13 @@ class Runner:
     @contextmanager
     def _signals(self) -> Generator[None]:
         heeded = [one for one in (*_FORWARDED, signal.SIGTERM) if signal.getsignal(one) != signal.SIG_IGN]  # nohup
+        # A signal that comes between Python's last look and the wait would be heard when the wait is over.
+        waking = signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)
         before: dict[int, Any] = {one: signal.signal(one, self._on_signal) for one in heeded}
         try:
             yield
         finally:
+            signal.set_wakeup_fd(waking)
             for number, handler in before.items():
                 signal.signal(number, handler)
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
+import secrets
 import socket
 import struct
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -98,11 +97,13 @@ class _Asked:
 
 
 class Hub:
-    """The parent's side. `path`: where children connect, in a folder of its own that only this user enters."""
+    """The parent's side. `path`: where children connect, and nobody else's processes can.
+
+    It is an address of Linux's abstract namespace, so a parent that is killed leaves no file.
+    """
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="headrace-serve-")
-        self.path = os.path.join(self._folder, "control")
+        self.path = f"\0headrace-serve-{secrets.token_hex(16)}"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self.path)
         self._listener.listen(64)
@@ -159,7 +160,6 @@ class Hub:
             children, self._children = self._children, []
         for child in children:
             child.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _accept(self) -> None:
         while True:
@@ -167,6 +167,9 @@ class Hub:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
+            if _user_at(sock) != os.getuid():  # such an address has no permissions
+                sock.close()
+                continue
             line = _Line(sock)
             with self._lock:  # what it has missed comes before what is heard next
                 self._children.append(line)
@@ -199,6 +202,9 @@ class Link:
         """Raises OSError: the parent has gone."""
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(path)
+        if _user_at(sock) != os.getuid():
+            sock.close()
+            raise ConnectionRefusedError("another user listens there")
         self._line = _Line(sock)
         self._station = station
         self._known = threading.Event()
@@ -247,3 +253,10 @@ class Link:
             _log.exception("another process's question could not be answered")
             value = [] if told["what"] == "counts" else str(error)
         self._line.say(answer=told["ask"], value=value)
+
+
+def _user_at(sock: socket.socket) -> int:
+    """Whose the process at the other end is: ``SO_PEERCRED`` of unix(7)."""
+    known = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _pid, user, _group = struct.unpack("3i", known)
+    return user
