@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import hashlib
 import hmac
+import http.client
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,6 +78,19 @@ def gateway_over(settings: Settings, folder: Path, **options: Any) -> Iterator[R
     given = {"address": Address(), "keys": KEYS, "spool": str(folder / "spool"), **options}
     with Gateway(GatewayOptions(**given), settings) as gateway:
         yield Rig(gateway, settings)
+
+
+def ask(
+    rig: Rig, method: str, path: str, headers: dict[str, str], body: bytes = b"", host: str = ""
+) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
+    """One request over a connection of its own."""
+    connection = http.client.HTTPConnection(rig.url.removeprefix("http://"), timeout=20)
+    try:
+        connection.request(method, path, body or None, {**headers, **({"host": host} if host else {})})
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
 
 
 def signed(

@@ -133,6 +133,7 @@ class WireStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         raise NotImplementedError
 

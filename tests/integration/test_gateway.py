@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import datetime
-import http.client
 import io
 import os
 import re
@@ -24,7 +23,7 @@ from headrace.gateway.changes import Changes
 from headrace.http_server import Exchange, Headers, Response
 from headrace.store import open_store
 from headrace.testing.servers import EmbeddedS3
-from tests.gateway_kit import KEYS, NARROW, READER, WRITER, Rig, gateway_over, mount, settings_of, signed
+from tests.gateway_kit import KEYS, NARROW, READER, WRITER, Rig, ask, gateway_over, mount, settings_of, signed
 from tests.http_server_kit import until
 
 pytestmark = pytest.mark.server
@@ -62,18 +61,6 @@ def refused(call: Any, **given: Any) -> tuple[int, str]:
         call(**given)
     answer = caught.value.response
     return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Code"]
-
-
-def ask(
-    rig: Rig, method: str, path: str, headers: dict[str, str], body: bytes = b"", host: str = ""
-) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
-    connection = http.client.HTTPConnection(rig.url.removeprefix("http://"), timeout=20)
-    try:
-        connection.request(method, path, body or None, {**headers, **({"host": host} if host else {})})
-        answer = connection.getresponse()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
-    finally:
-        connection.close()
 
 
 # Reading

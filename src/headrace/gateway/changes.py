@@ -6,9 +6,12 @@ objects together. Two objects may share one: then one of them is asked for once 
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import zlib
+
+from headrace.base.errors import NoRoomError
 
 _SLOTS = 1 << 16
 _WIDTH = 8
@@ -17,13 +20,17 @@ _LATEST = _SLOTS * _WIDTH
 
 
 class Changes:
-    """Numbers of objects. Any thread, any process; `path` is the file that they share, made where it is missing."""
+    """Numbers of objects. Any thread, any process; `path` is the file that they share, made where it is missing.
+
+    Raises NoRoomError: the disk is full.
+    """
 
     def __init__(self, path: str) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if os.fstat(fd).st_size < _LATEST + _WIDTH:
                 os.ftruncate(fd, _LATEST + _WIDTH)
+            _allocate(fd, path)
             self._map = mmap.mmap(fd, _LATEST + _WIDTH)
         finally:
             os.close(fd)
@@ -45,3 +52,13 @@ class Changes:
     def close(self) -> None:
         """Let go of the file."""
         self._map.close()
+
+
+def _allocate(fd: int, path: str) -> None:
+    """All of it has its place on the disk: to touch a page that finds none kills the process, by SIGBUS."""
+    try:
+        os.posix_fallocate(fd, 0, _LATEST + _WIDTH)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = "free some, or set HEADRACE_CACHE_DIR"
+            raise NoRoomError("the gateway's disk is full", path=path, hint=hint) from error

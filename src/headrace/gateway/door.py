@@ -140,7 +140,7 @@ class Door:
 
     def _of_object(self, request: S3Request) -> dict[str, Act]:
         copies = "x-amz-copy-source" in request.headers
-        if "uploadId" in request.query:
+        if "uploadId" in request.query or (request.method == "PUT" and "partNumber" in request.query):
             uploads = self._uploads
             return {"PUT": uploads.copy_part if copies else uploads.part, "POST": uploads.complete,
                     "DELETE": uploads.abort, "GET": uploads.list_parts}  # fmt: skip

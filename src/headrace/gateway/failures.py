@@ -5,6 +5,7 @@ Source: Amazon S3 API Reference, "Error responses".
 
 from __future__ import annotations
 
+import errno
 import logging
 
 from headrace.base.errors import (
@@ -28,16 +29,17 @@ from headrace.gateway.xml import element
 from headrace.http_server import Response
 
 _log = logging.getLogger("headrace.gateway")
-RETRY_AFTER_S = 1
+LATER = (("Retry-After", "1"),)
+"""Of an answer to what may succeed in a second."""
 _STATUS = {
     "AccessDenied": 403, "AuthorizationHeaderMalformed": 400, "BadDigest": 400, "BucketAlreadyExists": 409,
     "EntityTooLarge": 400, "EntityTooSmall": 400, "IncompleteBody": 400, "InternalError": 500,
     "InvalidAccessKeyId": 403, "InvalidArgument": 400, "InvalidBucketName": 400, "InvalidDigest": 400,
-    "InvalidObjectState": 403, "InvalidPart": 400, "InvalidPartOrder": 400, "InvalidRange": 416, "InvalidRequest": 400,
-    "InvalidURI": 400, "KeyTooLongError": 400, "MalformedXML": 400, "MethodNotAllowed": 405,
-    "MissingContentLength": 411, "NoSuchBucket": 404, "NoSuchKey": 404, "NoSuchUpload": 404, "NotImplemented": 501,
-    "PreconditionFailed": 412, "RequestTimeTooSkewed": 403, "ServiceUnavailable": 503, "SignatureDoesNotMatch": 403,
-    "SlowDown": 503, "XAmzContentSHA256Mismatch": 400, "NotModified": 304,
+    "InvalidObjectState": 403, "InvalidPart": 400, "InvalidPartNumber": 416, "InvalidPartOrder": 400,
+    "InvalidRange": 416, "InvalidRequest": 400, "InvalidURI": 400, "KeyTooLongError": 400, "MalformedXML": 400,
+    "MethodNotAllowed": 405, "MissingContentLength": 411, "NoSuchBucket": 404, "NoSuchKey": 404, "NoSuchUpload": 404,
+    "NotImplemented": 501, "PreconditionFailed": 412, "RequestTimeTooSkewed": 403, "ServiceUnavailable": 503,
+    "SignatureDoesNotMatch": 403, "SlowDown": 503, "XAmzContentSHA256Mismatch": 400, "NotModified": 304,
 }  # fmt: skip
 
 
@@ -66,16 +68,23 @@ def no_such_key() -> S3Failure:
     return S3Failure("NoSuchKey", "The specified key does not exist.")
 
 
+def no_room(error: OSError) -> S3Failure:
+    """What is on its way finds no place on this machine."""
+    return S3Failure("SlowDown", f"The gateway's disk: {error.strerror}.", headers=LATER)
+
+
 def translated(error: BaseException) -> S3Failure:
     """An error of a store or of ours, as S3 would put it."""
     if isinstance(error, S3Failure):
         return error
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return no_room(error)
     if not isinstance(error, HeadraceError):
         _log.exception("a request failed; this is a defect in headrace", exc_info=error)
         return S3Failure("InternalError", "We encountered an internal error. Please try again.")
     for kind, code in _CODES:
         if isinstance(error, kind):
-            wait = (("Retry-After", str(RETRY_AFTER_S)),) if _STATUS[code] == 503 else ()
+            wait = LATER if _STATUS[code] == 503 else ()
             return S3Failure(code, _WORDS.get(code) or f"{error.reason}.", headers=wait)
     return S3Failure("InternalError", f"{error.reason}.")
 

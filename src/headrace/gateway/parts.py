@@ -27,15 +27,14 @@ from headrace.gateway.buckets import Bucket
 from headrace.gateway.checksums import NAMES, PREFIX, running
 from headrace.gateway.failures import S3Failure, denied
 from headrace.gateway.listing import iso_time
-from headrace.gateway.requests import S3Request, xml_headers
-from headrace.gateway.writing import Writing, check_source, metadata_of, read_xml, received
+from headrace.gateway.requests import S3Request, part_number, xml_headers
+from headrace.gateway.writing import Writing, check_source, headers_of, metadata_of, read_xml, received
 from headrace.gateway.xml import Raw, document, element
 from headrace.http_server import Response
 
 _ID = re.compile(r"[0-9a-f]{32}\Z")
 _PART = re.compile(r"(\d{5})\.([0-9a-f]{32})\Z")
 _SMALLEST = 5 << 20
-_MOST = 10_000
 _COPIED = re.compile(r"bytes=([0-9]{1,19})-([0-9]{1,19})\Z")
 _FORGOTTEN_S = 7 * 86400
 _CLEARED_S = 3600.0
@@ -76,7 +75,8 @@ class Uploads:
         self._clear()
         name = secrets.token_hex(16)
         told = {"bucket": bucket.name, "key": request.key, "metadata": metadata_of(request),
-                "client": request.client.access_key, "began_us": time.time_ns() // 1000}  # fmt: skip
+                "headers": headers_of(request), "client": request.client.access_key,
+                "began_us": time.time_ns() // 1000}  # fmt: skip
         os.mkdir(f"{self._folder}/{name}", 0o700)
         with open(f"{self._folder}/{name}/upload.json", "x", encoding="utf-8") as file:
             json.dump(told, file)
@@ -85,7 +85,7 @@ class Uploads:
 
     def part(self, request: S3Request, bucket: Bucket) -> Response:
         """UploadPart."""
-        folder, number = self._of(request, bucket), _number(request)
+        folder, number = self._of(request, bucket), part_number(request)
         path = f"{folder}/new-{secrets.token_hex(8)}"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -100,7 +100,7 @@ class Uploads:
 
     def copy_part(self, request: S3Request, bucket: Bucket) -> Response:
         """UploadPartCopy."""
-        folder, number = self._of(request, bucket), _number(request)
+        folder, number = self._of(request, bucket), part_number(request)
         source, _ = self._writing.source(request)
         info = source.store.head(source.key)
         check_source(request, info)
@@ -138,11 +138,11 @@ class Uploads:
                 with ExitStack() as stack:
                     fds = [stack.enter_context(_opened(part.path)) for part in parts]
                     _compare(request, parts, fds)
-                    metadata = (_read(f"{folder}/upload.json") or {}).get("metadata")
+                    told = _read(f"{folder}/upload.json") or {}
                     stack.callback(self._writing.changed, request, location, request.key)
                     info = self._writing.uploader.put_from(
-                        location.store, location.key, sum(part.size for part in parts), _reader(parts, fds), metadata,
-                        if_match=if_match, create=create,
+                        location.store, location.key, sum(part.size for part in parts), _reader(parts, fds),
+                        told.get("metadata"), if_match=if_match, create=create, headers=told.get("headers"),
                     )  # fmt: skip
                 etag = info.version
                 self._end(folder, {"etag": etag})
@@ -355,13 +355,6 @@ def _listed_parts(request: S3Request, spool: str) -> list[tuple[int, str]]:
         raise S3Failure("InvalidPartOrder", "The list of parts was not in ascending order. Parts must be ordered by "
                         "part number.")  # fmt: skip
     return found
-
-
-def _number(request: S3Request) -> int:
-    text = request.query.get("partNumber", "")
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST:
-        raise S3Failure("InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
-    return int(text)
 
 
 def _digits(request: S3Request, name: str, default: str) -> str:

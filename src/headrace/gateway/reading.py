@@ -13,9 +13,9 @@ from headrace.fetch import Read
 from headrace.gateway import conditions
 from headrace.gateway.buckets import Bucket, Buckets
 from headrace.gateway.changes import Changes
-from headrace.gateway.failures import RETRY_AFTER_S, S3Failure
+from headrace.gateway.failures import LATER, S3Failure
 from headrace.gateway.known import Headers, Known, Seen
-from headrace.gateway.requests import S3Request
+from headrace.gateway.requests import S3Request, part_number
 from headrace.gateway.streaming import Pieces
 from headrace.gateway.warm import WarmFile, WarmFiles
 from headrace.http_server import FileSlice, Response, Stream
@@ -119,6 +119,7 @@ class Reading:
 
     def head(self, request: S3Request, bucket: Bucket) -> Response:
         """What the object is now, with its metadata; asked of the store each time."""
+        _check_part(request)
         seen = self._ask(request, self._buckets.locate(bucket, request.key), metadata=True)
         info = seen.info
         conditions.check(request.headers, info.version, info.mtime_us)
@@ -129,6 +130,7 @@ class Reading:
 
     def get(self, request: S3Request, bucket: Bucket) -> Response:
         """The object, or a range of it. Raises S3Failure, HeadraceError."""
+        _check_part(request)
         location = self._buckets.locate(bucket, request.key)
         self._opened.add(bucket.name)
         seen = self._known.get(request.bucket, request.key)
@@ -235,8 +237,7 @@ class Reading:
     ) -> Pieces:
         """Raises S3Failure: too many are on their way already. As `Fetcher.get`: the first bytes cannot be had."""
         if not self._slots.acquire(timeout=_SLOT_S):
-            wait = (("Retry-After", str(RETRY_AFTER_S)),)
-            raise S3Failure("SlowDown", "Please reduce your request rate.", headers=wait)
+            raise S3Failure("SlowDown", "Please reduce your request rate.", headers=LATER)
         try:
             return Pieces(lambda: self._fetcher, location.store, info, start, stop, first, self._slots.release)
         except BaseException:
@@ -257,15 +258,20 @@ def _plain(request: S3Request) -> bool:
     return "range" not in headers and "partNumber" not in request.query and not conditions.any_in(headers)
 
 
+def _check_part(request: S3Request) -> None:
+    """Before anything is asked of the store. Raises S3Failure: it names no part, or a range, too."""
+    if "partNumber" in request.query:
+        part_number(request)
+        if "range" in request.headers:
+            raise S3Failure("InvalidRequest", "Cannot specify both Range header and partNumber query parameter")
+
+
 def _part(request: S3Request, info: ObjectInfo) -> tuple[int, int] | None:
-    """Every object is one part here: in which it was written, no store tells."""
-    number = request.query.get("partNumber")
-    if number is None:
+    """Every object is one part here: in which it was written, no store tells. Raises S3Failure: it has no such part."""
+    if "partNumber" not in request.query:
         return None
-    if "range" in request.headers:
-        raise S3Failure("InvalidRequest", "Cannot specify both Range header and partNumber query parameter")
-    if number != "1":
-        raise S3Failure("InvalidRange", "The requested partnumber is not satisfiable")
+    if part_number(request) != 1:
+        raise S3Failure("InvalidPartNumber", "The requested partnumber is not satisfiable")
     return (0, info.size) if info.size else None
 
 

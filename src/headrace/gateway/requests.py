@@ -14,6 +14,7 @@ from headrace.gateway.signing import Signed, Verifier
 from headrace.http_server import Exchange, Response
 
 _LONGEST_KEY = 1024
+_MOST_PARTS = 10_000
 _prefix = secrets.token_hex(4).upper()
 _numbers = itertools.count(1)
 
@@ -108,6 +109,14 @@ def _query(raw: str) -> dict[str, str]:
             name, _, value = part.partition("=")
             found[_decoded(name) if "%" in name else name] = _decoded(value) if "%" in value or "+" in value else value
     return found
+
+
+def part_number(request: S3Request) -> int:
+    """Which part it names. Raises S3Failure: none."""
+    text = request.query.get("partNumber", "")
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_PARTS:
+        raise S3Failure("InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
+    return int(text)
 
 
 def xml_headers(request: S3Request) -> list[tuple[str, str]]:

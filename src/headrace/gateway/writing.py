@@ -17,14 +17,14 @@ from headrace.gateway.buckets import Bucket, Buckets
 from headrace.gateway.changes import Changes
 from headrace.gateway.checksums import Sums
 from headrace.gateway.chunked import decoded
-from headrace.gateway.failures import S3Failure, denied, translated
+from headrace.gateway.failures import S3Failure, denied, no_room, translated
 from headrace.gateway.listing import iso_time
 from headrace.gateway.requests import S3Request, xml_headers
 from headrace.gateway.signing import STREAMED
 from headrace.gateway.xml import MalformedXml, document, element, parsed
 from headrace.http_server import Response
 from headrace.namespace import Location, Namespace
-from headrace.store.protocol import Described, ObjectInfo
+from headrace.store.protocol import HEADERS, ObjectInfo
 from headrace.upload import Uploader
 
 _IN_MEMORY = 8 << 20
@@ -101,7 +101,7 @@ def _gathered(pieces: Iterator[bytes], size: int, sums: Sums, fd: int | None) ->
                 while view:
                     view = view[os.write(fd, view) :]
             except OSError as error:
-                raise S3Failure("SlowDown", f"The gateway's disk: {error.strerror}.") from error
+                raise no_room(error) from error
     if have != size:
         raise S3Failure("IncompleteBody", "You did not provide the number of bytes specified by the Content-Length "
                         "HTTP header")  # fmt: skip
@@ -156,7 +156,7 @@ class Writing:
     def put(self, request: S3Request, bucket: Bucket) -> Response:
         """PutObject. Raises S3Failure, HeadraceError."""
         location = self.writable(request, bucket, request.key)
-        metadata = metadata_of(request)
+        metadata, headers = metadata_of(request), headers_of(request)
         if_match, create = self.wishes(request)
         location.store.check_key(location.key)
         body, compared = received(request, self.spool)
@@ -165,10 +165,10 @@ class Writing:
             stack.callback(self.changed, request, location, request.key)
             if body.fd is None:
                 info = location.store.put(location.key, body.data or b"", if_match=if_match, create=create,
-                                          metadata=metadata)  # fmt: skip
+                                          metadata=metadata, headers=headers)  # fmt: skip
             else:
                 info = self.uploader.put_file(location.store, location.key, body.fd, body.size, metadata,
-                                              if_match=if_match, create=create)  # fmt: skip
+                                              if_match=if_match, create=create, headers=headers)  # fmt: skip
         return Response(200, [("ETag", conditions.etag_of(info.version)), ("x-amz-request-id", request.id),
                               *compared.items()])  # fmt: skip
 
@@ -257,6 +257,7 @@ class Writing:
         check_source(request, described.info)
         replaced = request.headers.get("x-amz-metadata-directive", "COPY").upper() == "REPLACE"
         metadata = (metadata_of(request) or {}) if replaced else None
+        headers = headers_of(request) if replaced else None
         if_match, create = self.wishes(request)
         same = source.store is target.store
         if same and source.key == target.key and metadata is None:
@@ -265,24 +266,18 @@ class Writing:
                             "or encryption attributes.")  # fmt: skip
         try:
             if same and if_match is None and not create:
-                target.store.copy(source.key, target.key, metadata=metadata)
+                target.store.copy(source.key, target.key, metadata=metadata, headers=headers)
                 info = target.store.head(target.key)
             else:
-                info = self._carried(source, described, target, metadata, if_match, create=create)
+                if metadata is None or headers is None:
+                    metadata, headers = described.metadata, own_headers(described.headers or {})
+                bring, size = self.bring(source, described.info, 0), described.info.size
+                info = self.uploader.put_from(target.store, target.key, size, bring, metadata,
+                                              if_match=if_match, create=create, headers=headers)  # fmt: skip
         finally:
             self.changed(request, target, request.key)
         said = [element("LastModified", iso_time(info.mtime_us)), element("ETag", conditions.etag_of(info.version))]
         return Response(200, xml_headers(request), document("CopyObjectResult", said))
-
-    def _carried(
-        self, source: Location, described: Described, target: Location, metadata: Mapping[str, str] | None,
-        if_match: str | None, *, create: bool,
-    ) -> ObjectInfo:  # fmt: skip
-        info = described.info
-        return self.uploader.put_from(
-            target.store, target.key, info.size, self.bring(source, info, 0),
-            described.metadata if metadata is None else metadata, if_match=if_match, create=create,
-        )  # fmt: skip
 
     def bring(self, source: Location, info: ObjectInfo, start: int) -> Callable[[int, int], memoryview]:
         """Reads a version for who writes it elsewhere, from byte `start`."""
@@ -318,6 +313,17 @@ def metadata_of(request: S3Request) -> dict[str, str] | None:
     """The user's own, of a write."""
     found = {name.removeprefix(_META): value for name, value in request.headers.items() if name.startswith(_META)}
     return {name: _words(value) for name, value in found.items()} or None
+
+
+def headers_of(request: S3Request) -> dict[str, str]:
+    """The object's own, of a write: its content type and the like."""
+    return own_headers(request.headers)
+
+
+def own_headers(given: Mapping[str, str]) -> dict[str, str]:
+    """Those of them that stores keep. What is not ASCII is left out: a write that is whole does not fail for it."""
+    told = {name: given.get(name, "") for name in HEADERS}
+    return {name: value for name, value in told.items() if value and value.isascii() and value.isprintable()}
 
 
 def _words(value: str) -> str:

@@ -67,12 +67,17 @@ class Blob(NamedTuple):
 class Described(NamedTuple):
     """One object as HEAD tells it. `metadata`: the user's own, names in lower case; empty where there is none.
 
-    `headers`: others that are lost where metadata is replaced, unless they are given again.
+    `headers`: others that are lost where metadata is replaced, unless they are given again; names in lower case.
     """
 
     info: ObjectInfo
     metadata: Mapping[str, str]
     headers: Mapping[str, str] | None = None
+
+
+HEADERS = ("content-type", "content-disposition", "content-language", "cache-control")
+"""An object's own headers, which a write may give it. A content encoding is none: Google unpacks what says that it is
+packed on its way out, whole where a range is asked for, and so does any server before a store that does as it does."""
 
 
 class Unfinished(NamedTuple):
@@ -104,7 +109,7 @@ class Capabilities:
     exact_keys: bool | None = None
     """Keys with ``//`` or at the end ``/`` are kept apart from their tidier neighbours, content and all."""
     metadata: bool | None = None
-    """Objects carry metadata of the user's."""
+    """Objects carry metadata of the user's, and headers of their own."""
     parts: bool | None = None
     """`Store.assemble` sends each part as it comes; else parts gather in a file and go in one piece at the end."""
     copied_parts: bool | None = None
@@ -318,18 +323,29 @@ class Store(ABC):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         """Write a whole object atomically (multipart inside where it is large).
 
         `create`: only if absent, else AlreadyExistsError. `if_match`: only over that ETag, else ChangedError.
-        Raises UnsupportedError where the store cannot keep such a promise.
+        `metadata`: the user's own. `headers`: the object's, of `HEADERS`; a store without metadata passes them over.
+        Raises UnsupportedError where the store cannot keep such a promise, or has no metadata; InputError where no
+        header holds a name or a value.
         """
 
     @abstractmethod
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """Server-side where the store can.
 
-        `metadata` takes the place of the source's (`target` may then be `source`); None keeps it.
+        `metadata` takes the place of the source's (`target` may then be `source`); None keeps it. `headers` take the
+        place of the source's together with it; None keeps those.
         Raises NotFoundError, UnsupportedError (a store without metadata).
         """
 
@@ -347,8 +363,9 @@ class Store(ABC):
         if_match: str | None = None,  # noqa: ARG002
         create: bool = False,  # noqa: ARG002
         metadata: Mapping[str, str] | None = None,  # noqa: ARG002
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> Assembly:
-        """Begin a large object. Conditions and errors as `put`; the conditions hold when it is completed."""
+        """Begin a large object. Arguments and errors as `put`; the conditions hold when it is completed."""
         raise UnsupportedError("this store takes whole objects only", path=f"{self.url}/{key}")
 
     def unfinished(self, prefix: str = "") -> Sequence[Unfinished]:  # noqa: ARG002

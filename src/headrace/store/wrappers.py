@@ -93,11 +93,19 @@ class ForwardingStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        return self.inner.put(key, data, if_match=if_match, create=create, metadata=metadata)
+        return self.inner.put(key, data, if_match=if_match, create=create, metadata=metadata, headers=headers)
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
-        self.inner.copy(source, target, metadata=metadata)
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.inner.copy(source, target, metadata=metadata, headers=headers)
 
     def assemble(
         self,
@@ -106,8 +114,9 @@ class ForwardingStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Assembly:
-        return self.inner.assemble(key, if_match=if_match, create=create, metadata=metadata)
+        return self.inner.assemble(key, if_match=if_match, create=create, metadata=metadata, headers=headers)
 
     def unfinished(self, prefix: str = "") -> Sequence[Unfinished]:
         return self.inner.unfinished(prefix)
@@ -158,13 +167,21 @@ class OnAccount(ForwardingStore):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         count("put")
-        return super().put(key, data, if_match=if_match, create=create, metadata=metadata)
+        return super().put(key, data, if_match=if_match, create=create, metadata=metadata, headers=headers)
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         count("put")
-        super().copy(source, target, metadata=metadata)
+        super().copy(source, target, metadata=metadata, headers=headers)
 
     def delete(self, keys: Sequence[str]) -> None:
         count("delete", len(keys))
@@ -235,15 +252,23 @@ class _Metered(ForwardingStore):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         with self._count("put"):
-            info = super().put(key, data, if_match=if_match, create=create, metadata=metadata)
+            info = super().put(key, data, if_match=if_match, create=create, metadata=metadata, headers=headers)
         self._metrics.add("store.put.bytes", info.size)
         return info
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         with self._count("copy"):
-            super().copy(source, target, metadata=metadata)
+            super().copy(source, target, metadata=metadata, headers=headers)
 
     def assemble(
         self,
@@ -252,8 +277,9 @@ class _Metered(ForwardingStore):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Assembly:
-        inner = super().assemble(key, if_match=if_match, create=create, metadata=metadata)
+        inner = super().assemble(key, if_match=if_match, create=create, metadata=metadata, headers=headers)
         return _MeteredAssembly(inner, self._metrics, self._count)
 
     def delete(self, keys: Sequence[str]) -> None:

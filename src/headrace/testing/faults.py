@@ -97,13 +97,22 @@ class FaultStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         fault = self._meet("put", key)
-        return _after(fault, self.inner.put(key, data, if_match=if_match, create=create, metadata=metadata))
+        info = self.inner.put(key, data, if_match=if_match, create=create, metadata=metadata, headers=headers)
+        return _after(fault, info)
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         fault = self._meet("copy", source)
-        _after(fault, self.inner.copy(source, target, metadata=metadata))
+        _after(fault, self.inner.copy(source, target, metadata=metadata, headers=headers))
 
     def delete(self, keys: Sequence[str]) -> None:
         """One request for all keys, named by the first."""

@@ -45,6 +45,7 @@ class _Wish:
     growing: bool
     progress: Progress
     cancel: Cancel | None
+    headers: Mapping[str, str] | None = None
 
 
 class Uploader:
@@ -92,6 +93,7 @@ class Uploader:
         *,
         if_match: str | None = None,
         create: bool = False,
+        headers: Mapping[str, str] | None = None,
         growing: bool = False,
         progress: Progress = SILENT,
         cancel: Cancel | None = None,
@@ -106,6 +108,7 @@ class Uploader:
             metadata: the object's.
             if_match: only over that version, as in `Store.put`.
             create: only if the key is free.
+            headers: the object's, as in `Store.put`.
             growing: the file's writer only appends (a log), so the file may grow meanwhile.
             progress: told bytes as they arrive, and one item at the end.
             cancel: set it to stop early.
@@ -114,7 +117,7 @@ class Uploader:
             ChangedError: the file keeps changing, or `if_match`. AlreadyExistsError, UnsupportedError: as `Store.put`.
             NotFoundError, DeniedError: the file, or the store. TryAgainError: also when cancelled.
         """
-        wish = _Wish(store, key, size, metadata, if_match, create, growing, progress, cancel)
+        wish = _Wish(store, key, size, metadata, if_match, create, growing, progress, cancel, headers)
 
         def once(descriptor: int, name: str) -> ObjectInfo:
             return self._send_whole(wish, Source(descriptor, size, growing=growing, name=name))
@@ -132,6 +135,7 @@ class Uploader:
         *,
         if_match: str | None = None,
         create: bool = False,
+        headers: Mapping[str, str] | None = None,
         progress: Progress = SILENT,
         cancel: Cancel | None = None,
     ) -> ObjectInfo:
@@ -145,16 +149,17 @@ class Uploader:
             metadata: the object's.
             if_match: only over that version, as in `Store.put`.
             create: only if the key is free.
+            headers: the object's, as in `Store.put`.
             progress: told bytes as they arrive, and one item at the end.
             cancel: set it to stop early.
 
         Raises:
             HeadraceError: what `read` raises; nothing was written then. As `Store.put`.
         """
-        wish = _Wish(store, key, size, metadata, if_match, create, False, progress, cancel)
+        wish = _Wish(store, key, size, metadata, if_match, create, False, progress, cancel, headers)
         if size <= self.options.part:
             with self._room.hold(size):
-                info = store.put(key, read(0, size), if_match=if_match, create=create, metadata=metadata)
+                info = self._put(wish, read(0, size))
             progress.advance(1, size)
             return info
         with self._assembling(wish) as assembly:
@@ -267,11 +272,14 @@ class Uploader:
             source.read_whole(view)
             stopped = wish.cancel.is_set if wish.cancel else _never
             self._bandwidth.take(source.size, stopped, urgent=source.size <= _SMALL)
-            info = wish.store.put(
-                wish.key, view, if_match=wish.if_match, create=wish.create, metadata=wish.metadata
-            )
+            info = self._put(wish, view)
         wish.progress.advance(1, source.size)
         return info
+
+    def _put(self, wish: _Wish, data: Buffer) -> ObjectInfo:
+        return wish.store.put(
+            wish.key, data, if_match=wish.if_match, create=wish.create, metadata=wish.metadata, headers=wish.headers
+        )
 
     def _send_tail(self, wish: _Wish, source: Source, base: ObjectInfo) -> ObjectInfo:
         if not self.appends(wish.store, base):
@@ -307,7 +315,9 @@ class Uploader:
     @contextmanager
     def _assembling(self, wish: _Wish) -> Generator[Assembly]:
         """Parts that are thrown away if anything fails inside."""
-        assembly = wish.store.assemble(wish.key, if_match=wish.if_match, create=wish.create, metadata=wish.metadata)
+        assembly = wish.store.assemble(
+            wish.key, if_match=wish.if_match, create=wish.create, metadata=wish.metadata, headers=wish.headers
+        )
         try:
             yield assembly
         except BaseException:

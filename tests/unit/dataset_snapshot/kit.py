@@ -114,6 +114,7 @@ class PagedStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         raise NotImplementedError
 

@@ -49,8 +49,9 @@ class ReferenceStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Assembly:
-        given = {"if_match": if_match, "create": create, "metadata": metadata}
+        given = {"if_match": if_match, "create": create, "metadata": metadata, "headers": headers}
         return SpoolAssembly.before_put(self, key, lambda data: self.put(key, bytes(data), **given))
 
     def head(self, key: str) -> ObjectInfo:
@@ -83,6 +84,7 @@ class ReferenceStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         self.requests.append(("put", key))
         with self._lock:

@@ -103,10 +103,18 @@ class PinnedStore(ForwardingStore):
         if_match: str | None = None,  # noqa: ARG002
         create: bool = False,  # noqa: ARG002
         metadata: Mapping[str, str] | None = None,  # noqa: ARG002
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> ObjectInfo:
         self._refuse(key)
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:  # noqa: ARG002
+    def copy(
+        self,
+        source: str,  # noqa: ARG002
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,  # noqa: ARG002
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
+    ) -> None:
         self._refuse(target)
 
     def assemble(
@@ -116,6 +124,7 @@ class PinnedStore(ForwardingStore):
         if_match: str | None = None,  # noqa: ARG002
         create: bool = False,  # noqa: ARG002
         metadata: Mapping[str, str] | None = None,  # noqa: ARG002
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> Assembly:
         self._refuse(key)
 

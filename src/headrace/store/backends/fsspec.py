@@ -192,6 +192,7 @@ class FsspecStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> Assembly:
         self._check_promises(key, if_match, create, metadata)
         self._file(key)
@@ -214,6 +215,7 @@ class FsspecStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> ObjectInfo:
         self._check_promises(key, if_match, create, metadata)
         return self._publish(key, lambda fs, name: fs.pipe_file(name, bytes(data)))
@@ -251,7 +253,14 @@ class FsspecStore(Store):
         except NotFoundError:
             pass
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
+    ) -> None:
         info = self.head(source)
         if metadata:
             raise UnsupportedError("this kind of store holds no metadata", path=self._path(source))

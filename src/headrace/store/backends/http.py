@@ -202,6 +202,7 @@ class HttpStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> ObjectInfo:
         self._check_promises(key, if_match, create, metadata)
         try:
@@ -216,6 +217,7 @@ class HttpStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> Assembly:
         self._check_promises(key, if_match, create, metadata)
         return SpoolAssembly.before_put(self, key, lambda data: self.put(key, data))
@@ -224,7 +226,14 @@ class HttpStore(Store):
         if if_match is not None or create or metadata:
             raise UnsupportedError("web servers promise no conditional writes", path=f"{self.url}/{key}")
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
+    ) -> None:
         if metadata:
             raise UnsupportedError("web servers keep no metadata", path=f"{self.url}/{source}")
         self._webdav.copy(source, target)

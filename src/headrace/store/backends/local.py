@@ -120,6 +120,7 @@ class LocalStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> ObjectInfo:
         view = memoryview(data).cast("B")
         assembly = self.assemble(key, if_match=if_match, create=create, metadata=metadata)
@@ -136,6 +137,7 @@ class LocalStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> FileAssembly:
         if metadata:
             raise UnsupportedError("files hold no metadata", path=self._path(key))
@@ -219,7 +221,14 @@ class LocalStore(Store):
         finally:
             os.close(descriptor)
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
+    ) -> None:
         info = self.head(source)
         if metadata:
             raise UnsupportedError("files hold no metadata", path=self._path(source))

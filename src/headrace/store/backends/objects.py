@@ -36,7 +36,7 @@ from headrace.base.settings import environment
 from headrace.store.backends.errors import from_obstore
 from headrace.store.backends.s3xml import clean_etag
 from headrace.store.backends.spool import SpoolAssembly
-from headrace.store.backends.usermeta import checked
+from headrace.store.backends.usermeta import KEPT, checked, checked_headers
 from headrace.store.protocol import (
     Assembly,
     Blob,
@@ -250,7 +250,9 @@ class ObjectStore(Store):
             info, attributes = self._info(cast("Mapping[str, Any]", answer.meta)), dict(answer.attributes)
         except Exception as error:
             raise from_obstore(self._path(key), error) from error
-        return Described(info, {name.lower(): str(attributes[name]) for name in attributes if name not in _NOT_USERS})
+        headers = {name.lower(): str(attributes[name]) for name in attributes if name.lower() in KEPT}
+        metadata = {name.lower(): str(attributes[name]) for name in attributes if name not in _NOT_USERS}
+        return Described(info, metadata, headers)
 
     def put(
         self,
@@ -260,11 +262,12 @@ class ObjectStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         full = self._full_to_write(key)
         mode: Any = "create" if create else "overwrite" if if_match is None else self._update(key, if_match)
         view = memoryview(data).cast("B")
-        attributes = cast("Any", checked(metadata, self._path(key)) or None)
+        attributes = cast("Any", self._attributes(key, metadata, headers) or None)
         try:
             result = obstore.put(self._backend, full, view, mode=mode, attributes=attributes)
         except Exception as error:
@@ -275,6 +278,14 @@ class ObjectStore(Store):
                 failure = ChangedError("the object is gone", path=self._path(key))
             raise failure from error
         return ObjectInfo(key, len(view), clean_etag(result["e_tag"]), 0, result["version"])
+
+    def _attributes(
+        self, key: str, metadata: Mapping[str, str] | None, headers: Mapping[str, str] | None
+    ) -> dict[str, str]:
+        """Both as obstore takes them: headers by their names in HTTP."""
+        path = self._path(key)
+        own = {name.title(): value for name, value in checked_headers(headers, path).items()}
+        return checked(metadata, path) | own
 
     def _update(self, key: str, if_match: str) -> dict[str, str]:
         """GCS conditions a write on its generation, not on the ETag: look it up; the write is still atomic."""
@@ -294,17 +305,18 @@ class ObjectStore(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Assembly:
         full = self._full_to_write(key)
-        attributes = checked(metadata, self._path(key))
+        attributes = self._attributes(key, metadata, headers)
 
         def publish(file: BinaryIO, size: int) -> ObjectInfo:
             if (create or if_match is not None) and size:
                 # One request, because parts know no conditions. The file is nobody else's: it cannot shrink here.
                 data = memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
-                return self.put(key, data, if_match=if_match, create=create, metadata=metadata)
+                return self.put(key, data, if_match=if_match, create=create, metadata=metadata, headers=headers)
             if not size:
-                return self.put(key, b"", if_match=if_match, create=create, metadata=metadata)
+                return self.put(key, b"", if_match=if_match, create=create, metadata=metadata, headers=headers)
             return self._put_stream(key, full, file, attributes)._replace(size=size)
 
         return SpoolAssembly(
@@ -325,9 +337,16 @@ class ObjectStore(Store):
             raise from_obstore(self._path(key), error) from error
         return ObjectInfo(key, 0, clean_etag(result["e_tag"]), 0, result["version"])
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         if metadata is not None:
-            self._copy_replacing(source, target, metadata)
+            self._copy_replacing(source, target, metadata, headers)
             return
         try:
             obstore.copy(self._backend, self._full(source), self._full_to_write(target))
@@ -336,13 +355,16 @@ class ObjectStore(Store):
         except Exception as error:
             raise from_obstore(self._path(source), error) from error
 
-    def _copy_replacing(self, source: str, target: str, metadata: Mapping[str, str]) -> None:
+    def _copy_replacing(
+        self, source: str, target: str, metadata: Mapping[str, str], headers: Mapping[str, str] | None
+    ) -> None:
         """The bytes come here and go back: obstore has no other way to change metadata. Of one version: one GET."""
-        full, given = self._full_to_write(target), checked(metadata, self._path(source))
+        full, given = self._full_to_write(target), self._attributes(source, metadata, headers)
         try:
             answer = obstore.get(self._backend, self._full(source))
             size = int(answer.meta["size"])
-            kept = {name: value for name, value in dict(answer.attributes).items() if name in _NOT_USERS}
+            stay = _NOT_USERS if headers is None else {"Storage-Class"}
+            kept = {name: value for name, value in dict(answer.attributes).items() if name in stay}
             whole = bytes(answer.bytes()) if size <= _PART else None
         except HeadraceError:
             raise

@@ -143,14 +143,23 @@ class _Relay(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        return self._call("put", key, bytes(data), if_match=if_match, create=create, metadata=metadata)
+        given = {"if_match": if_match, "create": create, "metadata": metadata, "headers": headers}
+        return self._call("put", key, bytes(data), **given)
 
     def describe(self, key: str) -> Described:
         return self._call("describe", key)
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
-        self._call("copy", source, target, metadata=metadata)
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._call("copy", source, target, metadata=metadata, headers=headers)
 
     def assemble(
         self,
@@ -159,13 +168,19 @@ class _Relay(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Assembly:
         """The whole object goes to the helper in one piece: its memory is that large for a moment."""
+        def publish(file: BinaryIO, _: int) -> ObjectInfo:
+            return self.put(
+                key, file.read(), if_match=if_match, create=create, metadata=metadata, headers=headers
+            )
+
         return SpoolAssembly(
             key,
             f"{self.url}/{key}",
             lambda source, start, stop, match: self.get(source, start, stop, if_match=match),
-            lambda file, _: self.put(key, file.read(), if_match=if_match, create=create, metadata=metadata),
+            publish,
         )
 
     def delete(self, keys: Sequence[str]) -> None:

@@ -275,21 +275,22 @@ class S3Store(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         self._clear_abandoned()
         view = memoryview(data).cast("B")
         full = self._full_to_write(key, marker=not len(view))
-        headers = usermeta.s3_headers(metadata, self._path(key))
+        sent = usermeta.s3_headers(metadata, self._path(key), headers)
         if not (create or if_match is not None):
             if len(view) > s3upload.MULTIPART_FROM:
-                return s3upload.upload(self._assemble(key, full, headers, {}), view)
-            return self._put(key, view, headers)
+                return s3upload.upload(self._assemble(key, full, sent, {}), view)
+            return self._put(key, view, sent)
         if len(view) > _SINGLE_PUT:
             raise UnsupportedError("a conditional write holds at most 5 GiB", path=self._path(key))
         self._need(create, key)
-        headers |= {"if-none-match": "*"} if create else {"if-match": quoted(if_match or "")}
+        sent |= {"if-none-match": "*"} if create else {"if-match": quoted(if_match or "")}
         try:
-            return self._put(key, view, headers)
+            return self._put(key, view, sent)
         except (ChangedError, NotFoundError) as error:
             if isinstance(error, ContestedError) and (mine := self._landed(key, view)) is not None:
                 return mine
@@ -354,15 +355,16 @@ class S3Store(Store):
         if_match: str | None = None,
         create: bool = False,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> S3Assembly:
         self._clear_abandoned()
-        full, headers = self._full_to_write(key), usermeta.s3_headers(metadata, self._path(key))
+        full, sent = self._full_to_write(key), usermeta.s3_headers(metadata, self._path(key), headers)
         if create or if_match is not None:
             if self._capabilities.conditional_parts is None:
                 self.record(dataclasses.replace(self._capabilities, conditional_parts=probe_parts(self)))
             self._must_keep("conditional_parts", create, key)
         condition = {"if-none-match": "*"} if create else {"if-match": quoted(if_match)} if if_match is not None else {}
-        return self._assemble(key, full, headers, condition)
+        return self._assemble(key, full, sent, condition)
 
     def _assemble(self, key: str, full: str, headers: Mapping[str, str], condition: Mapping[str, str]) -> S3Assembly:
         return S3Assembly(
@@ -390,26 +392,37 @@ class S3Store(Store):
         """The source of a copy, as its header names it."""
         return quote_path(f"/{self._api.bucket}/{self._full(source)}")
 
-    def copy(self, source: str, target: str, *, metadata: Mapping[str, str] | None = None) -> None:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         if source == target and metadata is None:
             self.head(source)
             return
         path, destination = self._path(source), self._full_to_write(target)
-        headers = {"x-amz-copy-source": self._origin(source)}
+        sent = {"x-amz-copy-source": self._origin(source)}
         if metadata is not None:
-            headers |= {"x-amz-metadata-directive": "REPLACE"} | self._replacing(source, metadata)
+            sent |= {"x-amz-metadata-directive": "REPLACE"} | self._replacing(source, metadata, headers)
         try:
-            self._api.call("PUT", destination, path=path, headers=headers, slow=True)
+            self._api.call("PUT", destination, path=path, headers=sent, slow=True)
         except InputError:
             info, kept, _ = self.describe(source)
             if info.size <= _SINGLE_PUT:
                 raise
-            headers = self._replacing(source, kept if metadata is None else metadata)
-            s3upload.copy_parts(self._assemble(target, destination, headers, {}), source, info.size, info.etag)
+            replaced = (kept, None) if metadata is None else (metadata, headers)
+            sent = self._replacing(source, *replaced)
+            s3upload.copy_parts(self._assemble(target, destination, sent, {}), source, info.size, info.etag)
 
-    def _replacing(self, source: str, metadata: Mapping[str, str]) -> dict[str, str]:
-        """Headers of a copy with other metadata: what is not the user's (the content type) stays as it is."""
-        return _kept(self._head(source)) | usermeta.s3_headers(metadata, self._path(source))
+    def _replacing(
+        self, source: str, metadata: Mapping[str, str], headers: Mapping[str, str] | None
+    ) -> dict[str, str]:
+        """Headers of a copy with other metadata: those of its own (the content type) stay where none are given."""
+        own = _kept(self._head(source)) if headers is None else {}
+        return own | usermeta.s3_headers(metadata, self._path(source), headers)
 
     def redescribe(self, known: Described, metadata: Mapping[str, str]) -> None:
         key, size, etag = (info := known.info).key, info.size, info.etag

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import ClassVar
 
 import pytest
 
@@ -21,12 +22,17 @@ from headrace.testing.conformance.base import Suite, exists, listed_keys
 
 NOTE = {"mode": "33188", "mtime": "1700000000.123456789", "maker": "head race  =; \"two\" 'spaces'"}
 
+HEADERS = {"content-type": "text/x-note; charset=utf-8", "content-disposition": 'attachment; filename="a b"',
+           "content-language": "de", "cache-control": "max-age=60"}  # fmt: skip
+
 
 class Parts(Suite):
     """Objects that come in parts, and what is known of objects beside their bytes."""
 
     step: int = 5 * 2**20
     """Bytes of a part but the last."""
+    lost_headers: ClassVar[frozenset[str]] = frozenset()
+    """An object's own headers that the server does not keep."""
 
     def send(self, assembly: Assembly, data: bytes) -> None:
         """All parts, last first, some at once."""
@@ -184,6 +190,29 @@ class Parts(Suite):
         with pytest.raises(NotFoundError):
             store.copy(folder + "none", folder + "none", metadata=NOTE)
 
+    def test_an_objects_own_headers_are_kept(self, store: Store, folder: str, capabilities: Capabilities) -> None:
+        store.put(folder + "a", b"hello", headers=HEADERS)
+        assembly = store.assemble(folder + "b", headers=HEADERS, metadata=NOTE if capabilities.metadata else None)
+        assembly.part(1, 0, b"hello")
+        assembly.complete()
+        assert [bytes(store.get(folder + name).data) for name in "ab"] == [b"hello"] * 2
+        if not capabilities.metadata:
+            assert not store.describe(folder + "a").headers
+            return
+        kept = {name: value for name, value in HEADERS.items() if name not in self.lost_headers}
+        assert [own_headers(store, folder + name) for name in "ab"] == [kept] * 2
+        assert [store.describe(folder + name).metadata for name in "ab"] == [{}, NOTE]
+        store.copy(folder + "b", folder + "c")
+        store.copy(folder + "b", folder + "d", metadata={"other": "1"})
+        assert [own_headers(store, folder + name) for name in "cd"] == [kept] * 2
+        store.copy(folder + "a", folder + "a", metadata=NOTE, headers={"Content-Type": "text/plain"})
+        assert own_headers(store, folder + "a") == {"content-type": "text/plain"}
+        assert store.describe(folder + "a").metadata == NOTE
+        for wrong in ({"content-encoding": "gzip"}, {"x-evil": "1"}, {"content-type": "a\r\nx-evil: 1"}):
+            with pytest.raises(InputError):
+                store.put(folder + "e", b"x", headers=wrong)
+        assert not exists(store, folder + "e")
+
     def test_an_object_is_described_anew(self, store: Store, folder: str, capabilities: Capabilities) -> None:
         info = store.put(folder + "a", b"hello")
         if not capabilities.metadata:
@@ -226,3 +255,8 @@ class Parts(Suite):
             assert not exists(store, folder + "sub/a")
         assembly.abort()
         others.abort()
+
+
+def own_headers(store: Store, key: str) -> dict[str, str]:
+    """Those that it was given, or could have been."""
+    return {name: value for name, value in (store.describe(key).headers or {}).items() if name in HEADERS}
