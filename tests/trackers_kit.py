@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import textwrap
+import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import suppress
@@ -27,7 +28,7 @@ def variables() -> dict[str, str]:
 
 
 _READ = """
-import json, sys, mlflow
+import json, pathlib, sys, mlflow
 client, found = mlflow.MlflowClient(), {}
 ids = [one.experiment_id for one in client.search_experiments()]
 for run in client.search_runs(ids, filter_string=f"tags.`headrace.run_id` = '{sys.argv[1]}'"):
@@ -35,11 +36,13 @@ for run in client.search_runs(ids, filter_string=f"tags.`headrace.run_id` = '{sy
     def tree(path=None):
         for one in client.list_artifacts(run.info.run_id, path):
             yield from tree(one.path) if one.is_dir else [one.path]
+    folder = pathlib.Path(client.download_artifacts(run.info.run_id, "headrace/outputs"))
     found[run.info.run_id] = {
         "id": run.info.run_id, "status": run.info.status, "name": run.info.run_name,
         "params": run.data.params, "tags": run.data.tags,
         "experiment": client.get_experiment(run.info.experiment_id).name, "artifacts": sorted(tree()),
         "uri": run.info.artifact_uri,
+        "outputs": {str(one.relative_to(folder)): one.read_bytes().hex() for one in folder.rglob("*") if one.is_file()},
         "metrics": {name: [[one.step, str(one.value)] for one in rows] for name, rows in history.items()}}
 print(json.dumps(found))
 """
@@ -71,6 +74,25 @@ def asked(uri: str, run: str) -> dict[str, Any]:
             history[one["key"]] = [[row["step"], str(row["value"])] for row in json.load(answer)["metrics"]]
     tags = {one["key"]: one["value"] for one in data["tags"]}
     return {"id": info["run_id"], "status": info["status"], "tags": tags, "metrics": history}
+
+
+def artifacts(uri: str, run: str, folder: str = "", api: str = "api") -> dict[str, int | None]:
+    """Those of an MLflow run, by MLflow's name of it, directly below a folder: paths, and sizes of files."""
+    status, body = called(uri, "GET", f"{api}/2.0/mlflow/artifacts/list", run_id=run, path=folder)
+    assert status == 200, body
+    return {one["path"]: None if one["is_dir"] else int(one["file_size"]) for one in json.loads(body).get("files", ())}
+
+
+def called(uri: str, method: str, call: str, body: bytes | None = None, **query: str) -> tuple[int, bytes]:
+    """What MLflow answers, whatever it is."""
+    url = f"{uri}/{urllib.parse.quote(call, safe='/%')}?{urllib.parse.urlencode(query)}"
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
 
 
 def _post(uri: str, call: str, body: dict[str, Any]) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import re
 import shlex
 import signal
@@ -11,17 +13,24 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from headrace.base.ports import reserve_port
+from headrace.namespace.home import Home
+from headrace.store import open_store
 from headrace.testing.servers import EmbeddedS3
 from headrace.testing.servers.process import freeze, thaw
+from headrace.tracking.mlflow_server import Listening, mlflow_server
 from tests import trackers_kit
 from tests.runs_rig import COMMAND, RunsRig
 from tests.sync_rig import Relay, wait_for
-from tests.trackers_kit import alive, asked, group, in_mlflow, mirrors, said
+from tests.trackers_kit import alive, artifacts, asked, called, group, in_mlflow, mirrors, said
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.server
 
@@ -118,10 +127,157 @@ def test_a_run_is_in_mlflow_with_all_that_is_known_of_it(rig: RunsRig, uri: str)
     assert [value for _, value in metrics["odd name_"]] == ["nan"]
     assert len(metrics["no step"]) == 1
     assert "system/disk_available_megabytes" in metrics
-    assert found["artifacts"] == ["headrace/files.json", "train.py"]
+    ours = ["files.json", "outputs/events.out.tfevents.1", "outputs/model.txt", "run.json"]
+    assert found["artifacts"] == [*(f"headrace/{name}" for name in ours), "train.py"]
+    assert bytes.fromhex(found["outputs"]["model.txt"]) == b"weights", "from the run's folder, by the URL alone"
     path = found["uri"].removeprefix("mlflow-artifacts:/")
     listed = rig.store().get(f"home/mlflow/{path}/headrace/files.json").data
     assert f'"{url}/outputs/model.txt"' in bytes(listed).decode(), "artifacts by reference, in the home"
+
+
+OUTPUTS = """
+    import os
+    out = os.environ["HEADRACE_OUTPUTS"]
+    os.makedirs(f"{out}/plots/deep")
+    os.makedirs(f"{out}/checkpoints/7")
+    open(f"{out}/plots/deep/a b.bin", "wb").write(bytes(range(256)) * 1000)
+    open(f"{out}/checkpoints/7/weights.bin", "wb").write(b"weights")
+    open(f"{out}/checkpoints/7/COMMITTED", "w").close()
+    open(f"{out}/plots/notes.txt", "w").write("the second is better")
+"""
+
+
+@pytest.fixture(scope="module")
+def shown(over: tuple[RunsRig, str]) -> tuple[str, str]:
+    """A run that left outputs and a checkpoint: its name, and what MLflow calls it."""
+    rig, uri = over
+    rig.script(OUTPUTS)
+    told = dataclasses.replace(rig, variables={**rig.variables, "MLFLOW_TRACKING_URI": uri}, processes=[])
+    told.headrace("run", "-q", "--id", "shown", "--", "python3", "train.py")
+    return "shown", asked(uri, "shown")["id"]
+
+
+def test_the_artifacts_of_a_run_are_its_outputs_and_checkpoints(uri: str, shown: tuple[str, str]):
+    _, run = shown
+    assert artifacts(uri, run) == {"headrace": None}
+    assert set(artifacts(uri, run, "headrace")) == {
+        f"headrace/{one}" for one in ("checkpoints", "files.json", "outputs", "run.json")
+    }
+    assert artifacts(uri, run, "headrace/outputs/plots", "ajax-api") == {
+        "headrace/outputs/plots/deep": None, "headrace/outputs/plots/notes.txt": 20,
+    }  # fmt: skip
+    file = "headrace/outputs/plots/deep/a b.bin"
+    assert artifacts(uri, run, "headrace/outputs/plots/deep") == {file: 256_000}
+    assert artifacts(uri, run, "headrace/checkpoints/7")["headrace/checkpoints/7/weights.bin"] == 7
+    assert called(uri, "GET", "get-artifact", run_id=run, path=file) == (200, bytes(range(256)) * 1000)
+    status, signed = called(uri, "GET", f"api/2.0/mlflow-artifacts/presigned/0/{run}/artifacts/{file}")
+    assert status == 200, signed
+    with urllib.request.urlopen(json.loads(signed)["url"]) as answer:
+        assert answer.read() == bytes(range(256)) * 1000
+    assert artifacts(uri, run, "headrace/outputs/none") == {}
+
+
+def test_the_artifacts_of_a_run_that_left_none_are_empty(rig: RunsRig, uri: str):
+    rig.headrace("run", "-q", "--id", "without", "--", "true")
+    run = asked(uri, "without")["id"]
+    assert set(artifacts(uri, run, "headrace")) == {"headrace/files.json", "headrace/run.json"}
+    assert artifacts(uri, run, "headrace/outputs") == {}
+
+
+@pytest.mark.parametrize("name", ["outputs", "outputs/plots/deep/a b.bin", "outputs/new", "checkpoints/7/weights.bin"])
+def test_nobody_changes_a_runs_outputs_through_mlflow(over: tuple[RunsRig, str], shown: tuple[str, str], name: str):
+    (rig, uri), (run, theirs) = over, shown
+    before = {one: rig.read(run, one) for one in rig.names(run)}
+    folder = f"0/{theirs}/artifacts/headrace"
+    for path in (f"{folder}/{name}", f"{folder}/./{name}"):
+        for method, at in (("PUT", "artifacts"), ("DELETE", "artifacts"), ("POST", "mpu/create")):
+            body = json.dumps({"path": f"x/{name.rpartition('/')[2]}", "num_parts": 1}).encode()
+            above = path.rpartition("/")[0] if method == "POST" else path
+            status, text = called(uri, method, f"api/2.0/mlflow-artifacts/{at}/{above}", body)
+            assert (status, b"read-only" in text) == (403, True), (method, path, text)
+    assert {one: rig.read(run, one) for one in rig.names(run)} == before
+
+
+@pytest.mark.parametrize("up", ["../run.json", "../../../x", "%2e%2e/run.json", "plots/../../logs"])
+def test_no_path_leads_out_of_a_runs_outputs(uri: str, shown: tuple[str, str], up: str):
+    (_, run), path = shown, f"headrace/outputs/{up}"
+    assert called(uri, "GET", "get-artifact", run_id=run, path=path)[0] == 400
+    assert called(uri, "GET", "api/2.0/mlflow/artifacts/list", run_id=run, path=path)[0] == 400
+    proxied = f"api/2.0/mlflow-artifacts/artifacts/0/{run}/artifacts/{path}"
+    assert called(uri, "GET", proxied.replace("..", "%2e%2e"))[0] == 400
+
+
+def test_a_note_that_names_something_else_than_a_run_of_the_home_shows_nothing(over: tuple[RunsRig, str], uri: str):
+    rig, _ = over
+    home = f"s3://{rig.bucket}/home"
+    rig.store().put("home/outputs/secret", b"x")
+    rig.store().put("home/runs/a/outputs/secret", b"x")
+    other = f"s3://{rig.bucket}/other/runs/a"
+    for url in (f"{home}/runs/..", f"{home}/runs/", home, f"{home}/runs/../../other/runs/a", other):
+        body = json.dumps({"experiment_id": "0"}).encode()
+        run = json.loads(called(uri, "POST", "api/2.0/mlflow/runs/create", body)[1])["run"]["info"]["run_id"]
+        note = f"api/2.0/mlflow-artifacts/artifacts/0/{run}/artifacts/headrace/run.json"
+        assert called(uri, "PUT", note, json.dumps({"run": url}).encode())[0] == 200
+        assert set(artifacts(uri, run, "headrace")) == {"headrace/run.json"}, url
+        assert artifacts(uri, run, "headrace/outputs") == {}, url
+
+
+def test_the_artifacts_tab_opens_a_runs_outputs(uri: str, shown: tuple[str, str], chromium: Browser):
+    with chromium.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{uri}/#/experiments/0/runs/{shown[1]}/artifacts")
+        for name in ("headrace", "outputs", "plots", "notes.txt"):
+            page.get_by_text(name, exact=True).first.click()
+        page.get_by_text("the second is better").wait_for()
+
+
+def test_a_home_on_a_disk_shows_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By what MLflow itself makes of the variables that its server is started with."""
+    monkeypatch.setenv("PATH", trackers_kit.variables()["PATH"])
+    home = Home(open_store(f"file://{tmp_path}"), "a home%20/")
+    home.store.put(home.key("runs", "a", "outputs", "deep", "one.bin"), b"one")
+    home.store.put(home.key("outputs", "secret"), b"of none of the runs")
+    for folder, url in (("0/1", home.url("runs", "a")), ("0/2", home.url("runs", ".."))):
+        home.store.put(home.key("mlflow", folder, "artifacts/headrace/run.json"), json.dumps({"run": url}).encode())
+    made = mlflow_server(home, "", str(tmp_path / "state"), os.environ, Listening("127.0.0.1", 1), 1)
+    ended = subprocess.run(
+        [trackers_kit.TOOLS / "bin/python", "-c", ON_A_DISK], env=dict(made.environ), cwd=tmp_path,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    found = json.loads(ended.stdout)
+    assert found["listed"] == ["0/1/artifacts/headrace/outputs", "0/1/artifacts/headrace/run.json"]
+    assert found["inside"] == ["0/1/artifacts/headrace/outputs/deep/one.bin"]
+    assert found["bytes"] == ["one", "one", "one"]
+    assert found["refused"] is True
+    assert found["stray"] == ["0/2/artifacts/headrace/run.json"]
+    assert found["seen"] == [2, 0], "by this `headrace mlflow` tells whether MLflow took the plugin"
+    assert found["own"] == ["0/1/artifacts/headrace/run.json"], "without it MLflow serves what is its own"
+
+
+ON_A_DISK = """
+import json, os, pathlib, tempfile
+from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+uri, file = os.environ["MLFLOW_ARTIFACTS_DESTINATION"], "0/1/artifacts/headrace/outputs/deep/one.bin"
+root, plain = get_artifact_repository(uri), LocalArtifactRepository(uri)
+whole, single = (tempfile.mkdtemp(dir=os.getcwd()) for _ in range(2))
+root.download_artifacts("0/1", whole)
+paths = os.path.join(whole, file), root.download_artifacts(file, single), root.get_local_path(file)
+try:
+    root.delete_artifacts(file)
+except MlflowException:
+    refused = True
+def names(repository, folder):
+    return [one.path for one in repository.list_artifacts(folder)]
+print(json.dumps({
+    "listed": names(root, "0/1/artifacts/headrace"), "inside": names(root, "0/1/artifacts/headrace/outputs/deep"),
+    "bytes": [pathlib.Path(one).read_text() for one in paths], "refused": refused,
+    "stray": names(root, "0/2/artifacts/headrace"), "seen": [len(names(one, "headrace")) for one in (root, plain)],
+    "own": names(plain, "0/1/artifacts/headrace"),
+}))
+"""
 
 
 def test_a_server_that_comes_late_is_caught_up_with(rig: RunsRig, uri: str):
@@ -145,6 +301,8 @@ def test_a_mirror_that_is_killed_is_started_again(rig: RunsRig, uri: str):
     process = rig.start("run", "--name", "killed", "--", "python3", "train.py")
     said(process, "mirrored to", "stderr")
     (before,) = mirrors(process.pid)
+    theirs = asked(uri, rig.json("runs", "--limit", "1")[0]["id"])["id"]
+    assert wait_for(lambda: "headrace/run.json" in artifacts(uri, theirs, "headrace"), 30), "its files, while it runs"
     before.kill()
     assert wait_for(lambda: [one.pid for one in mirrors(process.pid)] not in ([], [before.pid]), 30)
     (rig.work / "go").touch()

@@ -130,6 +130,8 @@ def test_an_alias_is_the_same_bytes_in_mlflow(rig: RunsRig, registry: Registry) 
     assert downloaded(rig, "models:/digits@prod") == {"deep/weights.bin": "weights 2"}
     mirrored = trackers_kit.asked(rig.variables["MLFLOW_TRACKING_URI"], "one")
     assert (mirrored["status"], mirrored["metrics"]["accuracy"]) == ("FINISHED", [[1, "0.98"]])
+    left = trackers_kit.artifacts(rig.variables["MLFLOW_TRACKING_URI"], mirrored["id"], "headrace/checkpoints/2/deep")
+    assert left == {"headrace/checkpoints/2/deep/weights.bin": len("weights 2")}
     rollback("digits@prod", registry=registry)
     take_away(registry, "digits@staging")
     rm("digits@2", registry=registry)

@@ -42,14 +42,22 @@ def command() -> None:
 def serve(backend: str | None, *, host: str, port: int, workers: int, as_json: bool) -> None:
     """Start MLflow's tracking server, until Ctrl-C.
 
-    Clients need its URL only: artifacts go through it into the home, with the home's credentials. It asks for no
-    password, so it listens on loopback unless told. A database's password is safest in HEADRACE_RUN_MLFLOW_BACKEND.
+    Clients need its URL only: artifacts go through it into the home, with the home's credentials; outputs and
+    checkpoints of mirrored runs are among them, read-only. It asks for no password, so it listens on loopback unless
+    told. A database's password is safest in HEADRACE_RUN_MLFLOW_BACKEND.
     """
     from headrace.base.settings import Settings, whole_environment
     from headrace.cli.serving import stop_on_signals, wait
     from headrace.cli.target import open_namespace
     from headrace.namespace.home import Home
-    from headrace.tracking.mlflow_server import Listening, artifacts_of, backend_uri, mlflow_server, shown
+    from headrace.tracking.mlflow_server import (
+        Listening,
+        artifacts_of,
+        backend_uri,
+        mlflow_server,
+        shown,
+        why_outputs_are_hidden,
+    )
     from headrace.tracking.program import Program, address, choose_port
 
     stop_on_signals()
@@ -61,6 +69,8 @@ def serve(backend: str | None, *, host: str, port: int, workers: int, as_json: b
     made = mlflow_server(home, chosen, state, whole_environment(), where, workers)
     with Program(made) as program:
         url, kept = address(where.host, where.port), shown(backend_uri(chosen, state))
+        if why := why_outputs_are_hidden(url):
+            click.echo(f"MLflow does not show outputs of runs: {why}; see {made.log}", err=True)
         if as_json:
             show_record({"id": url, "url": url, "backend": kept, "artifacts": artifacts_of(home)}, as_json=True)
         else:

@@ -31,7 +31,7 @@ from headrace.base.settings import environment
 
 _TIMEOUT_S: Final = 10.0
 _API: Final = "/api/2.0/mlflow/"
-_PROXY: Final = "/api/2.0/mlflow-artifacts/artifacts/"
+_PROXY: Final = "/api/2.0/mlflow-artifacts/artifacts"
 
 
 class MlflowServer:
@@ -86,7 +86,12 @@ class MlflowServer:
 
     def put_artifact(self, path: str, data: bytes) -> None:
         """Through the server's proxy. `path`: what comes after ``mlflow-artifacts:/``."""
-        self._json("PUT", _PROXY + urllib.parse.quote(path), data)
+        self._json("PUT", f"{_PROXY}/{urllib.parse.quote(path)}", data)
+
+    def artifacts(self, folder: str) -> list[str]:
+        """Names in a folder, through the server's proxy. `folder`: what comes after ``mlflow-artifacts:/``."""
+        told = self._json("GET", f"{_PROXY}?{urllib.parse.urlencode({'path': folder})}", None)
+        return [str(one["path"]) for one in told.get("files") or ()]
 
     def _json(self, method: str, path: str, data: bytes | None) -> dict[str, Any]:
         kind = "application/octet-stream" if method == "PUT" else "application/json"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from headrace.base.errors import CorruptError, DeniedError, InputError, NotFoundError
+from headrace.base.errors import CorruptError, DeniedError, HeadraceError, InputError, NotFoundError
 from headrace.base.settings import environment
 from headrace.store.protocol import Store
 from headrace.tracking import mlflow_form as form
@@ -48,7 +48,7 @@ class MlflowMirror:
         self._began_ms = form.millis(source.record.created)
         self._everywhere = everywhere
         self._artifacts = self._parent = ""
-        self._told = False
+        self._told = self._noted = False
         self._experiment = ""
         self.id = ""
         """MLflow's, once `begin` has been there."""
@@ -87,6 +87,7 @@ class MlflowMirror:
         """How it ended, after the last of its metrics. The files it left are told by name."""
         self.follow()
         with suppress(InputError, NotFoundError):  # a server without the proxy
+            self._note()
             self._list_files()
         self._tag("headrace.state", status.state)
         if status.exit_code is not None:
@@ -170,15 +171,26 @@ class MlflowMirror:
                     with suppress(InputError):
                         self._server.post("runs/log-batch", {"run_id": self.id, "params": [one]})
         self._told = True
+        with suppress(HeadraceError):  # metrics do not wait for artifacts; tried again at the end
+            self._note()
+
+    def _note(self) -> None:
+        """By this the server of `headrace mlflow` shows the run's own files; see `mlflow_plugin/headrace_mlflow.py`."""
+        if not self._noted:
+            self._put("run.json", {"run": self._source.url})
+            self._noted = True
 
     def _list_files(self) -> None:
+        rows = [{"name": name, "bytes": size, "url": f"{self._source.url}/{name}"} for name, size in self._files()]
+        self._put("files.json", {"run": self._source.url, "files": rows})
+
+    def _put(self, name: str, told: Mapping[str, Any]) -> None:
         if not self._artifacts.startswith(_PROXY):
             return
         path = self._artifacts.removeprefix(_PROXY)
         path = path.split("/", 3)[-1] if path.startswith("//") else path.lstrip("/")
-        rows = [{"name": name, "bytes": size, "url": f"{self._source.url}/{name}"} for name, size in self._files()]
-        text = json.dumps({"run": self._source.url, "files": rows}, indent=1, ensure_ascii=False)
-        self._server.put_artifact(f"{path}/headrace/files.json", text.encode("utf-8", "surrogateescape"))
+        text = json.dumps(told, indent=1, ensure_ascii=False)
+        self._server.put_artifact(f"{path}/headrace/{name}", text.encode("utf-8", "surrogateescape"))
 
     def _files(self) -> Iterator[tuple[str, int]]:
         store, start = self._source.store, self._source.prefix

@@ -2,6 +2,9 @@
 
 Artifacts go through the server (``--serve-artifacts``): clients need no credentials, the server has the home's. What is
 secret stands in its environment, never in its command line, which everyone on the machine may read.
+
+A plugin of ours (`mlflow_plugin/`) shows outputs and checkpoints of mirrored runs among their artifacts. The server
+finds it by PYTHONPATH, whatever environment MLflow is installed in, and clients need none of it.
 """
 
 from __future__ import annotations
@@ -10,13 +13,17 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
-from headrace.base.errors import UnsupportedError
+from headrace.base.errors import HeadraceError, UnsupportedError
 from headrace.base.places import make_folder
 from headrace.namespace.home import Home
+from headrace.tracking.mlflow_client import MlflowServer
 from headrace.tracking.program import Command, address, find_program
 
 _URL = re.compile(r"[a-z][a-z0-9+]*://")
+_PLUGIN: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mlflow_plugin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +49,10 @@ def mlflow_server(
     ours = {
         **home.store.variables(),
         "MLFLOW_BACKEND_STORE_URI": backend_uri(backend, state),
-        "MLFLOW_ARTIFACTS_DESTINATION": artifacts_of(home),
+        "MLFLOW_ARTIFACTS_DESTINATION": _destination(home),
         "MLFLOW_DEFAULT_ARTIFACT_ROOT": "mlflow-artifacts:/",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "PYTHONPATH": os.pathsep.join(filter(None, [_PLUGIN, environ.get("PYTHONPATH")])),
     }
     polite = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
     dropped = ("MLFLOW_TRACKING_", "MLFLOW_RUN_ID")
@@ -77,3 +85,17 @@ def artifacts_of(home: Home) -> str:
         hint = "MLflow keeps artifacts in s3://, gs:// and file:// homes"
         raise UnsupportedError("MLflow cannot keep artifacts there", path=url, hint=hint)
     return url
+
+
+def why_outputs_are_hidden(url: str) -> str:
+    """Why a server that was started, and answers, does not show outputs of runs; empty: it does."""
+    try:
+        return "" if MlflowServer(url).artifacts("headrace") else "it did not load headrace's plugin"
+    except HeadraceError as error:
+        return str(error)
+
+
+def _destination(home: Home) -> str:
+    """The same as a URL: MLflow chooses the plugin by its scheme."""
+    kept = artifacts_of(home)
+    return Path(kept).as_uri() if kept.startswith("/") else kept
