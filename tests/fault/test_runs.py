@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -75,6 +76,18 @@ def is_writing(logs: Path) -> bool:
     with suppress(FileNotFoundError):  # it has just been closed
         return any(one.stat().st_size > 200 for one in logs.glob("*.zst.tmp"))
     return False
+
+
+def test_a_signal_is_heard_whichever_thread_it_meets(rig: RunsRig) -> None:
+    """As one that comes just before the main thread waits: nothing interrupts that wait."""
+    run = rig.headrace("run", "-d", "--", "sleep", "100").stdout.strip()
+    assert wait_for(lambda: rig.json("runs")[0]["state"] == "running")
+    runner = json.loads((rig.state / run / "runner.json").read_text())["pid"]
+    other = next(int(name) for name in os.listdir(f"/proc/{runner}/task") if int(name) != runner)
+    assert ctypes.CDLL(None).tgkill(runner, other, signal.SIGTERM) == 0
+    assert wait_for(lambda: gone(runner), 60)
+    assert rig.json("runs")[0]["reason"] == "SIGTERM"
+
 
 
 def check_what_is_there(rig: RunsRig, run: str) -> int:

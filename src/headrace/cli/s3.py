@@ -18,7 +18,7 @@ def command(folder: str, *, port: int, buckets: tuple[str, ...], as_json: bool) 
     It listens on loopback only. Its data and its keys stay in --dir for the next time.
     """
     import signal
-    import threading
+    import time
 
     from headrace.store.embedded import EmbeddedS3
 
@@ -33,7 +33,8 @@ def command(folder: str, *, port: int, buckets: tuple[str, ...], as_json: bool) 
         else:
             click.echo(_greeting(server.endpoint, server.access_key, server.secret_key, buckets))
         try:
-            threading.Event().wait()
+            while True:  # in slices: a signal that comes just before one is heard after it
+                time.sleep(1.0)
         except KeyboardInterrupt:
             click.echo("stopping", err=True)
 

@@ -69,7 +69,8 @@ class Gateway:
 
     def wait(self) -> None:
         """Until it has ended, or an exception such as Ctrl-C's comes here. Raises InternalError: it failed."""
-        self._server.wait()
+        while not self._server.wait(1.0):  # in slices: a signal that comes just before one is heard after it
+            pass
         if isinstance(self._server, Server) and self._server.failed:
             raise InternalError("the gateway ended by an error of its own", hint="the log says which")
 
