@@ -35,6 +35,11 @@ class Route:
     model: str
     ways: tuple[Way, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """As `parse` takes it."""
+        return ",".join(f"{self.model}@{way.label}{_share(way)}" for way in self.ways) or self.model
+
     @classmethod
     def parse(cls, text: str) -> Route:
         """``NAME@prod``, ``NAME@7``, ``NAME``; ``NAME@prod=90,NAME@next=10``; ``NAME@prod,NAME@next=shadow``.
@@ -60,6 +65,10 @@ class Route:
         if ways and not any(way.weight > 0 for way in ways):
             raise InputError(f"{text!r}: nothing answers", hint="one of them needs a share above 0")
         return cls(names.pop(), tuple(ways))
+
+
+def _share(way: Way) -> str:
+    return f"={SHADOW}" if way.shadow else "" if way.weight == 1 else f"={way.weight:.15g}"
 
 
 def _way(label: str, share: str, part: str) -> Way:
