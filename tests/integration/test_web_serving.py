@@ -77,7 +77,7 @@ def test_the_page_of_a_model_says_what_answers_and_why_another_version_does_not(
     shown = page.get_by_role("region", name="Servers of models").get_by_role("listitem")
     expect(shown.first).to_contain_text("lin@2 does not serve: ")
     expect(shown.first).to_contain_text("warmup.jsonl, line 2")
-    expect(shown.last).to_contain_text("lin@1 answers prod")
+    expect(shown.last).to_contain_text("lin@1 answers for prod")
     shown.last.get_by_role("link").click()
     page.wait_for_url("**/models/lin/1")
 

@@ -49,6 +49,20 @@ def test_what_is_told_is_found_until_its_end_and_nothing_is_left(tmp_path: Path)
     assert os.listdir(folder(tmp_path)) == []
 
 
+def test_the_room_on_the_disk_is_taken_once(tmp_path: Path) -> None:
+    """A full disk is what it may have to tell, while a version that is fetched waits for every block."""
+    note, files = Note(str(tmp_path)), []
+    for ready in (True, False, True, False):
+        note.write(replace(ABOUT, ready=ready))
+        (path,) = folder(tmp_path).glob("*.json")
+        files.append(path.stat().st_ino)
+        assert len(os.listdir(folder(tmp_path))) == 2
+    assert files[:2] == files[2:]
+    assert files[0] != files[1], "nobody reads what is half written"
+    note.close()
+    assert os.listdir(folder(tmp_path)) == []
+
+
 def test_nobody_else_reads_it(tmp_path: Path) -> None:
     note = Note(str(tmp_path / "cache"))
     note.write(ABOUT)

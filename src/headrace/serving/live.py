@@ -1,9 +1,11 @@
 """Which servers of models of this user answer on this node: one small JSON file each, for whoever shows them.
 
     <cache dir>/serving/servers/<pid>-<random>.json    locked by its server as long as that lives, by `flock(2)`
-                                              .next    what it becomes next: its room is taken before it is needed
+                                              .next    what it becomes next, by rename; what it was becomes that one
+                                              .last    what it was, meanwhile
 
-A file whose lock is free is a dead server's, and is removed by who looks. No token is ever in one.
+So the room on the disk is taken once, since a full disk is what a server may have to tell. A file whose lock is free is
+a dead server's, and is removed by who looks. No token is ever in one.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from headrace.namespace.home import Home
 
 _NOTE: Final = ".json"
 _NEXT: Final = ".next"
+_LAST: Final = ".last"
 _ROOM: Final = 16 << 10
-"""Bytes that are taken on the disk for what will be told next: a disk that is full is what it may have to tell."""
+"""Bytes of a file, which is filled up with spaces: none is given back to a disk where others wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +109,22 @@ class Note:
     def __init__(self, cache_dir: str) -> None:
         self._folder = _folder(cache_dir)
         name = os.path.join(self._folder, f"{os.getpid()}-{secrets.token_hex(4)}")
-        self._path, self._beside = name + _NOTE, name + _NEXT
+        self._path, self._beside, self._last = name + _NOTE, name + _NEXT, name + _LAST
         self._held: int | None = None
         self._next: int | None = None
 
     def write(self, live: Live) -> None:
         """Put it in the place of what was told before, at once. Raises OSError, DeniedError: the disk does not."""
-        data = msgspec.json.encode(live)
         if self._next is None:
             make_folder(self._folder, "HEADRACE_CACHE_DIR")
             self._next = self._prepared()
-        made, self._next = self._next, None
-        try:
-            _fill(made, data)
-            os.rename(self._beside, self._path)
-        except BaseException:
-            self._drop(made, self._beside)
-            raise
-        if self._held is not None:
-            os.close(self._held)
-        self._held = made
+        _fill(self._next, msgspec.json.encode(live).ljust(_ROOM))
+        with suppress(OSError):  # the first time there is none; and some file systems have no links
+            os.link(self._path, self._last)
+        os.rename(self._beside, self._path)
+        held, self._held, self._next = self._held, self._next, None
         with suppress(OSError):
-            self._next = self._prepared()
+            self._next = self._prepared() if held is None else self._again(held)
 
     def close(self) -> None:
         """The server ends: nothing is left. Idempotent."""
@@ -142,11 +139,22 @@ class Note:
         if made is None:
             raise BlockingIOError(errno.EAGAIN, "another process looks at it", self._beside)
         try:
+            if not _is_at(made, self._beside):
+                raise FileNotFoundError(errno.ENOENT, "another process has removed it", self._beside)
             os.posix_fallocate(made, 0, _ROOM)
         except BaseException:
             self._drop(made, self._beside)
             raise
         return made
+
+    def _again(self, held: int) -> int:
+        """What was told before becomes what is told next."""
+        try:
+            os.rename(self._last, self._beside)
+        except OSError:
+            self._drop(held, self._last)
+            return self._prepared()
+        return held
 
     def _drop(self, descriptor: int, path: str) -> None:
         with suppress(OSError):
@@ -171,12 +179,19 @@ def _swept(path: str) -> bool:
     if lock is None:
         return False
     try:
-        if not os.path.samestat(os.fstat(lock), os.stat(path)):
+        if not _is_at(lock, path):
             return False  # its server has told something new meanwhile, which is locked
         os.unlink(path)
     finally:
         os.close(lock)
     return True
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _fill(descriptor: int, data: bytes) -> None:

@@ -97,8 +97,8 @@ class Options:
         processes: that share the port.
         threads: of a model's runtime; 0: this machine's processors, divided among the processes.
         token: what a client must bring, None: nothing, on loopback only; `known`: who starts it has chosen it.
-        admin: models may be loaded and unloaded over the protocols; `admin_token`: with this token; `admin_known`: as
-            `known`.
+        admin: models may be loaded and unloaded over the protocols; `admin_token`: with this token, on loopback too,
+            None: one is made; `admin_known`: as `known`.
     """
 
     routes: tuple[Route, ...]
@@ -134,7 +134,7 @@ class Options:
                 )
         if not self.loopback and self.token is None:
             object.__setattr__(self, "token", secrets.token_urlsafe(24))
-        if self.admin and self.admin_token is None and self.token is not None:
+        if self.admin and self.admin_token is None:
             object.__setattr__(self, "admin_token", secrets.token_urlsafe(24))
 
     @property
