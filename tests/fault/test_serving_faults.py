@@ -185,9 +185,10 @@ def test_a_full_disk_leaves_the_old_version_until_there_is_room(over_s3: Serving
         rig.point("lin@prod", small)
         with rig.serving("lin@prod") as asked, Asking(asked.port, json.dumps(request(ROW)).encode()) as asking:
             others = fill_up(disk)
-            os.truncate(others, others.stat().st_size - (2 << 20))  # it can be begun, which takes what is left
             rig.point("lin@prod", number)
-            until(lambda: "no room for a model's file" in asked.states().get(number, ("", ""))[1])
+            until(lambda: "no room" in asked.states().get(number, ("", ""))[1])
+            os.truncate(others, others.stat().st_size - (2 << 20))  # it can be begun, which takes what is left
+            until(lambda: "no room for a model's file" in asked.states()[number][1])
             until(lambda: "no room" in reason(cache, number))
             asking.more()
             assert asked.version() == str(small)
