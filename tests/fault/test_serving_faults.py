@@ -183,7 +183,8 @@ def test_a_full_disk_leaves_the_old_version_until_there_is_room(over_s3: Serving
         (large / "vocabulary.bin").write_bytes(secrets.token_bytes(6 << 20))
         number = rig.publish(large, "lin")
         rig.point("lin@prod", small)
-        with rig.serving("lin@prod") as asked, Asking(asked.port, json.dumps(request(ROW)).encode()) as asking:
+        # A command, since a process has one cache, and this one has another already.
+        with rig.command("lin@prod") as asked, Asking(asked.port, json.dumps(request(ROW)).encode()) as asking:
             others = fill_up(disk)
             rig.point("lin@prod", number)
             until(lambda: "no room" in asked.states().get(number, ("", ""))[1])
