@@ -82,6 +82,16 @@ class ServingRig:
         (self.folder / "home").mkdir(parents=True, exist_ok=True)
         return {"HEADRACE_HOME": home, "HEADRACE_CACHE_DIR": str(self.folder / "cache"), **self.variables}
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of its commands."""
+        return {**os.environ, **self.own}
+
+    @property
+    def work(self) -> Path:
+        """Where they are given."""
+        return self.folder
+
     def publish(self, source: Path, name: str = "lin", **how: Any) -> int:
         return models.publish(str(source), name, registry=self.registry, **how).number
 
@@ -106,8 +116,7 @@ class ServingRig:
     def command(self, *arguments: str) -> Iterator[Asked]:
         """``headrace serve`` as a process."""
         command = [*COMMAND, "serve", "--json", "--interval", "0.1s", *arguments]
-        environment = {**os.environ, **self.own}
-        with running(command, env=environment, cwd=self.folder, stdout=subprocess.PIPE, text=True) as process:
+        with running(command, env=self.environment, cwd=self.work, stdout=subprocess.PIPE, text=True) as process:
             lines: list[str] = []
             assert process.stdout is not None
             for line in process.stdout:
@@ -115,7 +124,8 @@ class ServingRig:
                 if line == "}\n":
                     break
             told = json.loads("".join(lines))
-            asked = Asked(told["url"], told.get("token"), process=process, told=told)
+            token = told.get("token") or self.variables.get("HEADRACE_SERVE_TOKEN")
+            asked = Asked(told["url"], token, process=process, told=told)
             assert wait_for(asked.ready, 60)
             yield asked
             process.send_signal(signal.SIGTERM)

@@ -7,17 +7,20 @@ import os
 import secrets
 import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
 
+from headrace.serving.live import all_live
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream
 from headrace.testing.plan import Fault, Kind, Plan
 from headrace.testing.servers import EmbeddedS3
-from tests.serving_rig import WIDTH, Asked, Asking, ServingRig, request, until
+from tests.cache_kit import loop_mount
+from tests.serving_rig import WIDTH, Asked, Asking, ServingRig, linear, request, until
 
 ROW = [1.0] * WIDTH
 FRAIL = """
@@ -170,6 +173,50 @@ def test_a_version_that_is_damaged_or_torn_never_serves(over_s3: ServingRig) -> 
             until(lambda number=number: asked.states().get(number, ("", ""))[0] == "END")
             assert told in asked.states()[number][1]
             assert asked.version() == str(good)
+
+
+def test_a_full_disk_leaves_the_old_version_until_there_is_room(over_s3: ServingRig) -> None:
+    with loop_mount(over_s3.folder, 16) as disk:
+        cache = str(disk / "cache")
+        rig = ServingRig(over_s3.folder, over_s3.home, {"HEADRACE_CACHE_DIR": cache, "HEADRACE_CACHE_MIN_FREE": "0"})
+        small, large = rig.linear(1.0), linear(rig.folder / "large", 2.0)
+        (large / "vocabulary.bin").write_bytes(secrets.token_bytes(6 << 20))
+        number = rig.publish(large, "lin")
+        rig.point("lin@prod", small)
+        # A command, since a process has one cache, and this one has another already.
+        with rig.command("lin@prod") as asked, Asking(asked.port, json.dumps(request(ROW)).encode()) as asking:
+            others = fill_up(disk)
+            rig.point("lin@prod", number)
+            until(lambda: "no room" in asked.states().get(number, ("", ""))[1])
+            os.truncate(others, others.stat().st_size - (2 << 20))  # it can be begun, which takes what is left
+            until(lambda: "no room for a model's file" in asked.states()[number][1])
+            until(lambda: "no room" in reason(cache, number))
+            asking.more()
+            assert asked.version() == str(small)
+            assert asked.ready()
+            assert asked.metric("headrace_serving_refused_versions_total", model="lin") >= 1
+            others.unlink()
+            until(lambda: asked.version() == str(number), 120)  # it is tried again within a minute
+            asking.more()
+        assert not asking.failed
+        assert not asking.broken
+
+
+def fill_up(disk: Path) -> Path:
+    """A file that takes all that is left."""
+    path = disk / "others"
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    return path
+
+
+def reason(cache: str, number: int) -> str:
+    """Why the version does not serve, as it is told on the node."""
+    (server,) = all_live(cache)
+    return next((one.reason for one in server.models[0].versions if one.number == number), "")
 
 
 def test_ctrl_c_ends_a_server_with_open_connections_in_two_seconds(rig: ServingRig) -> None:

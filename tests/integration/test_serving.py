@@ -272,6 +272,42 @@ def test_models_are_loaded_and_unloaded_where_that_is_allowed(rig: ServingRig, l
         assert asked.version() == "1"
 
 
+def test_a_command_on_all_addresses_wants_its_token_and_orders_want_another(rig: ServingRig) -> None:
+    rig.point("lin@prod", rig.linear(2.0))
+    with rig.command("lin@prod", "--host", "0.0.0.0", "--admin") as asked:
+        token, admin = asked.told["token"], {"authorization": f"Bearer {asked.told['admin_token']}"}
+        orders = ["/v2/repository/models/lin/unload", "/v2/repository/models/lin/load"]
+        asked.token = None
+        for path, status in (("/healthz", 200), ("/v2/health/live", 200), ("/v2/health/ready", 200),
+                             ("/v1/models/lin", 401), ("/v2", 401), ("/metrics", 401)):  # fmt: skip
+            assert asked.get(path).status_code == status, path
+        assert asked.post("/v1/models/lin:predict", {"instances": [ROW]}).status_code == 401
+        assert [asked.post(path).status_code for path in orders] == [401, 401]
+        asked.token = token
+        assert asked.predict([ROW]) == [[8, 8]]
+        assert [asked.post(path).status_code for path in orders] == [401, 401], "asking is not ordering"
+        assert asked.post("/v1/models/lin:predict", {"instances": [ROW]}, **admin).status_code == 401
+        for path, status in zip(orders, (404, 200), strict=True):
+            assert asked.post(path, **admin).status_code == 200
+            assert asked.post("/v1/models/lin:predict", {"instances": [ROW]}).status_code == status
+
+
+def test_a_command_does_not_print_tokens_that_were_chosen_and_takes_no_orders_unless_told(tmp_path: Path) -> None:
+    token, admin = "t" * 20, "a" * 20
+    chosen = {"HEADRACE_SERVE_TOKEN": token, "HEADRACE_SERVE_ADMIN_TOKEN": admin}
+    rig = ServingRig(tmp_path, variables=chosen)
+    rig.point("lin@prod", rig.linear(2.0))
+    with rig.command("lin@prod") as asked:
+        assert not {"token", "admin_token"} & asked.told.keys()
+        for what in ("load", "unload"):
+            for given in (token, admin):
+                headers = {"authorization": f"Bearer {given}"}
+                assert asked.post(f"/v2/repository/models/lin/{what}", **headers).status_code == 403
+        assert asked.predict([ROW]) == [[8, 8]]
+        asked.token = None
+        assert asked.post("/v1/models/lin:predict", {"instances": [ROW]}).status_code == 401
+
+
 # Versions
 
 

@@ -505,6 +505,9 @@ def test_another_address_than_loopback_has_a_token() -> None:
     assert open_to_all.token
     assert open_to_all.admin_token not in (None, open_to_all.token)
     assert open_to_all.token not in repr(open_to_all)
+    here = Options((one,), admin=True)
+    assert here.token is None
+    assert here.admin_token, "who may ask a model may not take it away"
 
 
 @pytest.mark.parametrize(

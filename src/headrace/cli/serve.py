@@ -44,7 +44,7 @@ def command(
 
     TensorFlow Serving's REST is at /v1/models/NAME:predict, the Open Inference Protocol at /v2/models/NAME/infer. On
     another address than loopback a token is wanted (Authorization: Bearer): it is printed, unless HEADRACE_SERVE_TOKEN
-    chooses it; HEADRACE_SERVE_ADMIN_TOKEN likewise for --admin.
+    chooses it. What --admin allows wants a token of its own everywhere: HEADRACE_SERVE_ADMIN_TOKEN likewise.
     """
     from headrace.base.settings import environment
     from headrace.base.units import parse_bytes, parse_seconds

@@ -47,6 +47,11 @@ class Counts:
             self.queue_s += queue_s
             self.output_s += output_s
 
+    def sums(self) -> tuple[int, int]:
+        """Requests that were answered, and those that were not."""
+        with self.lock:
+            return self.success, sum(self.failures.values())
+
     def told(self) -> dict[str, float]:
         """By Triton's names, as Prometheus has them; failures with their reason."""
         with self.lock:

@@ -6,6 +6,7 @@ away, as far as its files are cached.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, TryAgainError
+from headrace.base.errors import CorruptError, HeadraceError, NoRoomError, NotFoundError, TryAgainError
 from headrace.models import LocalModel, ModelCard, ModelVersion, Registry
 from headrace.models import Signature as CardSignature
 from headrace.models import Tensor as CardTensor
@@ -50,10 +51,11 @@ class Opener:
     def open(self, name: str, number: int) -> Version:
         """Bring, check, load and warm it. Waits.
 
-        Raises NotFoundError, CorruptError, UnsupportedError: it cannot be served. Any store error.
+        Raises NotFoundError, CorruptError, UnsupportedError: it cannot be served. NoRoomError: the disk is full. Any
+        store error.
         """
         found = self._found(name, number)
-        local = self._registry.local(found)
+        local = self._local(found)
         runtime: Runtime | None = None
         try:
             runtime = self._runtime(found.card, local)
@@ -79,6 +81,15 @@ class Opener:
             name, number, lane, counts, runtime.signatures, default_name(runtime.signatures), runtime.platform, close,
             self._improving(found.card, local, lane, recorded, structure),
         )  # fmt: skip
+
+    def _local(self, found: ModelVersion) -> LocalModel:
+        try:
+            return self._registry.local(found)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            hint = "make room, or set HEADRACE_CACHE_DIR to another disk"
+            raise NoRoomError("no room for the model's folder", path=error.filename, hint=hint) from error
 
     def _runtime(self, card: ModelCard, local: LocalModel) -> Runtime:
         if card.format == "onnx":

@@ -35,6 +35,11 @@ class Route:
     model: str
     ways: tuple[Way, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """As `parse` takes it."""
+        return ",".join(f"{self.model}@{way.label}{_share(way)}" for way in self.ways) or self.model
+
     @classmethod
     def parse(cls, text: str) -> Route:
         """``NAME@prod``, ``NAME@7``, ``NAME``; ``NAME@prod=90,NAME@next=10``; ``NAME@prod,NAME@next=shadow``.
@@ -60,6 +65,10 @@ class Route:
         if ways and not any(way.weight > 0 for way in ways):
             raise InputError(f"{text!r}: nothing answers", hint="one of them needs a share above 0")
         return cls(names.pop(), tuple(ways))
+
+
+def _share(way: Way) -> str:
+    return f"={SHADOW}" if way.shadow else "" if way.weight == 1 else f"={way.weight:.15g}"
 
 
 def _way(label: str, share: str, part: str) -> Way:
@@ -88,8 +97,8 @@ class Options:
         processes: that share the port.
         threads: of a model's runtime; 0: this machine's processors, divided among the processes.
         token: what a client must bring, None: nothing, on loopback only; `known`: who starts it has chosen it.
-        admin: models may be loaded and unloaded over the protocols; `admin_token`: with this token; `admin_known`: as
-            `known`.
+        admin: models may be loaded and unloaded over the protocols; `admin_token`: with this token, on loopback too,
+            None: one is made; `admin_known`: as `known`.
     """
 
     routes: tuple[Route, ...]
@@ -125,7 +134,7 @@ class Options:
                 )
         if not self.loopback and self.token is None:
             object.__setattr__(self, "token", secrets.token_urlsafe(24))
-        if self.admin and self.admin_token is None and self.token is not None:
+        if self.admin and self.admin_token is None:
             object.__setattr__(self, "admin_token", secrets.token_urlsafe(24))
 
     @property

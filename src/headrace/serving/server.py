@@ -19,6 +19,7 @@ from headrace.serving.following import Following
 from headrace.serving.opening import Opener
 from headrace.serving.options import Options
 from headrace.serving.station import Station
+from headrace.serving.telling import Telling
 
 if TYPE_CHECKING:
     from headrace.serving.grpc_server import GrpcServer
@@ -45,6 +46,7 @@ class Server:
         self._following = Following(registry, options, self.station.heard)
         self.station.asked_pointers = lambda: float(self._following.requests)
         self._grpc = _grpc(self.station, options)
+        self._telling = Telling(registry, options, lambda: [self.station.told("served", "")])
 
     @property
     def url(self) -> str:
@@ -60,6 +62,7 @@ class Server:
         """Begin to answer, and to follow."""
         self._http.start()
         self._following.start()
+        self._telling.start(self.url, self.grpc)
         return self
 
     def drain(self, seconds: float = 10.0) -> bool:
@@ -74,6 +77,7 @@ class Server:
 
     def close(self) -> None:
         """End now."""
+        self._telling.close()
         self._following.close()
         self._http.close()
         if self._grpc is not None:
@@ -111,6 +115,7 @@ class Supervisor:
             raise
         self._following = Following(registry, options, self._hub.heard)
         self._hub.counted = lambda: self._following.requests
+        self._telling = Telling(registry, options, lambda: self._hub.ask_all("served", ""))
 
     @property
     def url(self) -> str:
@@ -130,6 +135,7 @@ class Supervisor:
             self.close()
             raise
         self._following.start()
+        self._telling.start(self.url, self.grpc)
         return self
 
     def drain(self, seconds: float) -> bool:
@@ -146,6 +152,7 @@ class Supervisor:
 
     def close(self) -> None:
         """End now. Idempotent."""
+        self._telling.close()
         self._following.close()
         self._processes.close()
         self._hub.close()

@@ -16,6 +16,7 @@ from headrace.serving.model import Model, Version
 from headrace.serving.options import Options
 from headrace.serving.protocols.json_text import decoded
 from headrace.serving.swapping import Open, Swapper
+from headrace.serving.telling import of_process
 
 _log = logging.getLogger("headrace.serving")
 _LOAD_S: Final = 600.0
@@ -127,6 +128,10 @@ class Station:
             return self.ready_here
         if what == "counts":
             return [list(row) for row in self._rows()]
+        if what == "served":
+            with self._lock:
+                wanted = dict(self._wanted)
+            return of_process(self._models.values(), wanted, ready=self.ready_here)
         if what == "load":
             return self._load(name)
         if what == "unload":

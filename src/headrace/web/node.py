@@ -1,4 +1,6 @@
-"""This machine: how far its stores are, its cache, its mounts, what runs have claimed, what is being sent."""
+"""This machine: how far its stores are, its cache, its mounts, its servers of models, what runs have claimed, what is
+being sent.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ from headrace.namespace import Mount, Namespace
 from headrace.sync import statuses
 from headrace.web.asking import Answer, Asking
 from headrace.web.lately import Lately
+from headrace.web.servers import ServerHere
 
 LOOK_S: Final = 10.0
 """No store is asked more often, however many look."""
@@ -89,6 +92,7 @@ class Look:
     stores: tuple[Reached, ...]
     cache: CacheStatus | None
     mounts: tuple[MountHere, ...]
+    servers: tuple[ServerHere, ...]
     claims: tuple[ClaimHere, ...]
     sending: tuple[Sending, ...]
     problems: dict[str, str]
@@ -97,8 +101,10 @@ class Look:
 class Node:
     """Any thread: who comes while it is looked at waits for that look."""
 
-    def __init__(self, settings: Settings, namespace: Namespace) -> None:
-        self._settings, self._namespace = settings, namespace
+    def __init__(
+        self, settings: Settings, namespace: Namespace, servers: Callable[[], tuple[ServerHere, ...]]
+    ) -> None:
+        self._settings, self._namespace, self._servers = settings, namespace, servers
         self._asking = Asking(_PATIENCE_S)
         self._met: set[str] = set()
         self._looks: Lately[str, Look] = Lately(LOOK_S, most=1)
@@ -112,6 +118,7 @@ class Node:
         parts: dict[str, Callable[[], Any]] = {
             "cache": self._cache,
             "mounts": self._mounts,
+            "servers": self._servers,
             "claims": self._claims,
             "sending": self._sending,
         }
@@ -120,8 +127,8 @@ class Node:
         stores = tuple(_reached(mount, told[f"store {mount.path}"]) for mount in mounts)
         problems = {name: problem for name in parts if (problem := told[name].problem) is not None}
         return Look(
-            stores, told["cache"].value, told["mounts"].value or (), told["claims"].value or (),
-            told["sending"].value or (), problems,
+            stores, told["cache"].value, told["mounts"].value or (), told["servers"].value or (),
+            told["claims"].value or (), told["sending"].value or (), problems,
         )  # fmt: skip
 
     def _reach(self, mount: Mount) -> float:

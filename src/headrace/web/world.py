@@ -10,6 +10,7 @@ from functools import cached_property
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from headrace.base.errors import HeadraceError
 from headrace.base.settings import Settings
 from headrace.models import Registry
 from headrace.models.lineage import models_of
@@ -17,6 +18,7 @@ from headrace.models.names import Reference
 from headrace.models.overview import Overview, overview
 from headrace.namespace import Entry, FolderPage, Namespace
 from headrace.namespace.home import Home
+from headrace.serving.live import all_live, mark_of
 from headrace.tracking.runs import Runs
 from headrace.web.behind import Behind
 from headrace.web.followers import Followers
@@ -27,6 +29,7 @@ from headrace.web.options import Options
 from headrace.web.pictures import Pictures
 from headrace.web.previews import Previews
 from headrace.web.samples import Samples
+from headrace.web.servers import ServerHere, server_here
 from headrace.web.uploads import Uploads
 from headrace.web.verdicts import columns, of_summary
 
@@ -34,6 +37,7 @@ LISTING_S: Final = 2.0
 _LISTINGS: Final = 100
 _MODELS_S: Final = 5.0
 _MADE_S: Final = 30.0
+_SERVERS_S: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,21 @@ class World:
     def made_of(self, run: str) -> list[Reference]:
         """The models that were made of a run, as they were half a minute ago. Raises any store error."""
         return self._made_of.get(run, lambda: models_of(self.registry, run))
+
+    @cached_property
+    def _servers(self) -> Lately[str, tuple[ServerHere, ...]]:
+        return Lately(_SERVERS_S, most=1)
+
+    def servers(self) -> tuple[ServerHere, ...]:
+        """Of models, on this node, as they were two seconds ago. No store is asked."""
+        return self._servers.get("", self._live)
+
+    def _live(self) -> tuple[ServerHere, ...]:
+        try:
+            mark = mark_of(self.home)
+        except HeadraceError:  # there is no home, so none of them is ours
+            mark = None
+        return tuple(server_here(one, mark) for one in all_live(self.settings.cache.dir))
 
     @cached_property
     def folder(self) -> str | None:
@@ -177,7 +196,7 @@ class World:
     @cached_property
     def node(self) -> Node:
         """This machine."""
-        return Node(self.settings, self.tree)
+        return Node(self.settings, self.tree, self.servers)
 
     def close(self) -> None:
         """End what works behind. Idempotent."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from headrace.models import ModelVersion
 from headrace.models.overview import Overview
 from headrace.web.pages.record import flat
+from headrace.web.servers import ServerHere, serving
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
@@ -84,13 +85,16 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """`changes`: of its aliases, the latest first; `more`: whether it has versions that are not shown."""
+    """`changes`: of its aliases, the latest first; `more`: whether it has versions that are not shown; `servers`: those
+    of this node that serve it.
+    """
 
     name: str
     aliases: dict[str, int]
     versions: tuple[VersionRow, ...]
     changes: tuple[ChangeRow, ...]
     more: bool
+    servers: tuple[ServerHere, ...]
     asked: AskedModel
 
 
@@ -159,7 +163,8 @@ def model(world: World, asked: AskedModel) -> Told:
     aliases = registry.aliases(asked.name)
     rows = tuple(_version(one, aliases.names_of(one.number)) for one in found[:count])
     changes = tuple(ChangeRow(**one._asdict()) for one in reversed(aliases.history))
-    shown = Model(asked.name, dict(aliases.aliases), rows, changes, len(found) > count, asked)
+    servers = serving(world.servers(), asked.name)
+    shown = Model(asked.name, dict(aliases.aliases), rows, changes, len(found) > count, servers, asked)
     return Told(shown, f"headrace models list {asked.name}", f"hr.models.versions({asked.name!r})")
 
 

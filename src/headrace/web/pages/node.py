@@ -1,9 +1,10 @@
-"""``/node``: this machine: stores and how far they are, cache, mounts, claims, what is being sent."""
+"""``/node``: this machine: stores and how far they are, cache, mounts, servers, claims, what is being sent."""
 
 from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from typing import Final
 
 from headrace.web.node import LOOK_S, Look
 from headrace.web.told import Page, Told
@@ -32,4 +33,5 @@ def view(world: World, asked: Asked) -> Told:  # noqa: ARG001
     return Told(shown, command, "hr.Namespace.load().mounts()")
 
 
-PAGE = Page("/node", "node", Asked, Shown, view, "This machine: stores, cache, mounts, claims, what is being sent.")
+_WHAT: Final = "This machine: stores, cache, mounts, servers of models, claims, what is being sent."
+PAGE = Page("/node", "node", Asked, Shown, view, _WHAT)
