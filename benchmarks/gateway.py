@@ -36,6 +36,7 @@ from headrace.base.settings import CacheSettings, Settings
 from headrace.gateway import Gateway, GatewayOptions, Key
 from headrace.store import Store, StoreOptions, open_store
 from headrace.testing.servers import EmbeddedS3
+from memory import Ballast, ballast
 from servers import StaticServer
 
 RESULTS = Path(__file__).parent / "results"
@@ -177,7 +178,12 @@ def fetched(bench: Bench, found: Sequence[str]) -> float:
 
 
 def cold(bench: Bench, repeat: int, sizes: Sequence[str], megabytes: int) -> list[Row]:
-    """In turns; each time with other objects, which neither has seen."""
+    """In turns; each time with other objects, which neither has seen, and with free memory full (`memory.py`)."""
+    with ballast(bench.scratch / "ballast") as full:
+        return _cold(bench, repeat, sizes, megabytes, full)
+
+
+def _cold(bench: Bench, repeat: int, sizes: Sequence[str], megabytes: int, full: Ballast) -> list[Row]:
     rows: list[Row] = []
     for size in sizes:
         count = max(32, min(2_000, (megabytes << 20) // SIZES[size]))
@@ -188,8 +194,9 @@ def cold(bench: Bench, repeat: int, sizes: Sequence[str], megabytes: int) -> lis
                 ours = urls(gateway.url, KEY.access_key, KEY.secret, sets[0])
                 theirs = urls(bench.server.endpoint, bench.server.access_key, bench.server.secret_key, sets[1])
                 measured = {"headrace gateway": ours, "SeaweedFS": theirs}
-                order = sorted(measured, reverse=bool(turn % 2))
-                rows += [Row("cold", size, who, count / fetched(bench, measured[who]), 0.0) for who in order]
+                for who in sorted(measured, reverse=bool(turn % 2)):
+                    full.fill()
+                    rows.append(Row("cold", size, who, count / fetched(bench, measured[who]), 0.0))
             shutil.rmtree(bench.scratch / f"cold-{turn}-{SIZES[size]}", ignore_errors=True)
     return rows
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,7 @@ from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.store.embedded import EmbeddedS3
 from loader import RESULTS
+from memory import ballast
 from models_client import Load, ask, cpu_of, quantile, request
 from report import machine
 
@@ -238,7 +240,7 @@ def peer(
                 if process.poll() is not None or time.monotonic() > until:
                     log.seek(0)
                     lines = [line for line in log.read().splitlines() if len(line) > 8][-3:]
-                    return f"did not start: {' / '.join(lines)[-400:] or 'no answer'}"
+                    return f"did not start: {_plain(lines[-1]) if lines else 'no answer'}"
                 time.sleep(0.2)
             return over(port, request(path, body), process.pid, seconds)
         finally:
@@ -311,16 +313,24 @@ def inside(moment: float, spans: list[tuple[float, float]]) -> bool:
 # A start on an empty node, and a server that nobody asks
 
 
+def _plain(line: str) -> str:
+    """Without colours, and without folders of this machine."""
+    return re.sub(r"\x1b\[[0-9;]*m|[^\s\"']*/", "", line)[-200:]
+
+
 def cold(place: Place, name: str, repeat: int) -> dict[str, Any]:
     _, tensors = bodies()
     ours: list[float] = []
     theirs: list[tuple[float, float]] = []
-    for _ in range(repeat):
-        shutil.rmtree(place.scratch / "cache", ignore_errors=True)
-        with place.serving(f"{name}@prod") as served:
-            wait(f"{served.url}/v2/models/{name}/infer", 600, tensors)
-            ours.append(time.perf_counter() - served.begun)
-        theirs.append(by_hand(place, name))
+    with ballast(place.scratch / "ballast") as full:
+        for _ in range(repeat):
+            shutil.rmtree(place.scratch / "cache", ignore_errors=True)
+            full.fill()
+            with place.serving(f"{name}@prod") as served:
+                wait(f"{served.url}/v2/models/{name}/infer", 600, tensors)
+                ours.append(time.perf_counter() - served.begun)
+            full.fill()
+            theirs.append(by_hand(place, name))
     return {"headrace_s": ours, "s5cmd_s": [one for one, _ in theirs], "load_s": [one for _, one in theirs]}
 
 
