@@ -252,7 +252,7 @@ def held():
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 pull("m", "first")
 before = held()
-limit(2)
+limit(1)
 try:
     pull("m", "refused")
 except HeadraceError:
