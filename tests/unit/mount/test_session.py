@@ -17,6 +17,12 @@ from headrace.mount.session import Session
 from headrace.mount.wire import Op
 
 
+@pytest.fixture(autouse=True)
+def _threads_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that wait for work: a mount's process, which ends, is not there to end them."""
+    monkeypatch.setattr("headrace.mount.requests._IDLE_S", 0.1)
+
+
 @contextmanager
 def asked(handler: Callable[[Request], Answer]) -> Iterator[socket.socket]:
     """The kernel's end of a session that answers OPEN by `handler`."""
