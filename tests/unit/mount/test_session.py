@@ -10,17 +10,13 @@ from contextlib import contextmanager
 import pytest
 
 from headrace.base.metrics import Metrics
-from headrace.mount import wire
+from headrace.mount import requests, wire
 from headrace.mount.readers import Readers
 from headrace.mount.requests import Answer, Request
 from headrace.mount.session import Session
 from headrace.mount.wire import Op
 
-
-@pytest.fixture(autouse=True)
-def _threads_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that wait for work: a mount's process, which ends, is not there to end them."""
-    monkeypatch.setattr("headrace.mount.requests._IDLE_S", 0.1)
+requests._IDLE_S = 0.1  # for good: a thread that waits for work may begin to only when its test is over
 
 
 @contextmanager
@@ -56,11 +52,7 @@ def at_once(request: Request) -> Answer:
 
 @pytest.mark.parametrize("waits", [False, True], ids=["on the thread that reads", "on one that may wait"])
 @pytest.mark.parametrize("answer", [at_once, deferring])
-def test_a_request_is_answered_once(
-    answer: Callable[[Request], Answer], waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headrace.mount.requests._IDLE_S", 0.1)  # threads that wait end soon
-
+def test_a_request_is_answered_once(answer: Callable[[Request], Answer], waits: bool) -> None:
     def handler(request: Request) -> Answer:
         if waits:
             request.must_wait()
