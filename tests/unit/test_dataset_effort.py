@@ -60,7 +60,7 @@ def test_threads_that_sleep(tmp_path: Path, where: str) -> None:
     effort = worked(tmp_path, sleep, 2, where=where)
     ran, still = shares(effort)
     assert still > ran
-    assert effort.late < 0.9 * effort.asked  # some are, where who holds the lock is kept from its core
+    assert effort.late < 0.5 * effort.asked
     assert {*effort.stages} == {"map(sleep)", "filter(keep)"}
     assert effort.stages["map(sleep)"].wall_s > 0.9 * sum(one.wall_s for one in effort.stages.values())
     assert effort.spent.wall_s == pytest.approx(sum(one.wall_s for one in effort.stages.values()), rel=0.1)
