@@ -106,13 +106,14 @@ class Request:
 
 
 class Waiters:
-    """Daemon threads for work that waits: as many as wait at once, up to `most`; idle ones end after 30 s."""
+    """Daemon threads for work that waits: as many as wait at once, up to `most`. Idle ones end by and by."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
+        self._closed = False
         self.threads = 0
 
     def add(self, task: Callable[[], object]) -> None:
@@ -124,18 +125,26 @@ class Waiters:
             self.threads += 1
         threading.Thread(target=self._run, name="headrace-mount-wait", daemon=True).start()
 
+    def close(self) -> None:
+        """From now on a thread that has nothing to do ends. What was or will be added is done. Any thread."""
+        with self._lock:
+            self._closed = True
+        self._tasks.put(_wake)
+
     def _run(self) -> None:
         while True:
             with self._lock:
                 self._idle += 1
             try:
-                task = self._tasks.get(timeout=_IDLE_S)
+                task = self._tasks.get(timeout=0.0 if self._closed else _IDLE_S)
             except queue.Empty:
                 task = None
             with self._lock:
                 self._idle -= 1
-                if task is None and self._tasks.empty():
+                if (task is None or task is _wake) and self._tasks.empty():
                     self.threads -= 1
+                    if self._closed and self.threads:
+                        self._tasks.put(_wake)  # for the next: one of them at a time, so that nobody takes another's
                     return
             if task is None:
                 continue
@@ -144,3 +153,7 @@ class Waiters:
             except Exception:
                 _log.exception("a task of the mount failed; this is a defect in headrace")
             del task
+
+
+def _wake() -> None:
+    """A task for a thread that waits for one: closed."""

@@ -197,6 +197,7 @@ class Session:
         if fd >= 0:
             with suppress(OSError):
                 os.close(fd)
+        self.waiters.close()
 
     def _run(self) -> None:
         fd, readv, write, handlers, quick = self.fd, os.readv, os.write, self._handlers, self._quick

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 import pytest
 
 from headrace.base.metrics import Metrics
-from headrace.mount import requests, wire
+from headrace.mount import wire
 from headrace.mount.readers import Readers
-from headrace.mount.requests import Answer, Request
+from headrace.mount.requests import Answer, Request, Waiters
 from headrace.mount.session import Session
 from headrace.mount.wire import Op
-
-requests._IDLE_S = 0.1  # for good: a thread that waits for work may begin to only when its test is over
+from tests.sync_rig import wait_for
 
 
 @contextmanager
@@ -65,3 +64,18 @@ def test_a_request_is_answered_once(answer: Callable[[Request], Answer], waits: 
         kernel.settimeout(0.2)
         with pytest.raises(TimeoutError):
             kernel.recv(1000)
+
+
+def test_threads_that_wait_for_work_end_when_they_are_told_to() -> None:
+    waiters, done = Waiters(3), threading.Semaphore(0)
+    gate = threading.Barrier(4)
+    for _ in range(3):
+        waiters.add(lambda: gate.wait(10))
+    gate.wait(10)
+    waiters.add(done.release)
+    waiters.close()
+    assert done.acquire(timeout=10), "what was added is done"
+    assert wait_for(lambda: waiters.threads == 0, 10)
+    waiters.add(done.release)
+    assert done.acquire(timeout=10), "and so is what is added later"
+    assert wait_for(lambda: waiters.threads == 0, 10)
