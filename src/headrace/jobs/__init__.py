@@ -1,11 +1,12 @@
 """Run a job: what it is, its code and environment, and who follows it. See README.md."""
 
+from headrace.jobs.backend import Attempt, Backend, LocalBackend, Start
 from headrace.jobs.diff import Difference, diff
 from headrace.jobs.environment import Invocation
 from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
 from headrace.jobs.place import AsItLies, Here, Recorded, Source
-from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
+from headrace.jobs.process import Exit
 from headrace.jobs.recover import Recovered, recover
 from headrace.jobs.runner import Outcome, Runner
 from headrace.jobs.shell import ShellRequest, shell
@@ -29,6 +30,7 @@ __all__ = [
     "ShellRequest",
     "Site",
     "Source",
+    "Start",
     "diff",
     "recover",
     "shell",

@@ -1,7 +1,7 @@
 """One process of a job on this machine: started, listened to, signalled, waited for.
 
-A backend is whatever can do that; the local one is here. Where headrace stands at a terminal the command gets one too,
-so that it draws and asks as if started by hand; else it gets pipes.
+Where headrace stands at a terminal the command gets one too, so that it draws and asks as if started by hand; else it
+gets pipes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from headrace.base.errors import DeniedError, InputError, NotFoundError
 from headrace.jobs.environment.described import Invocation
@@ -55,44 +55,17 @@ class Exit:
         return f"signal {self.signal}"
 
 
-class Attempt(Protocol):
-    """A command that was started. One thread, but for `signal`."""
+class Process:
+    """A command that was started. One thread, but for `signal`.
 
-    @property
-    def pid(self) -> int:
-        """Of the command itself, on its machine."""
-        ...
+    Args:
+        invocation: what is started.
+        output: gets what it writes.
 
-    def wait(self, timeout: float, wake: int) -> Exit | None:
-        """Until it ends, or `timeout` seconds are over, or the descriptor `wake` can be read: then None."""
-        ...
+    Raises:
+        NotFoundError: no such command or folder; DeniedError: it cannot be executed. InputError: there is none.
+    """
 
-    def signal(self, number: int) -> None:
-        """To the command and all it has started. No error when it is over."""
-        ...
-
-    def close(self) -> None:
-        """All of its output was passed on, and its terminal is given back. After its end."""
-        ...
-
-
-class Backend(Protocol):
-    """Where attempts run."""
-
-    def start(self, invocation: Invocation, output: Output) -> Attempt:
-        """Raises NotFoundError: no such command or folder; DeniedError: it cannot be executed."""
-        ...
-
-
-class LocalBackend:
-    """Processes of this machine."""
-
-    def start(self, invocation: Invocation, output: Output) -> Attempt:
-        """As `Backend.start`."""
-        return _LocalAttempt(invocation, output)
-
-
-class _LocalAttempt:
     def __init__(self, invocation: Invocation, output: Output) -> None:
         check_startable(invocation)
         self._output = output
@@ -123,9 +96,11 @@ class _LocalAttempt:
 
     @property
     def pid(self) -> int:
+        """Of the command itself."""
         return self._process.pid
 
     def wait(self, timeout: float, wake: int) -> Exit | None:
+        """Until it ends, or `timeout` seconds are over, or the descriptor `wake` can be read: then None."""
         ready, _, _ = select.select([self._pidfd, wake], [], [], max(0.0, timeout))
         if self._pidfd not in ready:
             return None
@@ -134,6 +109,7 @@ class _LocalAttempt:
         return Exit(code) if code >= 0 else Exit(None, -code)
 
     def signal(self, number: int) -> None:
+        """To the command and all it has started. No error when it is over."""
         with suppress(ProcessLookupError, PermissionError):
             try:
                 os.killpg(self._process.pid, number)
@@ -142,6 +118,7 @@ class _LocalAttempt:
                     os.kill(self._process.pid, number)
 
     def close(self) -> None:
+        """All of its output was passed on, and its terminal is given back. After its end."""
         self._ended.set()
         for reader in self._readers:
             reader.join()

@@ -19,16 +19,16 @@ from headrace.base.errors import HeadraceError
 from headrace.base.settings import RunSettings
 from headrace.base.units import format_bytes, format_seconds
 from headrace.jobs.again import differences
+from headrace.jobs.backend import Attempt, Backend, LocalBackend, Start
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.job import Job
 from headrace.jobs.keeper import Keeper
 from headrace.jobs.measuring import Measuring
 from headrace.jobs.mirroring import Mirroring
 from headrace.jobs.outputs import open_sync
-from headrace.jobs.process import Attempt, Backend, Exit, LocalBackend
+from headrace.jobs.process import Exit
 from headrace.jobs.recorder import Recorder
-from headrace.jobs.resources import MemoryWatch
-from headrace.jobs.resuming import lineage, resume
+from headrace.jobs.resuming import lineage
 from headrace.jobs.scratch import sweep
 from headrace.namespace.home import Home
 from headrace.sync import Report
@@ -39,8 +39,6 @@ _log = logging.getLogger("headrace.jobs")
 _FORWARDED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _RETRY_SETTLE_S: Final = 60.0
 """Longest wait for the outputs of one attempt before the next: it goes on from what is in the bucket."""
-_MEMORY_S: Final = 1.0
-"""How often the memory of a job that may have so much is looked at."""
 _SETTLE_S: Final = 30.0
 """Longest wait for the last transition, besides what the spec gives for outputs."""
 
@@ -162,12 +160,9 @@ class Runner:
         while True:
             self._count += 1
             self._matched = False
-            self._say("running")
             try:
                 self.job.offers = self._mirroring.variables()
-                invocation = self.job.invocation(self._folder, self._count, self._resume())
-                self._early = []
-                ended = self._follow(self._backend.start(invocation, self._recorder.output), invocation.limits.memory)
+                ended = self._follow(self._backend.start(self._start()))
             except HeadraceError as error:
                 self._early = None
                 self._recorder.note(str(error))
@@ -185,26 +180,32 @@ class Runner:
             if self._paused(pause):
                 return "stopped", ended, self._stop.reason if self._stop is not None else ""
 
-    def _follow(self, attempt: Attempt, limit: int) -> Exit:
+    def _start(self) -> Start:
+        runs = [self._run] if self._count > 1 else []  # its own checkpoints from the second attempt on
+        before = lineage(self.job.resumes, self.job.id, self._tell) if self.job.resumes is not None else ()
+        return Start(
+            self._count, self.job, self._folder, chain(runs, before), self._recorder.output, self._tell,
+            self._measuring.watch, lambda why: self._say("waiting", reason=why), lambda: self._stop is not None,
+            self._begins,
+        )  # fmt: skip
+
+    def _begins(self) -> None:
+        self._early = []
+        self._say("running")
+
+    def _follow(self, attempt: Attempt) -> Exit:
         self._attempt = attempt
         early, self._early = self._early or [], None
         for number in early:
-            self._send(attempt, number)
-        self._measuring.watch(attempt.pid)
+            attempt.signal(number)
         kill_at = float("inf")
         asked = False
-        memory = MemoryWatch(attempt.pid, limit) if limit else None
         self._failure = ""
         try:
             while True:
-                wait = min(kill_at, self._limit_at) - time.monotonic()
-                ended = attempt.wait(min(wait, _MEMORY_S if memory is not None else 3600.0), self._wake.fileno())
+                ended = attempt.wait(min(min(kill_at, self._limit_at) - time.monotonic(), 3600.0), self._wake.fileno())
                 if ended is not None:
                     return ended
-                if memory is not None and not self._failure and (told := memory.over()):
-                    self._failure = told
-                    self._recorder.note(f"{told}: SIGKILL")
-                    self._send(attempt, signal.SIGKILL)
                 with suppress(BlockingIOError):
                     self._wake.recv(4096)
                 if time.monotonic() >= self._limit_at:
@@ -213,29 +214,17 @@ class Runner:
                 if time.monotonic() >= kill_at:
                     kill_at = float("inf")
                     self._recorder.note("it does not end: SIGKILL")
-                    self._send(attempt, signal.SIGKILL)
+                    attempt.signal(signal.SIGKILL)
                 if self._stop is not None and not asked:
                     asked = True
                     kill_at = time.monotonic() + self._stop.grace
                     self._recorder.note(f"{self._stop.reason}: SIGTERM")
-                    self._send(attempt, signal.SIGTERM)
+                    attempt.signal(signal.SIGTERM)
         finally:
             self._attempt = None
-            if self._stop is not None:  # and what it started
-                attempt.signal(signal.SIGKILL)
-            attempt.close()
-            try:
-                self.job.prepared.stop()
-            except HeadraceError as error:
-                self._recorder.note(str(error))
+            attempt.close(kill=self._stop is not None)
+            self._failure = attempt.failure
             self._measuring.watch(None)
-
-    def _send(self, attempt: Attempt, number: int) -> None:
-        try:
-            self.job.prepared.send(number, attempt.signal)
-        except HeadraceError as error:  # an engine that does not answer
-            self._recorder.note(str(error))
-            attempt.signal(number)
 
     def _judge(self, ended: Exit) -> tuple[str, str]:
         if self._stop is not None:
@@ -256,12 +245,6 @@ class Runner:
         if time.monotonic() >= self._limit_at:
             self.stop("the time limit is over")
         return self._stop is not None
-
-    def _resume(self) -> str | None:
-        """The folder of the checkpoint to go on from: this run's own from the second attempt on, else of one before."""
-        runs = [self._run] if self._count > 1 else []
-        before = lineage(self.job.resumes, self.job.id, self._tell) if self.job.resumes is not None else ()
-        return resume(chain(runs, before), self._folder.at("resume", str(self._count)), self._tell)
 
     # the record
 
@@ -349,7 +332,7 @@ class Runner:
         if number == signal.SIGTERM:
             self.stop("SIGTERM")
         elif self._attempt is not None:
-            self._send(self._attempt, number)
+            self._attempt.signal(number)
         elif self._early is not None:
             self._early.append(number)
         elif number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):

@@ -1,0 +1,126 @@
+"""Where attempts of a job run: a backend starts one, and the runner waits for it. Here is the one of this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from signal import SIGKILL
+from typing import Final, Protocol
+
+from headrace.base.errors import HeadraceError
+from headrace.jobs.folder import RunFolder
+from headrace.jobs.job import Job
+from headrace.jobs.process import Exit, Output, Process
+from headrace.jobs.resources import MemoryWatch
+from headrace.jobs.resuming import resume
+from headrace.tracking.runs import Run
+
+_MEMORY_S: Final = 1.0
+"""How often the memory of a job that may have so much is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What an attempt is made of. `number`: counts from 1; `runs`: whose newest checkpoint it goes on from, the first
+    that has one; `output`, `tell`: get what it writes, and what there is to say of it; `watch`: told the process whose
+    machine is measured; `waits`: told why it does not begin yet; `stopped`: whether it need not begin any more;
+    `begins`: called before the command is started: signals are for it from then on.
+    """
+
+    number: int
+    job: Job
+    folder: RunFolder
+    runs: Iterable[Run]
+    output: Output
+    tell: Callable[[str], None]
+    watch: Callable[[int], None]
+    waits: Callable[[str], None]
+    stopped: Callable[[], bool]
+    begins: Callable[[], None]
+
+
+class Attempt(Protocol):
+    """What was started. One thread, but for `signal`."""
+
+    @property
+    def failure(self) -> str:
+        """Why it was ended by who started it, in words; empty: it was not."""
+        ...
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended because a machine is gone, by no fault of the job."""
+        ...
+
+    def wait(self, timeout: float, wake: int) -> Exit | None:
+        """Until it ends, or `timeout` seconds are over, or the descriptor `wake` can be read: then None."""
+        ...
+
+    def signal(self, number: int) -> None:
+        """To the command and all it has started. No error when it is over."""
+        ...
+
+    def close(self, *, kill: bool) -> None:
+        """All of its output was passed on. After its end. `kill`: what it has left running ends too."""
+        ...
+
+
+class Backend(Protocol):
+    """Where attempts run."""
+
+    def start(self, start: Start) -> Attempt:
+        """Raises NotFoundError: no such command or folder; DeniedError: it cannot be executed. Any HeadraceError."""
+        ...
+
+
+class LocalBackend:
+    """Processes of this machine."""
+
+    def start(self, start: Start) -> Attempt:
+        """As `Backend.start`."""
+        return _LocalAttempt(start)
+
+
+class _LocalAttempt:
+    def __init__(self, start: Start) -> None:
+        resumed = resume(start.runs, start.folder.at("resume", str(start.number)), start.tell)
+        invocation = start.job.invocation(start.folder, start.number, resumed)
+        self._prepared, self._tell = start.job.prepared, start.tell
+        start.begins()
+        self._process = Process(invocation, start.output)
+        limit = invocation.limits.memory
+        self._memory = MemoryWatch(self._process.pid, limit) if limit else None
+        self.failure = ""
+        start.watch(self._process.pid)
+
+    @property
+    def lost(self) -> bool:
+        return False
+
+    def wait(self, timeout: float, wake: int) -> Exit | None:
+        until = time.monotonic() + timeout
+        if self._memory is None:
+            return self._process.wait(timeout, wake)
+        ended = self._process.wait(min(_MEMORY_S, max(0.0, until - time.monotonic())), wake)
+        if ended is None and not self.failure and (told := self._memory.over()):
+            self.failure = told
+            self._tell(f"{told}: SIGKILL")
+            self.signal(SIGKILL)
+        return ended
+
+    def signal(self, number: int) -> None:
+        try:
+            self._prepared.send(number, self._process.signal)
+        except HeadraceError as error:  # an engine that does not answer
+            self._tell(str(error))
+            self._process.signal(number)
+
+    def close(self, *, kill: bool) -> None:
+        if kill:
+            self._process.signal(SIGKILL)
+        self._process.close()
+        try:
+            self._prepared.stop()
+        except HeadraceError as error:
+            self._tell(str(error))
