@@ -24,10 +24,11 @@ _STATE_S = 5.0
 @click.option("--tail", "-n", type=int, help="Only the last so many lines.")
 @click.option("--stream", "streams", multiple=True, type=click.Choice(["stdout", "stderr", "headrace"]),
               help="Only this stream. May be repeated.  [default: stdout, stderr]")  # fmt: skip
+@click.option("--rank", type=int, help="Only what this rank of a gang has written.")
 @click.option("--times", "-t", is_flag=True, help="With the time at which each line came.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def command(
-    run: str, *, follow: bool, tail: int | None, streams: tuple[str, ...], times: bool, as_json: bool
+    run: str, *, follow: bool, tail: int | None, streams: tuple[str, ...], rank: int | None, times: bool, as_json: bool
 ) -> None:
     """Show what RUN has written, from the bucket.
 
@@ -40,7 +41,7 @@ def command(
     found = find_run(run)
     found.record()
     reader = LogReader(found.store, f"{found.prefix}logs/", streams or ("stdout", "stderr"))
-    out = _Out(times=times, as_json=as_json)
+    out = _Out(rank, times=times, as_json=as_json)
     over = found.look().over  # asked before reading: what was there when it ended is read
     out.show(reader.read() if tail is None else reader.tail(tail))
     look_at = time.monotonic() + _STATE_S
@@ -62,14 +63,16 @@ def _old(mtime_us: int) -> bool:
 class _Out:
     """Standard output. A line that may still change is drawn over on a terminal, and waited for elsewhere."""
 
-    def __init__(self, *, times: bool, as_json: bool) -> None:
-        self._times, self._json = times, as_json
+    def __init__(self, rank: int | None, *, times: bool, as_json: bool) -> None:
+        self._rank, self._times, self._json = rank, times, as_json
         self._draws = sys.stdout.isatty() and not as_json
         self._open = ""
 
     def show(self, lines: Iterable[Line]) -> None:
         """Each, and flushed."""
         for line in lines:
+            if self._rank is not None and line.rank != self._rank:
+                continue
             if self._json:
                 self._json_line(line)
             elif line.over:
@@ -91,13 +94,15 @@ class _Out:
         import json
 
         row = {"time": rfc3339(line.time_us), "stream": line.stream, "text": line.text, "over": line.over}
+        row |= {} if line.rank is None else {"rank": line.rank}
         self._write(json.dumps(row) + "\n")
 
     def _text(self, line: Line) -> str:
+        text = line.labelled if self._rank is None else line.text
         if not self._times:
-            return line.text
+            return text
         moment = (rfc3339(line.time_us) or "").ljust(27)
-        return f"{moment} {line.stream:<6} {line.text}"
+        return f"{moment} {line.stream:<6} {text}"
 
     def _write(self, text: str) -> None:
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))

@@ -35,6 +35,8 @@ _OPTIONS = (
     click.option("--set", "values", multiple=True, metavar="FIELD=VALUE", help="Any field of the job: grace=1min."),
     click.option("--tag", "tags", multiple=True, metavar="NAME[=VALUE]", help="Something to find the run by."),
     click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command."),
+    click.option("--on", metavar="CLUSTER", help="Run it on a Ray cluster: ray://HOST:10001."),
+    click.option("--nodes", type=int, help="On so many nodes of it.  [default: 1]"),
     click.option("--attempts", type=int, help="How often it is started, at most.  [default: 1]"),
     click.option("--time-limit", help="For all attempts together."),
 )
@@ -74,7 +76,10 @@ def command(
 
 def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
     """Fields of the job by their names in a file, and the run's id."""
-    named = {"name": "name", "attempts": "retry.attempts", "time_limit": "time_limit"}
+    named = {
+        "name": "name", "attempts": "retry.attempts", "time_limit": "time_limit", "on": "cluster.on",
+        "nodes": "cluster.nodes",
+    }  # fmt: skip
     found: dict[str, object] = {
         named[key]: value for key, value in options.items() if key in named and value is not None
     }
@@ -96,6 +101,14 @@ def start(
     quiet: bool,
 ) -> None:
     """Run it, and end as it does."""
+    if spec.cluster.on is not None:
+        outcome = _run_on_cluster(
+            spec, run_id, getattr(source, "base", os.getcwd()), parent, resumes, repeats, detach=detach, quiet=quiet
+        )
+        _end(outcome)
+    if spec.cluster.nodes > 1:
+        hint = "headrace run --on ray://HOST:10001 …"
+        raise InputError(f"asks for {spec.cluster.nodes} nodes, but no cluster is named", path="cluster.on", hint=hint)
     ready = _to_background() if detach else None
     with _signals_are_the_commands():
         outcome = _run(spec, run_id, source, parent, resumes, repeats, ready=ready, quiet=quiet)
@@ -170,6 +183,41 @@ def _run(
 
     passing = None if ready is not None else (1, 2)
     return Runner(job, home, settings.run, passing=passing, quiet=quiet, started=started).run()
+
+
+def _run_on_cluster(
+    spec: JobSpec, run_id: str | None, base: str, parent: dict[str, str] | None, resumes: Run | None,
+    repeats: RunRecord | None, *, detach: bool, quiet: bool,
+) -> Outcome:  # fmt: skip
+    from headrace.base.settings import Settings
+    from headrace.cli.target import open_namespace
+    from headrace.cluster import Following, submit
+    from headrace.namespace.home import Home
+    from headrace.tracking.record import as_name, new_id
+    from headrace.tracking.runs import Run
+
+    settings = Settings.load()
+    run = Run(Home.of(open_namespace(), settings), run_id or new_id(as_name(spec.title)))
+    signalled: list[tuple[str, None]] = []
+    before = {
+        number: signal.signal(number, lambda number, _frame: signalled.append((signal.Signals(number).name, None)))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        if not quiet and not detach:
+            click.echo(f"headrace: run {run.id} on {spec.cluster.on}; Ctrl-C stops it", err=True)
+        outcome = submit(
+            spec, run, settings, folder=base, parent=parent, resumes=resumes.id if resumes is not None else None,
+            repeats=repeats.id if repeats is not None else None,
+            following=None if detach else Following(stop=lambda: signalled[0] if signalled else None),
+        )  # fmt: skip
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if outcome is None:
+        click.echo(run.id)
+        raise click.exceptions.Exit
+    return outcome
 
 
 def _to_background() -> int:

@@ -1,12 +1,17 @@
 """Run a job: what it is, its code and environment, and who follows it. See README.md."""
 
 from headrace.jobs.backend import Attempt, Backend, LocalBackend, Start
+from headrace.jobs.bring import bring_checkpoint
+from headrace.jobs.capture import capture
+from headrace.jobs.code import Code
 from headrace.jobs.diff import Difference, diff
 from headrace.jobs.environment import Invocation
+from headrace.jobs.folder import RunFolder, local_home
 from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
-from headrace.jobs.place import AsItLies, Here, Recorded, Source
-from headrace.jobs.process import Exit
+from headrace.jobs.outputs import open_sync
+from headrace.jobs.place import AsItLies, Here, Recorded, Sent, Source
+from headrace.jobs.process import Exit, Process
 from headrace.jobs.recover import Recovered, recover
 from headrace.jobs.runner import Outcome, Runner
 from headrace.jobs.shell import ShellRequest, shell
@@ -16,6 +21,7 @@ __all__ = [
     "AsItLies",
     "Attempt",
     "Backend",
+    "Code",
     "Difference",
     "Exit",
     "Here",
@@ -24,14 +30,21 @@ __all__ = [
     "JobSpec",
     "LocalBackend",
     "Outcome",
+    "Process",
     "Recorded",
     "Recovered",
+    "RunFolder",
     "Runner",
+    "Sent",
     "ShellRequest",
     "Site",
     "Source",
     "Start",
+    "bring_checkpoint",
+    "capture",
     "diff",
+    "local_home",
+    "open_sync",
     "recover",
     "shell",
 ]

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from headrace.base.errors import HeadraceError
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.job import Job
-from headrace.jobs.process import Exit, Output, Process
+from headrace.jobs.process import Exit, Process
 from headrace.jobs.resources import MemoryWatch
 from headrace.jobs.resuming import resume
 from headrace.tracking.runs import Run
@@ -20,19 +20,36 @@ _MEMORY_S: Final = 1.0
 """How often the memory of a job that may have so much is looked at."""
 
 
+class Sinks(Protocol):
+    """Where what a command writes goes. Any thread."""
+
+    def output(self, stream: str, data: bytes) -> None:
+        """Bytes as they came. Raises BrokenPipeError: who looked at it has gone."""
+        ...
+
+    def lines(self, rank: int, stream: str, lines: bytes) -> None:
+        """Whole lines of one process of a gang."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What an attempt is made of. `number`: counts from 1; `runs`: whose newest checkpoint it goes on from, the first
-    that has one; `output`, `tell`: get what it writes, and what there is to say of it; `watch`: told the process whose
-    machine is measured; `waits`: told why it does not begin yet; `stopped`: whether it need not begin any more;
-    `begins`: called before the command is started: signals are for it from then on.
+    """What an attempt is made of, and what it tells.
+
+    `number`: counts from 1; `run`: as the bucket has it; `runs`: whose newest checkpoint it goes on from, the first
+    that has one. `sinks`: where what it writes goes; `settle`: waits until what was recorded so far is in the bucket,
+    False: it is not; `tell`: gets what there is to say; `watch`: the process whose machine is measured; `waits`: why it
+    does not begin yet; `stopped`: whether it need not begin any more; `begins`: called before the command is started,
+    signals are for it from then on.
     """
 
     number: int
     job: Job
+    run: Run
     folder: RunFolder
     runs: Iterable[Run]
-    output: Output
+    sinks: Sinks
+    settle: Callable[[], bool]
     tell: Callable[[str], None]
     watch: Callable[[int], None]
     waits: Callable[[str], None]
@@ -53,6 +70,11 @@ class Attempt(Protocol):
         """Whether it ended because a machine is gone, by no fault of the job."""
         ...
 
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Names of files on other machines that are not in the bucket. Once it is closed."""
+        ...
+
     def wait(self, timeout: float, wake: int) -> Exit | None:
         """Until it ends, or `timeout` seconds are over, or the descriptor `wake` can be read: then None."""
         ...
@@ -69,6 +91,11 @@ class Attempt(Protocol):
 class Backend(Protocol):
     """Where attempts run."""
 
+    @property
+    def here(self) -> bool:
+        """Whether on this machine, whose figures are the run's then."""
+        ...
+
     def start(self, start: Start) -> Attempt:
         """Raises NotFoundError: no such command or folder; DeniedError: it cannot be executed. Any HeadraceError."""
         ...
@@ -76,6 +103,8 @@ class Backend(Protocol):
 
 class LocalBackend:
     """Processes of this machine."""
+
+    here = True
 
     def start(self, start: Start) -> Attempt:
         """As `Backend.start`."""
@@ -88,7 +117,7 @@ class _LocalAttempt:
         invocation = start.job.invocation(start.folder, start.number, resumed)
         self._prepared, self._tell = start.job.prepared, start.tell
         start.begins()
-        self._process = Process(invocation, start.output)
+        self._process = Process(invocation, start.sinks.output)
         limit = invocation.limits.memory
         self._memory = MemoryWatch(self._process.pid, limit) if limit else None
         self.failure = ""
@@ -97,6 +126,10 @@ class _LocalAttempt:
     @property
     def lost(self) -> bool:
         return False
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        return ()
 
     def wait(self, timeout: float, wake: int) -> Exit | None:
         until = time.monotonic() + timeout

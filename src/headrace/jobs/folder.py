@@ -5,7 +5,7 @@
 ├ checkpoints/     <step>/…
 ├ logs/ metrics/   segments
 └ code/            what there is of the tree
-runner.json        {"format": 1, "id", "url", "pid"}: what a crash left, and of which run
+runner.json        {"format": 1, "id", "part", "url", "pid"}: what a crash left, and of which run
 lock               held while the runner lives
 status/            transitions, kept until they are in the bucket; put there by the runner itself
 spool/             what the job's processes log
@@ -35,11 +35,12 @@ _PARTS = ("record/outputs", "record/checkpoints", "record/logs", "record/metrics
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A run's folder whose runner is gone."""
+    """A run's folder whose runner is gone. `part`: that of one node of a gang, empty: the whole run's."""
 
     id: str
     path: str
     url: str
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +54,16 @@ class RunHere:
 
 
 class RunFolder:
-    """One of them, made and locked. `close` lets go of it, `remove` deletes it.
+    """One of them, made and locked. `close` lets go of it, `remove` deletes it. `part`: of a run that has several, one
+    for each node of a gang.
 
     Raises:
         TryAgainError: a runner of this id is at work here. OSError: the disk.
     """
 
-    def __init__(self, root: str, name: str, url: str) -> None:
-        self.path = os.path.join(root, name)
-        self.home = os.path.dirname(os.path.dirname(url[len(_FILE) :])) if url.startswith(_FILE) else None
+    def __init__(self, root: str, name: str, url: str, part: str = "") -> None:
+        self.path = os.path.join(root, f"{name}.{part}" if part else name)
+        self.home = local_home(url)
         """Where the home lies, if it is a folder of this machine."""
         make_folder(self.path, "HEADRACE_RUN_STATE")
         lock = try_lock(self.at("lock"))
@@ -73,7 +75,7 @@ class RunFolder:
         with suppress(FileExistsError):
             os.symlink("../checkpoints", self.recorded("outputs", "checkpoints"))
         with open(self.at("runner.json"), "w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "id": name, "url": url, "pid": os.getpid()}, file)
+            json.dump({"format": FORMAT, "id": name, "part": part, "url": url, "pid": os.getpid()}, file)
 
     def at(self, *parts: str) -> str:
         """The path of something in it."""
@@ -95,6 +97,11 @@ class RunFolder:
         self.close()
 
 
+def local_home(url: str) -> str | None:
+    """Where the home of the run with this URL lies, if it is a folder of this machine."""
+    return os.path.dirname(os.path.dirname(url[len(_FILE) :])) if url.startswith(_FILE) else None
+
+
 def left(root: str) -> Iterator[Left]:
     """Folders whose runner is gone, and has not sent everything."""
     with suppress(FileNotFoundError):
@@ -104,7 +111,7 @@ def left(root: str) -> Iterator[Left]:
             if "url" not in told or (lock := try_lock(os.path.join(path, "lock"))) is None:
                 continue
             os.close(lock)
-            yield Left(name, path, str(told["url"]))
+            yield Left(str(told.get("id", name)), path, str(told["url"]), str(told.get("part", "")))
 
 
 def every(root: str) -> list[RunHere]:
@@ -116,7 +123,7 @@ def every(root: str) -> list[RunHere]:
     told = {name: one for name in names if "url" in (one := _told(os.path.join(root, name)))}
     held = holders(os.path.join(root, name, "lock") for name in told)
     return [
-        RunHere(name, path := os.path.join(root, name), str(one["url"]),
+        RunHere(str(one.get("id", name)), path := os.path.join(root, name), str(one["url"]),
                 int(one.get("pid", 0)) if os.path.join(path, "lock") in held else None)
         for name, one in told.items()
     ]  # fmt: skip

@@ -13,10 +13,11 @@ from headrace.base.errors import InternalError
 from headrace.jobs.environment import Bind, EnvironmentRequest, Invocation, Limits, Node, Prepared, prepare
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.inputs import Site
-from headrace.jobs.launch import launched
+from headrace.jobs.launch import launch
 from headrace.jobs.place import Place, Source
 from headrace.jobs.resources import Allotment, Machine
 from headrace.jobs.spec import JobSpec
+from headrace.jobs.spec_parts import ResourceSpec
 from headrace.tracking.record import RunRecord, as_name, new_id, now, user
 from headrace.tracking.runs import Run
 
@@ -40,6 +41,7 @@ class Job:
         repeats: the record that this one is to be like.
         site: where inputs are looked up; None: it has none.
         before: the run whose pinned inputs are taken again.
+        leads: it is a gang's: what its processes need is brought together on their nodes, by a job each.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Job:
         repeats: RunRecord | None = None,
         site: Site | None = None,
         before: Run | None = None,
+        leads: bool = False,
     ) -> None:
         self.spec = spec
         self.repeats = repeats
@@ -65,7 +68,7 @@ class Job:
         self._prepared: Prepared | None = None
         self._allotted: Allotment | None = None
         self._machine = Machine.here(environ)
-        self._site, self._before = site, before
+        self._site, self._before, self._leads = site, before, leads
         self._inputs: Inputs | None = None
         self._environ = dict(environ)
         self._parent = parent
@@ -76,7 +79,8 @@ class Job:
         """Bring together what the run needs before it is recorded. `cache`: folder for what later runs can use again;
         `tell` gets a line now and then. Raises any HeadraceError.
         """
-        self._allotted = Allotment(self.spec.resources, self._machine, os.path.join(cache, "claims"))
+        wanted = ResourceSpec() if self._leads else self.spec.resources
+        self._allotted = Allotment(wanted, self._machine, os.path.join(cache, "claims"))
         self._place = self._source.prepare(self.spec, folder)
         wanted = self.spec.environment
         request = EnvironmentRequest(wanted.lock, wanted.image, wanted.python)
@@ -87,7 +91,9 @@ class Job:
                 raise InternalError("there is nowhere to look inputs up", path=self.id)
             from headrace.jobs.inputs.inputs import Inputs
 
-            self._inputs = Inputs(self.spec.inputs, self._site, folder, self.id, self._before, tell)
+            self._inputs = Inputs(
+                self.spec.inputs, self._site, folder, self.id, self._before, tell, give=not self._leads
+            )
 
     def close(self) -> None:
         """Let go of what `prepare` took hold of. Idempotent."""
@@ -140,8 +146,21 @@ class Job:
             parent=self._parent,
         )
 
-    def invocation(self, folder: RunFolder, attempt: int, resume: str | None) -> Invocation:
-        """What is started. `attempt` counts from 1; `resume`: the folder of the checkpoint to go on from.
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Those it has, by names as CUDA knows them. After `prepare`."""
+        return self._machine.gpus if self.allotted.gpus is None else self.allotted.gpus
+
+    @property
+    def processes(self) -> int:
+        """How many its command is started as, on this machine. After `prepare`."""
+        return self.allotted.processes(self.spec.processes, self._machine)
+
+    def invocation(
+        self, folder: RunFolder, attempt: int, resume: str | None, *, launched: bool = True
+    ) -> Invocation:
+        """What is started. `attempt` counts from 1; `resume`: the folder of the checkpoint to go on from; `launched`:
+        False, its processes are started by the caller, each with this.
 
         Raises UnsupportedError: an input's mount has died, and cannot be made again. InputError, NotFoundError.
         """
@@ -160,8 +179,7 @@ class Job:
         seen = [Bind(self._place.folder, writable=True), Bind(folder.recorded("outputs"), writable=True)]
         seen += [Bind(folder.recorded("checkpoints"), writable=True), Bind(folder.at("spool"), writable=True)]
         seen += [Bind(resume)] if resume is not None else []
-        processes = self.allotted.processes(self.spec.processes, self._machine)
-        argv = launched(self.spec.argv, processes, here=self.spec.environment.image is None)
+        argv = launch(self.spec.argv, self.processes if launched else 1, here=self.spec.environment.image is None)
         seen += self._inputs.binds() if self._inputs is not None else []
         return self.prepared.command(
             argv, folder=self._place.folder, variables={**unbuffered, **self._given(), **self._offered(), **ours},

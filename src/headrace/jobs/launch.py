@@ -15,7 +15,7 @@ _PYTHON: Final = re.compile(r"python(\d+(\.\d+)?)?")
 _DIES_WITH_IT: Final = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
-def launched(argv: Sequence[str], processes: int, *, here: bool) -> tuple[str, ...]:
+def launch(argv: Sequence[str], processes: int, *, here: bool) -> tuple[str, ...]:
     """`argv`, as often as that. `here`: on this machine, in no container, whose end would end them all.
 
     The launcher is that of the Python which `argv` names; for another program the ``torchrun`` on the search path. Each

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from headrace.jobs.folder import NOT_SENT, RunFolder
 from headrace.jobs.spec_parts import OutputSpec
-from headrace.sync import CLASSES, IGNORED, FileClass, State, Sync, SyncOptions
+from headrace.sync import CLASSES, IGNORED, FileClass, Mark, State, Sync, SyncOptions
 from headrace.tracking.runs import Run
 
+NOT_A_NODES: Final = ("code/*", "inputs/*", "logs/*", "metrics/*", "loaders/*")
+"""What is sent for all nodes of a gang by who leads it."""
 
-def open_sync(folder: RunFolder, run: Run, spec: OutputSpec) -> Sync:
-    """The sync of a run's folder, not yet started. Raises TryAgainError: another works on it; OSError: the disk."""
+
+def open_sync(folder: RunFolder, run: Run, spec: OutputSpec, mark: Mark | None = None) -> Sync:
+    """The sync of a run's folder, not yet started. `mark`: it is that of one node of a gang (`SyncOptions.mark`).
+
+    Raises TryAgainError: another works on it; OSError: the disk.
+    """
     options = sync_options(spec)
+    if mark is not None:
+        options = replace(options, ignore=(*options.ignore, *NOT_A_NODES), mark=mark)
     record = folder.recorded()
     state = State(folder.at("sync"), record, run.url, run.url, options.selection())
     return Sync(record, run.store, run.prefix, state, options)

@@ -50,6 +50,20 @@ class Here:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """The tree of a run that is being submitted: its parts are in the bucket already, where the run keeps them."""
+
+    run: Run
+    code: Code
+
+    def prepare(self, spec: JobSpec, folder: RunFolder) -> Place:
+        """As `Source.prepare`."""
+        work = folder.at("work")
+        _lay_out(self.run, self.code, folder.recorded("code"), work)
+        return _placed(os.path.join(work, self.code.subfolder), spec, self.code)
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """The tree that an earlier run has recorded, laid out anew."""
 
@@ -71,11 +85,16 @@ def lay_out(run: Run, parts: str, work: str) -> Code:
     if told is None:
         hint = "headrace run it from a tree, or rerun another run"
         raise NotFoundError("has recorded no code", path=run.id, hint=hint)
-    code, prefix = Code.from_json(told), f"{run.prefix}code/"
+    code = Code.from_json(told)
+    _lay_out(run, code, parts, work)
+    return code
+
+
+def _lay_out(run: Run, code: Code, parts: str, work: str) -> None:
+    prefix = f"{run.prefix}code/"
     there = [info for page in run.store.list(prefix) for info in page]
     bring(run.store, [Wanted(one.key, one.key[len(prefix) :], one.size, one.etag) for one in there], parts)
     restore(code, parts, work)
-    return code
 
 
 @dataclass(frozen=True, slots=True)

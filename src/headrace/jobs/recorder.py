@@ -59,6 +59,14 @@ class Recorder:
         finally:
             self._writers[stream].feed(data)
 
+    def lines(self, rank: int, stream: str, lines: bytes) -> None:
+        """Whole lines that one process of a gang wrote."""
+        if stream in self._passing:
+            mark = b"[%d] " % rank
+            with suppress(OSError):  # nobody looks any more: the gang goes on
+                _write_all(self._passing[stream], b"".join(mark + line for line in lines.splitlines(keepends=True)))
+        self._writers[stream].feed_lines(lines, rank)
+
     def note(self, text: str) -> None:
         """A line of headrace's own: to the log, and to standard error."""
         self._own.feed(f"{text}\n".encode("utf-8", "surrogateescape"))

@@ -60,6 +60,9 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
     if run.record().environment.get("kind") == "image":  # whose container did not end with its client
         stop_container(one.id, whole_environment())
     report = _send(one, run, timeout)
+    if one.part:  # how the run ended is told by who led the gang
+        names = tuple(file.path for file in report.left)
+        return _recovered(one, run, run.look().state, report, names)
     waiting = _waiting(one.path)
     for status in waiting:
         run.put_status(status)
@@ -78,10 +81,14 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
         run.put_status(last)
     run.put_lease(Lease(last.seq, last.state, now(), os.getpid(), socket.gethostname(), last.attempt,
                         last=asdict(last)))  # fmt: skip
+    return _recovered(one, run, last.state, report, names)
+
+
+def _recovered(one: Left, run: Run, state: str, report: Report, names: tuple[str, ...]) -> Recovered:
     error = TryAgainError(f"{len(names)} files are not sent", path=one.path) if names else None
     if error is None:
         shutil.rmtree(one.path, ignore_errors=True)
-    return Recovered(one.id, one.path, run.url, last.state, report.files, report.bytes, error)
+    return Recovered(one.id, one.path, run.url, state, report.files, report.bytes, error)
 
 
 def _send(one: Left, run: Run, timeout: float) -> Report:

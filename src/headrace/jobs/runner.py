@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -60,7 +61,7 @@ class _Stop:
 
 
 class Runner:
-    """One run, once. All from the main thread, but for `stop`.
+    """One run, once. All from one thread, but for `stop`; where that is the main thread, signals are heeded.
 
     Args:
         job: what is run.
@@ -89,7 +90,7 @@ class Runner:
         self._cache = settings.cache
         self._backend = backend or LocalBackend()
         self._folder = RunFolder(settings.state, job.id, self._run.url)
-        self._measuring = Measuring(self._folder, job.id)
+        self._measuring = Measuring(self._folder, job.id, samplers=self._backend.here)
         self._recorder = Recorder(
             self._folder.recorded("logs"), passing, self._on_text, quiet=quiet, measuring=self._measuring
         )
@@ -112,6 +113,11 @@ class Runner:
         self._status = Status(-1, "starting", self._clock.now())
         self._failure = ""
         """Why the attempt was ended from here."""
+        self._ended_by_loss = False
+        self._lost = 0
+        """Attempts that ended because a machine was gone."""
+        self._not_sent: tuple[str, ...] = ()
+        """What the last attempt has left elsewhere."""
         self._limit_at = float("inf")
 
     def stop(self, reason: str, grace: float | None = None) -> None:
@@ -168,14 +174,18 @@ class Runner:
                 self._recorder.note(str(error))
                 return "failed", Exit(127 if error.code == "not-found" else 126), str(error)
             state, reason = self._judge(ended)
-            if state != "failed" or not self._again(ended):
+            if self._ended_by_loss and state == "failed" and self._lost < spec.cluster.restarts:
+                self._lost += 1
+                pause, said = 0.0, f"{reason}; it is started again"
+            elif state == "failed" and self._again(ended):
+                pause = spec.retry.pause(self._count)
+                count = f"{self._count + 1} of {spec.retry.attempts + self._lost}"
+                said = f"{ended}; attempt {count} in {format_seconds(pause)}"
+            else:
                 return state, ended, reason
             self._say("retrying", ended, reason)
-            pause = spec.retry.pause(self._count)
-            count = f"{self._count + 1} of {spec.retry.attempts}"
-            self._recorder.note(f"{ended}; attempt {count} in {format_seconds(pause)}")
-            settled = self._sync.settle(_RETRY_SETTLE_S)
-            if not settled:
+            self._recorder.note(said)
+            if not self._settle():
                 self._recorder.note("not all that it wrote is in the bucket yet: it may go on from an older checkpoint")
             if self._paused(pause):
                 return "stopped", ended, self._stop.reason if self._stop is not None else ""
@@ -184,10 +194,16 @@ class Runner:
         runs = [self._run] if self._count > 1 else []  # its own checkpoints from the second attempt on
         before = lineage(self.job.resumes, self.job.id, self._tell) if self.job.resumes is not None else ()
         return Start(
-            self._count, self.job, self._folder, chain(runs, before), self._recorder.output, self._tell,
-            self._measuring.watch, lambda why: self._say("waiting", reason=why), lambda: self._stop is not None,
+            self._count, self.job, self._run, self._folder, chain(runs, before), self._recorder, self._settle,
+            self._tell, self._measuring.watch, self._waits, lambda: self._stop is not None,
             self._begins,
         )  # fmt: skip
+
+    def _settle(self) -> bool:
+        return self._sync.settle(_RETRY_SETTLE_S)
+
+    def _waits(self, why: str) -> None:
+        self._say("waiting", reason=why)
 
     def _begins(self) -> None:
         self._early = []
@@ -223,7 +239,8 @@ class Runner:
         finally:
             self._attempt = None
             attempt.close(kill=self._stop is not None)
-            self._failure = attempt.failure
+            self._failure, self._ended_by_loss = attempt.failure, attempt.lost
+            self._not_sent = attempt.left
             self._measuring.watch(None)
 
     def _judge(self, ended: Exit) -> tuple[str, str]:
@@ -235,7 +252,7 @@ class Runner:
 
     def _again(self, ended: Exit) -> bool:
         retry = self.job.spec.retry
-        return self._count < retry.attempts and retry.wants(ended.status, matched=self._matched)
+        return self._count - self._lost < retry.attempts and retry.wants(ended.status, matched=self._matched)
 
     def _paused(self, seconds: float) -> bool:
         """Whether it was to stop meanwhile."""
@@ -259,13 +276,13 @@ class Runner:
         self._mirroring.end(end)
         report = self._drain(complete=ended.succeeded)
         self._mirroring.close()
-        names = tuple(one.path for one in report.left)
+        names = (*(one.path for one in report.left), *self._not_sent)
         self._say(state, ended, reason, left=names[:100], files=report.files, size=report.bytes)
         settled = self._keeper.settle(_SETTLE_S)
         self._keeper.close()
         self._sync.close()
         self.job.close()
-        if settled and not names:
+        if settled and not report.left:
             self._folder.remove()
         self._folder.close()
         return Outcome(self._status, ended, settled, None if settled and not names else self._folder.path)
@@ -315,6 +332,9 @@ class Runner:
 
     @contextmanager
     def _signals(self) -> Generator[None]:
+        if threading.current_thread() is not threading.main_thread():  # nobody can signal it: it is told to `stop`
+            yield
+            return
         heeded = [one for one in (*_FORWARDED, signal.SIGTERM) if signal.getsignal(one) != signal.SIG_IGN]  # nohup
         # A signal that comes between Python's last look and the wait would be heard when the wait is over.
         waking = signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)

@@ -18,7 +18,16 @@ from headrace.jobs import spec_fields as fields
 from headrace.jobs import spec_kinds as kinds
 from headrace.jobs.spec_errors import FieldError
 from headrace.jobs.spec_flags import override
-from headrace.jobs.spec_parts import CodeSpec, Declared, EnvironmentSpec, InputSpec, OutputSpec, ResourceSpec, RetrySpec
+from headrace.jobs.spec_parts import (
+    ClusterSpec,
+    CodeSpec,
+    Declared,
+    EnvironmentSpec,
+    InputSpec,
+    OutputSpec,
+    ResourceSpec,
+    RetrySpec,
+)
 from headrace.jobs.spec_toml import read_toml
 from headrace.jobs.spec_values import at
 
@@ -53,6 +62,9 @@ class JobSpec(Declared):
     retry: RetrySpec = field(default_factory=RetrySpec, metadata=fields.section(RetrySpec, "when it is started again"))
     resources: ResourceSpec = field(
         default_factory=ResourceSpec, metadata=fields.section(ResourceSpec, "what of the machine it may see")
+    )
+    cluster: ClusterSpec = field(
+        default_factory=ClusterSpec, metadata=fields.section(ClusterSpec, "the machines of a job on a Ray cluster")
     )
 
     def agree(self) -> None:

@@ -22,12 +22,18 @@ _GIT = re.compile(
 )
 _IMAGE = re.compile(r"[A-Za-z0-9][^\s@]*(@sha256:[0-9a-f]{64})?")
 _PYTHON = re.compile(r"(cpython|pypy)?@?3(\.[0-9]+){0,2}")
+_CLUSTER = re.compile(r"ray://[^\s/@]+")
 _MARKS = "letters, digits, '.', '_' and '-', at most 100, beginning with a letter or a digit"
 
 
 def name(value: str) -> None:
     """The name of a job, or of a tag."""
     _match(_NAME, value, "a name", _MARKS)
+
+
+def cluster(value: str) -> None:
+    """The address of a Ray cluster, as Ray's client takes it."""
+    _match(_CLUSTER, value, "a cluster's address", "ray://HOST:10001; ray://auto is the one that this machine is of")
 
 
 def input_name(value: str) -> None:

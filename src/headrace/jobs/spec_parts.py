@@ -190,6 +190,21 @@ class ResourceSpec(Declared):
     gpus: Literal["all"] | int | tuple[int, ...] = kinds.gpus("how many GPUs, or which, by their indices")
 
 
+@dataclass(frozen=True)
+class ClusterSpec(Declared):
+    """Where a job runs that is more than one machine's: a gang on a Ray cluster, one runner a node, or all wait."""
+
+    on: str | None = fields.text("address of a Ray cluster: `ray://HOST:10001`", check=check.cluster)
+    nodes: int = fields.count("nodes; on each run `processes`", default=1, least=1)
+    cpus_per_node: int = fields.count("CPUs that a node must have free", default=1)
+    gpus_per_node: int = fields.count("GPUs that a node must have free", default=0)
+    restarts: int = fields.count("how often it is started again because a node was lost; no attempt counts", default=3)
+    send: tuple[str, ...] = fields.texts(
+        "patterns of variables that the nodes get to reach the stores; `[]`: they have their own",
+        default=("AWS_*", "AZURE_STORAGE_*"),
+    )
+
+
 def _exclude(spec: object, one: str, other: str) -> None:
     if getattr(spec, one) is not None and getattr(spec, other) is not None:
         raise FieldError(f"excludes {one!r}, which is given too", other, hint="leave one of them out")

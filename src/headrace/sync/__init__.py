@@ -1,6 +1,6 @@
 """The bucket follows a folder: what changes is sent, whole or by its new bytes, until the job ends. See README.md."""
 
-from headrace.sync.options import CLASSES, IGNORED, Deletion, FileClass, SyncOptions
+from headrace.sync.options import CLASSES, IGNORED, Deletion, FileClass, Mark, SyncOptions
 from headrace.sync.report import Backlog, Left, Report
 from headrace.sync.state import State, Status, statuses
 from headrace.sync.syncer import Sync
@@ -12,6 +12,7 @@ __all__ = [
     "Deletion",
     "FileClass",
     "Left",
+    "Mark",
     "Report",
     "State",
     "Status",

@@ -16,16 +16,21 @@ from collections.abc import Mapping
 
 from headrace.store.protocol import Store
 from headrace.sync.ledger import Ledger, Sent
+from headrace.sync.options import Mark
 from headrace.sync.scan import Stamp
 from headrace.upload import FINISHED, MARKER, commit, retract, time_text
 
 
 class Checkpoints:
-    """The markers below one prefix. Any thread; who asks does not send and commit one folder at once."""
+    """The markers below one prefix. `mark`: see `SyncOptions.mark`.
 
-    def __init__(self, store: Store, prefix: str, ledger: Ledger) -> None:
+    Any thread; who asks does not send and commit one folder at once.
+    """
+
+    def __init__(self, store: Store, prefix: str, ledger: Ledger, mark: Mark | None = None) -> None:
         self._store = store
         self._prefix = prefix
+        self._mark = mark
         self._ledger = ledger
         self._lock = threading.Lock()
         self._written = ledger.commits()
@@ -76,7 +81,11 @@ class Checkpoints:
         note = {"by": "headrace sync"}
         if folder in self._finished:
             note[FINISHED] = time_text(self._finished[folder][1])
-        commit(self._store, self._prefix + folder, [sent.info for sent in files.values()], note=note)
+        members = [sent.info for sent in files.values()]
+        if self._mark is None:
+            commit(self._store, self._prefix + folder, members, note=note)
+        else:
+            self._mark(folder, members, note)
         with self._lock:
             self._written[folder] = _content(files)
             self._ledger.commit(folder, self._written[folder])

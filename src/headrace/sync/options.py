@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
 from headrace.base.errors import InputError
+from headrace.store.protocol import ObjectInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,10 @@ class Deletion:
         return any(fnmatchcase(folder, pattern) for pattern in self.checkpoints)
 
 
+Mark = Callable[[str, Sequence[ObjectInfo], Mapping[str, str]], None]
+"""Told the folder, its objects, and what the marker is to say beside (`headrace.upload.commit`). Any thread."""
+
+
 @dataclass(frozen=True, slots=True)
 class SyncOptions:
     """How one `Sync` works.
@@ -105,6 +110,9 @@ class SyncOptions:
     """Bytes read and not yet acknowledged, at most."""
     requests: int = 20_000
     """Requests an hour while the job runs, and as many in one burst. At the end all that is left is sent regardless."""
+    mark: Mark | None = None
+    """What is called when all of a checkpoint folder is in the store, instead of writing its marker: another does, who
+    knows what else belongs to it."""
     rescan: float = 30.0
     """Seconds between two looks at every file, for changes nobody was told of. `watch` False: the shortest period."""
     watch: bool = True

@@ -82,7 +82,7 @@ class Sync:
         self._uploader = Uploader(UploadOptions(memory=self.options.memory, bandwidth=self.options.bandwidth))
         self._sender = Sender(self._folder, store, prefix, self._uploader, self._cancel, self._meter)
         self._ledger = Ledger(state.ledger, prefix)
-        self._checkpoints = Checkpoints(store, prefix, self._ledger)
+        self._checkpoints = Checkpoints(store, prefix, self._ledger, self.options.mark)
         self._poke = threading.Event()
         self._watcher = Watcher(self._folder.path, self._poke.set)
         self._lanes = Lanes(self._poke.set)

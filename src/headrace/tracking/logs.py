@@ -2,7 +2,8 @@
 
     logs/<stream>/<seq>.zst     one zstd frame of JSON lines: {"format": 1, "stream", "line": how many lines were
                                 ended before it}, then
-                                {"t": microseconds since the epoch, "text": whole lines, or the last one so far}
+                                {"t": microseconds since the epoch, "text": whole lines, or the last one so far},
+                                and "rank": which process of a gang wrote them, where there is one
 
 A text that does not end in a newline is the last line as it stood when the segment was closed: what comes next begins
 with that line again, and takes its place. So progress bars, which rewrite their line with carriage returns, cost one
@@ -26,7 +27,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -79,15 +80,18 @@ class LogWriter:
                 cut = len(self._rest) if len(self._rest) > _LONGEST else 0
             if not cut:
                 return
-            whole = self._rest[:cut]
-            if b"\r" in whole:
-                whole = _ENDS.sub(b"\n", _OVERWRITTEN.sub(b"", whole))
-            if not whole.endswith(b"\n"):  # a line without an end: it is given one
-                whole += b"\n"
+            whole = as_lines(self._rest[:cut])
             self._rest, self._shown = self._rest[cut:], b""
             self._write(whole)
         if self._on_text is not None:
             self._on_text(whole)
+
+    def feed_lines(self, lines: bytes, rank: int) -> None:
+        """Whole lines (`as_lines`) of one process of a gang. Not together with `feed`."""
+        with self._lock:
+            self._write(lines, rank)
+        if self._on_text is not None:
+            self._on_text(lines)
 
     def flush(self) -> None:
         """What was fed is on the disk, should this process be killed: `salvage` finds it."""
@@ -115,13 +119,13 @@ class LogWriter:
                 except OSError as error:
                     self._tell_lost(segment.bytes, error)
 
-    def _write(self, text: bytes) -> None:
+    def _write(self, text: bytes, rank: int | None = None) -> None:
         try:
             if self._file is None:
                 os.makedirs(self.folder, exist_ok=True)
                 self._file = _Segment(os.path.join(self.folder, f"{self._seq:08d}.zst"), self.stream, self._ended)
             self._ended += text.count(b"\n")
-            self._file.add(text)
+            self._file.add(text, rank)
         except OSError as error:
             self._tell_lost(len(text), error)
 
@@ -141,9 +145,10 @@ class _Segment:
         self.bytes = 0
         self._line({"format": FORMAT, "stream": stream, "line": line})
 
-    def add(self, text: bytes) -> None:
+    def add(self, text: bytes, rank: int | None) -> None:
         self.bytes += len(text)
-        self._line({"t": time.time_ns() // 1000, "text": text.decode("utf-8", "surrogateescape")})
+        told = {"t": time.time_ns() // 1000, "text": text.decode("utf-8", "surrogateescape")}
+        self._line(told if rank is None else {**told, "rank": rank})
 
     def flush(self) -> None:
         if self._dirty:
@@ -159,6 +164,13 @@ class _Segment:
     def _line(self, entry: dict[str, Any]) -> None:
         self._out.write(json.dumps(entry).encode("ascii") + b"\n")
         self._dirty = True
+
+
+def as_lines(data: bytes) -> bytes:
+    """As whole lines, what was overwritten by carriage returns left out; a last line without an end is given one."""
+    if b"\r" in data:
+        data = _ENDS.sub(b"\n", _OVERWRITTEN.sub(b"", data))
+    return data if data.endswith(b"\n") else data + b"\n"
 
 
 def salvage(folder: str) -> None:
@@ -190,12 +202,28 @@ def _readable(path: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line, without its end. `time_us`: microseconds since the epoch; `over`: False, it may still change."""
+    """One line, without its end. `time_us`: microseconds since the epoch; `over`: False, it may still change; `rank`:
+    which process of a gang wrote it.
+    """
 
     time_us: int
     stream: str
     text: str
     over: bool = True
+    rank: int | None = None
+
+    @property
+    def labelled(self) -> str:
+        """The text, behind the rank if there is one: ``[3] loss 0.2``."""
+        return self.text if self.rank is None else f"[{self.rank}] {self.text}"
+
+
+class Piece(NamedTuple):
+    """Some lines of a segment, as they came together. `time_us`: microseconds since the epoch."""
+
+    time_us: int
+    text: str
+    rank: int | None
 
 
 class LogReader:
@@ -273,13 +301,13 @@ class Segment:
     """What one segment holds, as it came: a line is made when it is asked for, as an object a line takes five times the
     text. Frozen; any thread.
 
-    `pieces`: time, microseconds since the epoch, and text; `marks`: how many lines of the segment were ended before
+    `marks`: how many lines of the segment were ended before
     each piece, and at last before its end. `size`: characters. `first`: how many of the stream were ended before the
     segment; None: it does not tell.
     """
 
     stream: str
-    pieces: tuple[tuple[int, str], ...]
+    pieces: tuple[Piece, ...]
     marks: tuple[int, ...]
     size: int
     first: int | None
@@ -287,19 +315,19 @@ class Segment:
     @property
     def count(self) -> int:
         """Its lines, with one at its end that is not ended."""
-        return self.marks[-1] + bool(self.pieces and self.pieces[-1][1][-1:] not in ("", "\n"))
+        return self.marks[-1] + bool(self.pieces and self.pieces[-1].text[-1:] not in ("", "\n"))
 
     def lines(self, start: int = 0) -> Iterator[tuple[int, Line]]:
         """Those from number `start` of the segment on, with their numbers. One that is not ended has the number of the
         line that follows.
         """
         at = max(0, bisect_left(self.marks, start) - 1)
-        for (time_us, text), mark in zip(self.pieces[at:], self.marks[at:], strict=False):
+        for (time_us, text, rank), mark in zip(self.pieces[at:], self.marks[at:], strict=False):
             *ended, rest = text.split("\n")
             for number, line in enumerate(ended[max(0, start - mark) :], max(start, mark)):
-                yield number, Line(time_us, self.stream, line)
+                yield number, Line(time_us, self.stream, line, rank=rank)
             if rest and mark + len(ended) >= start:
-                yield mark + len(ended), Line(time_us, self.stream, rest, over=False)
+                yield mark + len(ended), Line(time_us, self.stream, rest, over=False, rank=rank)
 
 
 def segments(store: Store, prefix: str, stream: str, *, after: int = -1) -> list[int]:
@@ -320,10 +348,10 @@ def read_segment(store: Store, prefix: str, stream: str, seq: int) -> Segment:
         with pa.CompressedInputStream(io.BytesIO(bytes(store.get(key).data)), "zstd") as file:
             head, *entries = [json.loads(line) for line in file.read().splitlines()]
         number = int(head["format"])
-        pieces = tuple((int(entry["t"]), str(entry["text"])) for entry in entries)
+        pieces = tuple(Piece(int(entry["t"]), str(entry["text"]), entry.get("rank")) for entry in entries)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise CorruptError(f"is no segment of a log: {error}", path=key) from error
     if number > FORMAT:
         raise UnsupportedError(f"has format {number}, newer than this headrace knows", path=key, hint="update")
-    marks = tuple(accumulate((text.count("\n") for _, text in pieces), initial=0))
-    return Segment(stream, pieces, marks, sum(len(text) for _, text in pieces), head.get("line"))
+    marks = tuple(accumulate((text.count("\n") for _, text, _ in pieces), initial=0))
+    return Segment(stream, pieces, marks, sum(len(text) for _, text, _ in pieces), head.get("line"))

@@ -29,8 +29,9 @@ from headrace.base.errors import CorruptError, UnsupportedError
 FORMAT: Final = 1
 RUNS: Final = "runs"
 """Below the home."""
-STATES: Final = ("starting", "running", "retrying", "finishing", "finished", "failed", "stopped", "lost")
-"""In the order they can come; `lost` is told by who reads: the runner is gone without a word."""
+STATES: Final = ("starting", "waiting", "running", "retrying", "finishing", "finished", "failed", "stopped", "lost")
+"""In the order they can come; `waiting`: for machines that it asks for; `lost` is told by who reads: the runner is gone
+without a word."""
 FINAL: Final = ("finished", "failed", "stopped", "lost")
 
 

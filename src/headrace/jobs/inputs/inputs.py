@@ -52,6 +52,7 @@ class Inputs:
         run: the run's id.
         before: the run whose versions are taken again, for every input whose source is the same.
         tell: gets a line now and then.
+        give: False: they are only pinned, and given elsewhere.
 
     Raises:
         NotFoundError: nothing there; NoRoomError: no room for a copy; ChangedError: a copy is wanted of an object that
@@ -66,7 +67,10 @@ class Inputs:
         run: str,
         before: Run | None,
         tell: Callable[[str], None],
+        *,
+        give: bool = True,
     ) -> None:
+        self._give = give
         self.notes: list[str] = []
         """What a user should know, one sentence each: what cannot be as it was."""
         self._site, self._folder, self._run, self._tell = site, folder, run, tell
@@ -116,6 +120,8 @@ class Inputs:
         kept, told = self._folder.recorded("inputs", name), _Told(name, self._tell)
         pin = self._pin(name, spec, earlier, kept, told)
         self._tell(f"input {name}: {pin.objects} objects, {format_bytes(pin.bytes)}, of {pin.snapshot or pin.source}")
+        if not self._give:
+            return _Input(spec, pin, spec.as_, "", None)
         if spec.as_ == "name":
             return _Input(spec, pin, "name", pin.snapshot or f"run:{self._run}/{name}", None)
         objects = self._objects(pin, kept)

@@ -1,0 +1,80 @@
+"""Ray, reached: connected to a cluster and let go of again, with its exceptions as ours.
+
+Ray authenticates by a token (https://docs.ray.io/en/latest/ray-security/token-auth.html): clients send none unless
+they are told to, so where there is one and nothing was said, it is sent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.base.errors import DeniedError, HeadraceError, TryAgainError, UnsupportedError
+from headrace.base.settings import environment
+
+NAMESPACE: Final = "headrace"
+"""Of the actors that lead runs: named by the run's id."""
+_AUTO: Final = "ray://auto"
+
+
+def ray_module() -> Any:
+    """Ray itself. Raises UnsupportedError: it is not installed."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise UnsupportedError("Ray is not installed", hint='pip install "headrace[ray]"') from error
+
+
+@contextmanager
+def connected(address: str) -> Generator[Any]:
+    """Ray, connected to the cluster at `address` (``ray://HOST:10001``; ``ray://auto``: the one of this machine).
+
+    One at a time in a process. Raises TryAgainError: it does not answer. DeniedError: the token is wrong, or missing.
+    """
+    ray = ray_module()
+    _send_the_token()
+    try:
+        ray.init(
+            address="auto" if address == _AUTO else address, namespace=NAMESPACE, log_to_driver=False,
+            logging_level="ERROR", configure_logging=False,
+        )  # fmt: skip
+    except Exception as error:
+        raise translated(error, address) from error
+    try:
+        yield ray
+    finally:
+        with suppress(Exception):
+            ray.shutdown()
+
+
+def translated(error: Exception, where: str) -> HeadraceError:
+    """An exception of Ray's as one of ours."""
+    if isinstance(error, HeadraceError):
+        return error
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, HeadraceError):  # raised on the other side
+        return cause
+    text = " ".join(str(error).split())
+    if "uthentication" in text or "Unauthenticated" in text:
+        hint = "RAY_AUTH_TOKEN, or ~/.ray/auth_token, is that of the cluster"
+        return DeniedError("the cluster does not take our token", path=where, hint=hint)
+    if "version" in text and "mismatch" in text.lower():
+        hint = "have the same Ray and Python here as there"
+        return UnsupportedError(f"is of another version: {text[:300]}", path=where, hint=hint)
+    if "No module named 'headrace'" in text:
+        hint = "install headrace on the nodes, in the environment that Ray runs in"
+        return UnsupportedError("the nodes of the cluster have no headrace", path=where, hint=hint)
+    if isinstance(error, ConnectionError) or "connect" in text.lower():
+        hint = "is it up, and is its client port (10001) reachable from here?"
+        return TryAgainError("the cluster does not answer", path=where, hint=hint)
+    return TryAgainError(f"{type(error).__name__}: {text[:500]}", path=where, hint="`ray status` tells how it is")
+
+
+def _send_the_token() -> None:
+    given = environment("RAY_AUTH_TOKEN") or environment("RAY_AUTH_TOKEN_PATH")
+    if not environment("RAY_AUTH_MODE") and (given or (Path.home() / ".ray" / "auth_token").is_file()):
+        os.environ["RAY_AUTH_MODE"] = "token"

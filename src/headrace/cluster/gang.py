@@ -1,0 +1,337 @@
+"""A job's attempt on many nodes: all of them or none, held by a placement group; begun together, and ended together.
+
+https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html. An attempt has a group and actors of its own:
+what one that was lost has left on a node is none of the next one's.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from signal import SIGKILL, SIGTERM
+from typing import Any, Final
+
+from headrace.base.errors import HeadraceError, TryAgainError
+from headrace.cluster.checkpoints import Together
+from headrace.cluster.connection import ray_module, translated
+from headrace.cluster.node import Node
+from headrace.cluster.ranks import Rendezvous
+from headrace.cluster.submission import Submission
+from headrace.cluster.told import Begin, Ended, Machine, News
+from headrace.jobs import Exit, Start
+from headrace.jobs.spec_parts import ClusterSpec
+from headrace.tracking.newest import newest_checkpoint
+
+_LOOK_S: Final = 2.0
+_POLL_S: Final = 2.0
+_TOGETHER_S: Final = 10.0
+"""Once one process has failed, how long the others have between SIGTERM and SIGKILL."""
+_LATE_S: Final = 20.0
+"""How long a node may owe an answer, beyond what it was asked to wait, before it counts as gone."""
+
+
+class Gang:
+    """The backend of a run whose processes are on the nodes of a cluster. `ray`: connected."""
+
+    here = False
+
+    def __init__(self, ray: Any, submission: Submission) -> None:
+        self._ray, self._submission = ray, submission
+
+    def start(self, start: Start) -> _GangAttempt:
+        """As `Backend.start`. Waits until the cluster has what is asked for, saying so."""
+        if not start.settle():  # code and pinned inputs, which the nodes bring from there
+            raise TryAgainError("what the nodes need is not in the bucket yet", path=start.job.id)
+        group = _placed(self._ray, start.job.spec.cluster, start)
+        if group is None:
+            return _GangAttempt(self._ray, start, None, (), Exit(None, int(SIGTERM)))
+        try:
+            return _GangAttempt(self._ray, start, group, self._nodes(group, start))
+        except BaseException:
+            _let_go(group)
+            raise
+
+    def _nodes(self, group: Any, start: Start) -> list[_Member]:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # pyright: ignore
+
+        wanted = start.job.spec.cluster
+        kind: Any = self._ray.remote(_Actor)
+        return [
+            _Member(
+                number,
+                kind.options(
+                    num_cpus=wanted.cpus_per_node, num_gpus=wanted.gpus_per_node, max_concurrency=8, max_restarts=0,
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(group, number, True),
+                ).remote(self._submission, number),
+            )
+            for number in range(wanted.nodes)
+        ]  # fmt: skip
+
+
+class _Actor(Node):
+    """A node, where Ray has placed it."""
+
+    def __init__(self, submission: Submission, number: int) -> None:
+        super().__init__(submission, number, ray_module().util.get_node_ip_address())
+
+
+class _GoneError(Exception):
+    """A node is gone before the attempt has begun on all of them."""
+
+
+class _Member:
+    """One node of the gang, as seen from who leads it."""
+
+    def __init__(self, number: int, actor: Any) -> None:
+        self.number, self.actor = number, actor
+        self.machine: Machine | None = None
+        self.ranks: set[int] = set()
+        """Those of its processes that have not ended."""
+        self.gone = ""
+        """Why it does not answer any more."""
+
+    def __str__(self) -> str:
+        return f"node {self.number}" + (f" ({self.machine.host})" if self.machine is not None else "")
+
+
+class _GangAttempt:
+    """As `Attempt`. A thread a node asks for news; the runner's thread waits for what they find."""
+
+    def __init__(
+        self, ray: Any, start: Start, group: Any, members: Sequence[_Member], ended: Exit | None = None
+    ) -> None:
+        self.failure, self.lost, self.left = "", False, tuple[str, ...]()
+        self._ray, self._group, self._members, self._start = ray, group, members, start
+        self._result = ended
+        self._running: set[int] = set()
+        self._found = threading.Lock()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._kill_at = float("inf")
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._together = Together(start.run, len(members), start.tell)
+        if members:
+            try:
+                self._begin()
+            except _GoneError as error:
+                self._result, self.failure, self.lost = Exit(None, int(SIGKILL)), f"{error} is gone", True
+
+    # as an Attempt
+
+    def wait(self, timeout: float, wake: int) -> Exit | None:
+        """Until all have ended."""
+        until = time.monotonic() + timeout
+        while True:
+            with self._found:
+                if self._result is not None and not self._running:
+                    return self._result
+            if time.monotonic() >= self._kill_at:
+                self._kill_at = float("inf")
+                self.signal(SIGKILL)
+            rest = min(until, self._kill_at) - time.monotonic()
+            ready, _, _ = select.select([self._wake_fd, wake], [], [], max(0.0, rest))
+            if self._wake_fd in ready:
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._wake_fd)
+            if wake in ready or time.monotonic() >= until:
+                return None
+
+    def signal(self, number: int) -> None:
+        """To all processes of all nodes that answer."""
+        for member in self._members:
+            if not member.gone:
+                member.actor.signal.remote(int(number))
+
+    def close(self, *, kill: bool) -> None:
+        """What they have left is sent, for as long as the job says, or named."""
+        if kill:
+            self.signal(SIGKILL)
+        complete = self._result is not None and self._result.succeeded
+        drain = self._start.job.spec.outputs.drain
+        asked = {
+            member: member.actor.finish.remote(drain, complete=complete) for member in self._members if not member.gone
+        }
+        left: list[str] = []
+        kept: dict[_Member, bool] = {}
+        for member, ref in asked.items():
+            try:
+                sent = self._ray.get(ref, timeout=drain + _LATE_S)
+            except Exception as error:
+                self._start.tell(f"{member} does not say what it has sent: {translated(error, 'Ray').reason}")
+                continue
+            left += (f"{sent.folder}/record/{name}" for name in sent.left)
+            kept[member] = bool(sent.left)
+        self._over.set()  # what they have told by now is still asked for
+        for thread in self._threads:
+            thread.join()
+        self._together.close(complete=complete)
+        for member, keep in kept.items():
+            with suppress(Exception):
+                self._ray.get(member.actor.close.remote(remove=not keep), timeout=_LATE_S)
+        self.left = tuple(left)
+        if left:
+            self._start.tell(f"{len(left)} files are not in the bucket; on their node: headrace sync --recover")
+        for member in self._members:
+            with suppress(Exception):
+                self._ray.kill(member.actor)
+        _let_go(self._group)
+        os.close(self._wake_fd)
+
+    # beginning
+
+    def _begin(self) -> None:
+        start = self._start
+        self._all(lambda member: member.actor.prepare.remote(), self._met)
+        machines = [member.machine for member in self._members if member.machine is not None]
+        sizes = tuple(machine.processes for machine in machines)
+        meeting = Rendezvous(start.job.id, sizes, machines[0].address, machines[0].port, start.number - 1)
+        begin = Begin(start.number, meeting, _checkpoint(start))
+        names = ", ".join(f"{machine.host} × {machine.processes}" for machine in machines)
+        start.tell(f"{meeting.world} processes on {len(machines)} nodes: {names}")
+        start.begins()
+        self._all(lambda member: member.actor.start.remote(begin), lambda _member, _none: None)
+        self._running = set(range(meeting.world))
+        for member in self._members:
+            member.ranks = set(range(meeting.first(member.number), meeting.first(member.number + 1)))
+        for member in self._members:
+            thread = threading.Thread(target=self._ask, args=(member,), name=f"headrace-{member.number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _met(self, member: _Member, machine: Machine) -> None:
+        member.machine = machine
+
+    def _all(self, ask: Callable[[_Member], Any], heard: Callable[[_Member, Any], None]) -> None:
+        """Ask all nodes at once. Raises any HeadraceError: the first that one of them raised."""
+        for member, ref in [(member, ask(member)) for member in self._members]:
+            try:
+                heard(member, self._ray.get(ref))
+            except self._ray.exceptions.RayActorError as error:
+                member.gone = str(error)
+                raise _GoneError(str(member)) from error
+            except Exception as error:
+                found = translated(error, str(member))
+                where = f"{member}" if found.path is None else f"{member}: {found.path}"
+                raise type(found)(found.reason, path=where, hint=found.hint) from error
+
+    # under way
+
+    def _ask(self, member: _Member) -> None:
+        """Until nothing more can come of the node."""
+        acknowledged = 0
+        while True:
+            last = self._over.is_set()
+            try:
+                ref = member.actor.news.remote(acknowledged, 0.0 if last else _POLL_S)
+                news: News = self._ray.get(ref, timeout=_POLL_S + _LATE_S)
+            except Exception as error:
+                self._gone(member, translated(error, "Ray").reason)
+                return
+            acknowledged = news.number
+            self._heard(member, news)
+            if last and not (news.texts or news.files or news.ended or news.parts):
+                return
+
+    def _heard(self, member: _Member, news: News) -> None:
+        for text in news.notes:
+            self._start.tell(f"{member}: {text}")
+        for text in news.texts:
+            self._start.sinks.lines(text.rank, text.stream, text.lines)
+        for name, data in news.files.items():
+            path = self._start.folder.at("spool", name)
+            with open(f"{path}.tmp", "wb") as file:
+                file.write(data)
+            os.rename(f"{path}.tmp", path)
+        self._together.heard(member.number, news)
+        for ended in news.ended:
+            self._ended(member, ended)
+
+    def _ended(self, member: _Member, ended: Ended) -> None:
+        with self._found:
+            self._running.discard(ended.rank)
+            member.ranks.discard(ended.rank)
+            found = Exit(ended.code, ended.signal)
+            if not found.succeeded and (self._result is None or self._result.succeeded):
+                self._fail(found, f"rank {ended.rank} on {member}: {found}", lost=False)
+            elif self._result is None and not self._running:
+                self._result = found
+        os.eventfd_write(self._wake_fd, 1)
+
+    def _gone(self, member: _Member, why: str) -> None:
+        with self._found:
+            member.gone = why
+            self._running -= member.ranks
+            self._together.gone(member.number)
+            if self._over.is_set() or not member.ranks:
+                return
+            self._fail(Exit(None, int(SIGKILL)), f"{member} is gone", lost=True)
+        os.eventfd_write(self._wake_fd, 1)
+
+    def _fail(self, result: Exit, why: str, *, lost: bool) -> None:
+        """The first that fails ends all. The others' ends follow from it."""
+        if self._result is not None and not self._result.succeeded:
+            return
+        self._result, self.failure, self.lost = result, why, lost
+        if self._running and not self._start.stopped():
+            self._start.tell(f"{why}: the others are ended")
+            self.signal(SIGTERM)
+            self._kill_at = time.monotonic() + _TOGETHER_S
+
+
+def _placed(ray: Any, wanted: ClusterSpec, start: Start) -> Any:
+    """A placement group that has all it asks for; None: it was to stop meanwhile."""
+    from ray.util.placement_group import placement_group  # pyright: ignore
+
+    bundle = {"CPU": float(wanted.cpus_per_node), **({"GPU": float(n)} if (n := wanted.gpus_per_node) else {})}
+    bundle = {name: count for name, count in bundle.items() if count} or {"CPU": 0.001}
+    group: Any = placement_group([bundle] * wanted.nodes, strategy="STRICT_SPREAD")
+    told = False
+    while not group.wait(_LOOK_S):
+        if start.stopped():
+            _let_go(group)
+            return None
+        if not told:
+            told = True
+            start.waits(_why(ray, wanted))
+            start.tell(f"waits: {_why(ray, wanted)}")
+    return group
+
+
+def _why(ray: Any, wanted: ClusterSpec) -> str:
+    each = f"{wanted.cpus_per_node} CPUs" + (f" and {wanted.gpus_per_node} GPUs" if wanted.gpus_per_node else "")
+    there = [one for one in ray.nodes() if one["Alive"]]
+    able = sum(
+        one["Resources"].get("CPU", 0) >= wanted.cpus_per_node
+        and one["Resources"].get("GPU", 0) >= wanted.gpus_per_node
+        for one in there
+    )
+    free = ray.available_resources()
+    said = f"{free.get('CPU', 0):g} CPUs" + (f" and {free.get('GPU', 0):g} GPUs" if wanted.gpus_per_node else "")
+    nodes = f"{wanted.nodes} nodes with {each} each" if wanted.nodes > 1 else f"a node with {each}"
+    return f"asks for {nodes}; of {len(there)} nodes {able} have as many, and {said} are free in all"
+
+
+def _checkpoint(start: Start) -> tuple[str, str] | None:
+    for run in start.runs:
+        try:
+            newest = newest_checkpoint(run)
+        except HeadraceError as error:
+            start.tell(f"no checkpoint can be had of {run.id}: {error}")
+            continue
+        if newest is not None:
+            start.tell(f"goes on from checkpoint {newest.name} of {run.id}{newest.doubt}")
+            return run.id, newest.name
+        start.tell(f"{run.id} has no complete checkpoint")
+    return None
+
+
+def _let_go(group: Any) -> None:
+    from ray.util.placement_group import remove_placement_group  # pyright: ignore
+
+    if group is not None:
+        with suppress(Exception):
+            remove_placement_group(group)

@@ -1,0 +1,294 @@
+"""One node of a gang: the job brought together here, its processes started, what they write handed on.
+
+It runs as an actor of Ray's, which ends with the one that leads the gang; then a guard beside each process ends that.
+Any thread may call, as Ray does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from headrace.base.errors import HeadraceError, InternalError, UnsupportedError
+from headrace.base.ports import reserve_port
+from headrace.base.settings import whole_environment
+from headrace.cluster.figures import Figures
+from headrace.cluster.submission import Submission
+from headrace.cluster.told import Begin, Ended, Machine, News, Part, Sent, Text
+from headrace.jobs import AsItLies, Job, Recorded, RunFolder, Site, bring_checkpoint, open_sync, recover
+from headrace.jobs.process import Exit, Process
+from headrace.namespace.home import Home
+from headrace.store.protocol import ObjectInfo
+from headrace.tracking.logs import as_lines
+from headrace.tracking.reporter import FACT
+from headrace.tracking.runs import Run
+from headrace.tracking.spool import SUFFIX
+
+_log = logging.getLogger("headrace.cluster")
+_TICK_S: Final = 0.5
+_MOST_TOLD: Final = 8 << 20
+"""Bytes of lines and files in one answer, about."""
+_MOST_HELD: Final = 64 << 20
+"""Bytes of lines that wait to be told; a process that writes more waits."""
+_LONGEST: Final = 64 << 10
+_RECOVER_S: Final = 60.0
+
+
+class Node:
+    """One of them. `prepare`, then `start`, then `news` until all have ended, then `finish`, then `close`.
+
+    Args:
+        submission: what is run.
+        number: this node's, from 0.
+        address: by which other nodes reach this one.
+    """
+
+    def __init__(self, submission: Submission, number: int, address: str) -> None:
+        logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
+        self._number, self._address = number, address
+        self._settings, namespace = submission.reach.apply()
+        self._namespace = namespace
+        home = Home.of(namespace, self._settings)
+        self._home, self._run, self._spec = home, Run(home, submission.run), submission.spec
+        state = self._settings.run.state
+        self._folder = RunFolder(state, submission.run, self._run.url, part=f"node{number}")
+        submission.reach.write(self._folder.path)
+        self._news = _Waiting()
+        self._sync = open_sync(self._folder, self._run, self._spec.outputs, self._mark)
+        recorded = self._run.record()
+        source = Recorded(self._run) if recorded.code is not None else AsItLies(submission.folder)
+        # Ray has chosen the CPUs and GPUs, and shows this process no others.
+        spec = replace(self._spec, resources=replace(self._spec.resources, cpus=0, gpus="all"))
+        self._job = Job(
+            spec, source=source, environ=whole_environment(), run_id=submission.run,
+            site=Site(namespace, self._settings), before=self._run,
+        )  # fmt: skip
+        self._ranks: list[_Rank] = []
+        self._figures: Figures | None = None
+        self._over = threading.Event()
+
+    def prepare(self) -> Machine:
+        """Have code, environment and inputs here. Raises any HeadraceError."""
+        if self._spec.environment.image is not None:
+            hint = "run Ray's nodes in that image"
+            raise UnsupportedError("an image on a cluster is not started by headrace", hint=hint)
+        threading.Thread(target=self._recover, name="headrace-recover", daemon=True).start()
+        self._job.prepare(self._folder, self._settings.run.cache, self._news.note)
+        for text in self._job.notes:
+            self._news.note(text)
+        return Machine(
+            socket.gethostname(), self._address, reserve_port(self._address), self._job.gpus, self._job.processes
+        )
+
+    def start(self, begin: Begin) -> None:
+        """Start its processes. Raises any HeadraceError; then none is left running."""
+        resume: str | None = None
+        if begin.checkpoint is not None:
+            run, name = begin.checkpoint
+            resume = bring_checkpoint(Run(self._home, run), name, self._folder.at("resume", str(begin.attempt)))
+        invocation = self._job.invocation(self._folder, begin.attempt, resume, launched=False)
+        given = tuple(invocation.environment)
+        first = begin.meeting.first(self._number)
+        try:
+            for local in range(begin.meeting.sizes[self._number]):
+                variables = begin.meeting.variables(self._number, local, given)
+                one = replace(invocation, environment={**invocation.environment, **variables})
+                self._ranks.append(_Rank(first + local, Process(one, self._news.sink(first + local)), self._news))
+        except HeadraceError:
+            self.signal(9)
+            raise
+        self._sync.start()
+        self._figures = Figures(self._folder, first, os.getpid())
+        threading.Thread(target=self._tick, name="headrace-node", daemon=True).start()
+
+    def news(self, acknowledged: int, timeout: float) -> News:
+        """What there is to tell, once there is any, or nothing after `timeout` seconds. `acknowledged`: the number of
+        the last that has arrived; what it told is forgotten here.
+        """
+        return self._news.take(acknowledged, timeout, self._folder)
+
+    def signal(self, number: int) -> None:
+        """To all its processes, and what they started."""
+        for rank in self._ranks:
+            rank.process.signal(number)
+
+    def finish(self, timeout: float, *, complete: bool) -> Sent:
+        """All processes have ended: send what they have left, for so long. `complete`: they ended well."""
+        self._over.set()
+        for rank in self._ranks:
+            rank.close()
+        if self._figures is not None:
+            self._figures.close()
+        report = self._sync.finish(timeout, complete=complete)
+        left = tuple(one.path for one in report.left)
+        return Sent(report.files, report.bytes, left, f"{socket.gethostname()}:{self._folder.path}")
+
+    def close(self, *, remove: bool) -> None:
+        """Let go of all. `remove`: nothing in the folder is needed any more."""
+        self._over.set()
+        self._job.close()
+        self._sync.close()
+        if remove:
+            self._folder.remove()
+        self._folder.close()
+
+    def _tick(self) -> None:
+        while not self._over.wait(_TICK_S):
+            if self._figures is None:
+                raise InternalError("there is nothing to measure")
+            try:
+                self._figures.tick()
+            except OSError as error:
+                _log.warning("figures of this node wait: %s", error)
+
+    def _mark(self, folder: str, members: Sequence[ObjectInfo], note: Any) -> None:
+        self._news.part(Part(folder, tuple(members), dict(note)))
+
+    def _recover(self) -> None:
+        """What runs that died have left on this node."""
+        with suppress(HeadraceError):
+            for one in recover(self._settings.run.state, self._namespace, _RECOVER_S):
+                self._news.note(f"{one.id}: {one.files} files of it that lay here were sent" if one.files else "")
+
+
+class _Rank:
+    """One process, waited for by a thread of its own."""
+
+    def __init__(self, number: int, process: Process, news: _Waiting) -> None:
+        self.process, self._number, self._news = process, number, news
+        self._reading, self._writing = os.pipe()
+        self._thread = threading.Thread(target=self._wait, name=f"headrace-rank-{number}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """It has ended, or is ended."""
+        self.process.signal(9)
+        self._thread.join()
+        os.close(self._reading)
+        os.close(self._writing)
+
+    def _wait(self) -> None:
+        ended: Exit | None = None
+        while ended is None:
+            ended = self.process.wait(3600.0, self._reading)
+        self.process.close()
+        self._news.end(Ended(self._number, ended.code, ended.signal))
+
+
+class _Waiting:
+    """What is to be told. Any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._rests: dict[tuple[int, str], bytes] = {}
+        self._texts: list[Text] = []
+        self._held = 0
+        self._notes: list[str] = []
+        self._ended: list[Ended] = []
+        self._parts: list[Part] = []
+        self._handed: set[str] = set()
+        self._last = News()
+        self._files: dict[str, bytes] = {}
+
+    def sink(self, rank: int) -> Callable[[str, bytes], None]:
+        """Where the output of a process goes."""
+        return partial(self._output, rank)
+
+    def note(self, text: str) -> None:
+        with self._changed:
+            if text:
+                self._notes.append(text)
+                self._changed.notify_all()
+
+    def end(self, ended: Ended) -> None:
+        """After the last of its output."""
+        with self._changed:
+            for (rank, stream), rest in list(self._rests.items()):
+                if rank == ended.rank and rest:
+                    self._add(Text(rank, stream, as_lines(rest)))
+                    del self._rests[rank, stream]
+            self._ended.append(ended)
+            self._changed.notify_all()
+
+    def part(self, part: Part) -> None:
+        with self._changed:
+            self._parts.append(part)
+            self._handed.add(part.folder)
+            self._changed.notify_all()
+
+    def take(self, acknowledged: int, timeout: float, folder: RunFolder) -> News:
+        """See `Node.news`."""
+        with self._changed:
+            if acknowledged < self._last.number:
+                return self._last  # the answer was lost on its way
+            self._forget(folder)
+            until = time.monotonic() + timeout
+            while True:
+                files = _files(folder.at("spool"))
+                if files or self._texts or self._notes or self._ended or self._parts:
+                    break
+                if not self._changed.wait(min(_TICK_S, max(0.0, until - time.monotonic()))) and (
+                    time.monotonic() >= until
+                ):
+                    break
+            texts, size = [], 0
+            while self._texts and size < _MOST_TOLD:
+                texts.append(self._texts.pop(0))
+                size += len(texts[-1].lines)
+            self._held -= size
+            ended = () if self._texts else tuple(self._ended)
+            self._last = News(
+                self._last.number + 1, tuple(texts), files, tuple(self._notes), ended, tuple(self._parts),
+                frozenset(_open(folder) - self._handed),
+            )  # fmt: skip
+            self._notes.clear()
+            self._parts.clear()
+            if ended:
+                self._ended.clear()
+            self._changed.notify_all()
+            return self._last
+
+    def _forget(self, folder: RunFolder) -> None:
+        for name in self._last.files:
+            with suppress(OSError):
+                os.unlink(os.path.join(folder.at("spool"), name))
+
+    def _output(self, rank: int, stream: str, data: bytes) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._held < _MOST_HELD)
+            rest = self._rests.pop((rank, stream), b"") + data
+            cut = len(rest) if len(rest) > _LONGEST else rest.rfind(b"\n") + 1
+            if cut:
+                self._add(Text(rank, stream, as_lines(rest[:cut])))
+            if rest[cut:]:
+                self._rests[rank, stream] = rest[cut:]
+
+    def _add(self, text: Text) -> None:
+        self._texts.append(text)
+        self._held += len(text.lines)
+        self._changed.notify_all()
+
+
+def _files(spool: str) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    size = 0
+    for name in sorted(os.listdir(spool)):
+        if name.endswith((SUFFIX, FACT)) and size < _MOST_TOLD:
+            with open(os.path.join(spool, name), "rb") as file:
+                found[name] = file.read()
+            size += len(found[name])
+    return found
+
+
+def _open(folder: RunFolder) -> set[str]:
+    """Checkpoint folders in which there is anything."""
+    root = folder.recorded("checkpoints")
+    return {f"checkpoints/{one.name}" for one in os.scandir(root) if one.is_dir() and any(os.scandir(one.path))}
