@@ -31,6 +31,8 @@ class RunsRig:
     variables: Mapping[str, str] = field(default_factory=dict)
     bucket: str = field(default_factory=lambda: f"runs-{secrets.token_hex(4)}")
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    python: str = sys.executable
+    """Of the commands."""
     _store: Store | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +64,7 @@ class RunsRig:
     def headrace(self, *arguments: str, code: int = 0, timeout: float = 90) -> Ended:
         """One command, to its end, which has to be `code`."""
         ended = subprocess.run(
-            [*COMMAND, *arguments],
+            [self.python, *COMMAND[1:], *arguments],
             env=self.environment, cwd=self.work, capture_output=True, text=True, timeout=timeout, check=False,
             stdin=subprocess.DEVNULL, errors="surrogateescape",
         )  # fmt: skip
@@ -76,7 +78,7 @@ class RunsRig:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A command that goes on; killed at the end of the test."""
         process = subprocess.Popen(
-            [*COMMAND, *arguments], env=self.environment, cwd=self.work, stdin=subprocess.DEVNULL,
+            [self.python, *COMMAND[1:], *arguments], env=self.environment, cwd=self.work, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.processes.append(process)

@@ -206,11 +206,12 @@ def _run_on_cluster(
     try:
         if not quiet and not detach:
             click.echo(f"headrace: run {run.id} on {spec.cluster.on}; Ctrl-C stops it", err=True)
-        outcome = submit(
-            spec, run, settings, folder=base, parent=parent, resumes=resumes.id if resumes is not None else None,
-            repeats=repeats.id if repeats is not None else None,
-            following=None if detach else Following(stop=lambda: signalled[0] if signalled else None),
-        )  # fmt: skip
+        with _signals_are_the_commands():
+            outcome = submit(
+                spec, run, settings, folder=base, parent=parent, resumes=resumes.id if resumes is not None else None,
+                repeats=repeats.id if repeats is not None else None,
+                following=None if detach else Following(stop=lambda: signalled[0] if signalled else None),
+            )  # fmt: skip
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,6 +1,6 @@
 """The leader of a run on a cluster: its runner, in an actor that outlives who submitted it.
 
-It has no CPU of its own, runs on any node, and is named by the run's id in the namespace ``headrace``: Ray refuses a
+It has no CPU of its own, runs on the head, and is named by the run's id in the namespace ``headrace``: Ray refuses a
 second of that name. When the run is over and whoever follows has heard the end, the actor ends itself.
 """
 
@@ -21,7 +21,7 @@ from headrace.base.settings import whole_environment
 from headrace.cluster.connection import ray_module
 from headrace.cluster.gang import Gang
 from headrace.cluster.submission import Submission
-from headrace.jobs import AsItLies, Here, Job, Outcome, Runner, Sent, Site, Source
+from headrace.jobs import AsItLies, Here, Job, Outcome, Recorded, Runner, Sent, Site, Source
 from headrace.namespace.home import Home
 from headrace.tracking.runs import Run
 
@@ -126,7 +126,7 @@ class Chief:
         run = Run(home, submission.run)
         resumes = Run(home, submission.resumes) if submission.resumes is not None else None
         job = Job(
-            submission.spec, source=_source(run, submission), environ=whole_environment(), run_id=submission.run,
+            submission.spec, source=_source(home, run, submission), environ=whole_environment(), run_id=submission.run,
             parent=submission.parent, resumes=resumes,
             repeats=Run(home, submission.repeats).record() if submission.repeats is not None else None,
             site=Site(namespace, settings),
@@ -170,7 +170,9 @@ class Chief:
             ray.kill(ray.get_runtime_context().current_actor)
 
 
-def _source(run: Run, submission: Submission) -> Source:
+def _source(home: Home, run: Run, submission: Submission) -> Source:
+    if submission.repeats is not None and (before := Run(home, submission.repeats)).record().code is not None:
+        return Recorded(before)
     if submission.code is not None:
         return Sent(run, submission.code)
     if submission.spec.code.git is not None:

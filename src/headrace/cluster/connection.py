@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,10 +39,9 @@ def connected(address: str) -> Generator[Any]:
     ray = ray_module()
     _send_the_token()
     try:
-        ray.init(
-            address="auto" if address == _AUTO else address, namespace=NAMESPACE, log_to_driver=False,
-            logging_level="ERROR", configure_logging=False,
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it says of a time-out what the exception says again
+            _init(ray, address)
     except Exception as error:
         raise translated(error, address) from error
     try:
@@ -49,6 +49,13 @@ def connected(address: str) -> Generator[Any]:
     finally:
         with suppress(Exception):
             ray.shutdown()
+
+
+def _init(ray: Any, address: str) -> None:
+    ray.init(
+        address="auto" if address == _AUTO else address, namespace=NAMESPACE, log_to_driver=False,
+        logging_level="ERROR", configure_logging=False,
+    )  # fmt: skip
 
 
 def translated(error: Exception, where: str) -> HeadraceError:

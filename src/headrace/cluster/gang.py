@@ -255,7 +255,7 @@ class _GangAttempt:
             self._running.discard(ended.rank)
             member.ranks.discard(ended.rank)
             found = Exit(ended.code, ended.signal)
-            if not found.succeeded and (self._result is None or self._result.succeeded):
+            if not found.succeeded and self._result is None:
                 self._fail(found, f"rank {ended.rank} on {member}: {found}", lost=False)
             elif self._result is None and not self._running:
                 self._result = found
@@ -264,17 +264,15 @@ class _GangAttempt:
     def _gone(self, member: _Member, why: str) -> None:
         with self._found:
             member.gone = why
-            self._running -= member.ranks
             self._together.gone(member.number)
-            if self._over.is_set() or not member.ranks:
-                return
-            self._fail(Exit(None, int(SIGKILL)), f"{member} is gone", lost=True)
+            if not self._over.is_set() and member.ranks:
+                # What the others met first, a connection that was cut, follows from it.
+                self._running -= member.ranks
+                self._fail(Exit(None, int(SIGKILL)), f"{member} is gone", lost=True)
         os.eventfd_write(self._wake_fd, 1)
 
     def _fail(self, result: Exit, why: str, *, lost: bool) -> None:
         """The first that fails ends all. The others' ends follow from it."""
-        if self._result is not None and not self._result.succeeded:
-            return
         self._result, self.failure, self.lost = result, why, lost
         if self._running and not self._start.stopped():
             self._start.tell(f"{why}: the others are ended")
@@ -289,15 +287,14 @@ def _placed(ray: Any, wanted: ClusterSpec, start: Start) -> Any:
     bundle = {"CPU": float(wanted.cpus_per_node), **({"GPU": float(n)} if (n := wanted.gpus_per_node) else {})}
     bundle = {name: count for name, count in bundle.items() if count} or {"CPU": 0.001}
     group: Any = placement_group([bundle] * wanted.nodes, strategy="STRICT_SPREAD")
-    told = False
+    told = ""
     while not group.wait(_LOOK_S):
         if start.stopped():
             _let_go(group)
             return None
-        if not told:
-            told = True
-            start.waits(_why(ray, wanted))
-            start.tell(f"waits: {_why(ray, wanted)}")
+        if told != (told := _why(ray, wanted)):
+            start.waits(told)
+            start.tell(f"waits: {told}")
     return group
 
 

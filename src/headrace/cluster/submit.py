@@ -22,6 +22,8 @@ from headrace.tracking.runs import Run
 from headrace.upload import Uploader
 
 _POLL_S: Final = 1.0
+_HEAD: Final = {"node:__internal_head__": 0.001}
+"""What only the head has: without it the cluster is gone anyway, so a run's leader loses nothing by being there."""
 _AT_ONCE: Final = 8
 
 
@@ -66,7 +68,7 @@ def submit(
         try:
             kind: Any = ray.remote(Chief)
             chief = kind.options(
-                name=run.id, lifetime="detached", num_cpus=0, max_concurrency=16, max_restarts=0
+                name=run.id, lifetime="detached", num_cpus=0, max_concurrency=16, max_restarts=0, resources=_HEAD
             ).remote(headrace.__version__)
             chief.run.remote(submission)
         except ValueError as error:

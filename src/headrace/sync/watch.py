@@ -47,8 +47,9 @@ class Watcher:
                     yield_on_timeout=True,
                 )  # fmt: skip
                 for changed in changes:
+                    names = self._named({path for _, path in changed})
                     with self._lock:
-                        self._names.update(os.path.relpath(path, self._path) for _, path in changed)
+                        self._names |= names
                     if changed or not self.began.is_set():
                         self.began.set()
                         self._wake()
@@ -62,6 +63,13 @@ class Watcher:
         self.works = True
         self._thread = threading.Thread(target=work, name="headrace-sync-watch", daemon=True)
         self._thread.start()
+
+    def _named(self, paths: set[str]) -> set[str]:
+        """By the folders where they lie: a folder that links lead to as well is watched once, and told by any name."""
+        root = os.path.realpath(self._path)
+        parents = {parent: os.path.realpath(parent) for parent in {os.path.dirname(path) for path in paths}}
+        found = {os.path.join(parents[os.path.dirname(path)], os.path.basename(path)) for path in paths}
+        return {os.path.relpath(path, root) for path in found if f"{path}/".startswith(f"{root}/")}
 
     def take(self) -> set[str]:
         """The names that changed since last asked, files and folders."""

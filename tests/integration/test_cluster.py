@@ -1,0 +1,221 @@
+"""Jobs on a real Ray cluster, whose nodes are processes of this machine: a gang, its record, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cluster.local import LocalCluster, LocalNode
+from headrace.testing.servers import EmbeddedS3
+from headrace.upload import published
+from tests.runs_rig import Ended, RunsRig
+from tests.sync_rig import wait_for
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+TOOLS = Path(__file__).parents[2] / ".tools/ray"
+PYTHON = str(TOOLS / "bin/python")
+
+
+@dataclass
+class ClusterRig(RunsRig):
+    """The same, with a cluster; `keys`: what the data set has."""
+
+    cluster: LocalCluster | None = None
+
+    def on(self, *arguments: str, nodes: int = 2, code: int = 0) -> Ended:
+        """A run on the cluster, to its end."""
+        return self.headrace(*self.words(*arguments, nodes=nodes), code=code, timeout=200)
+
+    def words(self, *arguments: str, nodes: int = 2) -> list[str]:
+        assert self.cluster is not None
+        return ["run", "--on", self.cluster.address, "--nodes", str(nodes), *arguments]
+
+    def add(self, cpus: int = 1) -> LocalNode:
+        """A node, which knows nothing of the caller's settings."""
+        assert self.cluster is not None
+        home = self.scratch / f"machine{len(self.cluster.nodes)}"
+        return self.cluster.add(cpus, {name: str(home / name) for name in ("HEADRACE_RUN_STATE", "HEADRACE_RUN_CACHE")})
+
+
+@pytest.fixture(scope="module")
+def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRig]:
+    """A cluster of two nodes with a CPU each."""
+    if not (TOOLS / ".headrace").exists():
+        pytest.skip("Ray is not installed: scripts/framework-tools ray")
+    with LocalCluster(python=PYTHON) as cluster:
+        rig = ClusterRig(seaweedfs, tmp_path_factory.mktemp("cluster"), cluster.variables(), cluster=cluster)
+        rig.python = PYTHON
+        for number in range(80):
+            rig.store().put(f"data/{number:02}.bin", b"headrace")
+        rig.script(TRAIN)
+        try:
+            rig.add()
+            rig.add()
+            yield rig
+        finally:
+            rig.close()
+
+
+TRAIN = """
+import json, os, sys, time
+from pathlib import Path
+import torch.distributed as dist
+import headrace as hr
+
+dist.init_process_group("gloo")  # env://
+rank, world = dist.get_rank(), dist.get_world_size()
+outputs, pause = Path(os.environ["HEADRACE_OUTPUTS"]), float(sys.argv[2])
+loader = hr.Dataset.open(sys.argv[1]).shuffle(seed=1).shard().batch(4).loader()
+seen, step = [], 0
+if resume := os.environ.get("HEADRACE_RESUME"):
+    part = json.loads(Path(resume, f"part-{rank}.json").read_text())
+    seen, step = part["seen"], part["step"]
+    loader.load_state_dict(part["state"])
+print("rank", rank, "of", world, "from step", step, flush=True)
+for batch in loader:
+    seen += [str(key) for key in batch["__key__"]]
+    step += 1
+    hr.log({"loss": 1 / step}, step=step)
+    print("step", step, flush=True)
+    dist.barrier()
+    if step % 4 == 0:
+        folder = outputs / "checkpoints" / str(step)
+        folder.mkdir(parents=True)
+        (folder / f"part-{rank}.json").write_text(
+            json.dumps({"seen": seen, "step": step, "state": loader.state_dict()}))
+        dist.barrier()
+        (folder / "COMMITTED").touch()
+    time.sleep(pause)
+(outputs / f"seen-{rank}.json").write_text(json.dumps(seen))
+dist.destroy_process_group()
+"""
+
+
+def test_a_gang_is_one_run(rig: ClusterRig) -> None:
+    ended = rig.on("--name", "gang", "--", PYTHON, "train.py", f"s3://{rig.bucket}/data", "0.05")
+    run = run_of(rig, "gang")
+    assert rig.states(run) == ["starting", "running", "finishing", "finished"]
+    for rank in (0, 1):
+        assert f"[{rank}] rank {rank} of 2 from step 0\n" in ended.stdout, "what they write comes here meanwhile"
+    said = rig.headrace("logs", run).stdout
+    assert sorted(said.splitlines()) == sorted(ended.stdout.splitlines())
+    only = rig.headrace("logs", run, "--rank", "1").stdout.splitlines()
+    assert only == ["rank 1 of 2 from step 0", *(f"step {step}" for step in range(1, 11))]
+    rows = [json.loads(line) for line in rig.headrace("logs", run, "--json").stdout.splitlines()]
+    assert {row["rank"] for row in rows} == {0, 1}
+    seen = [json.loads(rig.read(run, f"outputs/seen-{rank}.json") or b"") for rank in (0, 1)]
+    assert sorted(seen[0] + seen[1]) == [f"{number:02}" for number in range(80)], "each sample once"
+    checkpoint = published(rig.store(), f"home/runs/{run}/checkpoints/8")
+    assert checkpoint is not None
+    assert [one.name for one in checkpoint.members] == ["part-0.json", "part-1.json"], (
+        "what two nodes have written is one checkpoint"
+    )
+    points = measured(rig, run)
+    assert {rank for name, rank in points if name == "loss"} == {0, 1}
+    assert {rank for name, rank in points if name == "system/cpus"} == {0, 1}, "the figures of every node"
+    record = json.loads(rig.read(run, "run.json") or b"")
+    assert record["code"]["files"] >= 1
+    secret = rig.environment["AWS_SECRET_ACCESS_KEY"].encode()
+    assert not any(secret in (rig.read(run, name) or b"") for name in rig.names(run) if name.endswith(".json"))
+    assert not [path for path in rig.scratch.glob("machine*/HEADRACE_RUN_STATE/*")], "nothing stays on the nodes"
+
+
+def test_one_that_fails_ends_all(rig: ClusterRig) -> None:
+    script = rig.script(
+        """
+        import os, sys, time
+        if os.environ["RANK"] == "1":
+            sys.exit(7)
+        time.sleep(600)
+        """,
+        "fails.py",
+    )
+    began = time.monotonic()
+    ended = rig.on("--name", "fails", "--", PYTHON, script, code=7)
+    assert time.monotonic() - began < 60
+    assert "rank 1 on node 1" in ended.stderr
+    run = run_of(rig, "fails")
+    (told,) = [one for one in rig.json("runs") if one["id"] == run]
+    assert (told["state"], told["exit_code"]) == ("failed", 7)
+    assert "exit code 7" in told["reason"]
+
+
+def test_it_waits_for_what_it_asks_for_and_can_be_stopped(rig: ClusterRig) -> None:
+    waiting = rig.start(*rig.words("--name", "many", "--", "true", nodes=9))
+    assert wait_for(lambda: state_of(rig, "many") == "waiting", 60)
+    told = json.loads(rig.read(run_of(rig, "many"), "lease.json") or b"")
+    assert "asks for 9 nodes with 1 CPUs each" in told["last"]["reason"]
+    assert rig.json("runs", "--state", "waiting")[0]["name"] == "many"
+    waiting.send_signal(signal.SIGINT)
+    _, said = waiting.communicate(timeout=60)
+    assert "waits: asks for 9 nodes" in said
+    assert state_of(rig, "many") == "stopped", said
+
+
+def test_it_goes_on_without_who_submitted_it(rig: ClusterRig) -> None:
+    script = rig.script("import time\nprint('here', flush=True)\ntime.sleep(600)", "long.py")
+    run = rig.on("--detach", "--name", "long", "--", PYTHON, script).stdout.strip()
+    assert wait_for(lambda: "here" in rig.headrace("logs", run).stdout, 60)
+    assert "there is a run of this id" in rig.on("--id", run, "--", "true", code=5).stderr
+    rig.headrace("stop", run)
+    assert wait_for(lambda: state_of(rig, "long") == "stopped", 60)
+
+
+def test_an_id_is_one_run_s(rig: ClusterRig) -> None:
+    taken = run_of(rig, "gang")
+    ended = rig.headrace(*rig.words("--id", taken, "--", "true"), code=5)
+    assert "there is a run of this id" in ended.stderr
+
+
+def test_a_lost_node_costs_what_came_after_the_last_checkpoint(rig: ClusterRig) -> None:
+    data = f"s3://{rig.bucket}/data"
+    running = rig.start(*rig.words("--name", "lossy", "--", PYTHON, "train.py", data, "3"))
+    assert wait_for(lambda: state_of(rig, "lossy") == "running", 60)
+    run = run_of(rig, "lossy")
+    assert wait_for(lambda: rig.read(run, "checkpoints/4/COMMITTED") is not None, 60)
+    assert rig.cluster is not None
+    killed = time.monotonic()
+    rig.cluster.nodes[-1].kill()
+    assert wait_for(lambda: "retrying" in rig.states(run), 30), (rig.states(run), running.poll())
+    assert time.monotonic() - killed < 30
+    rig.add()
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 0, said
+    assert "is gone" in said
+    assert rig.states(run)[-1] == "finished"
+    log = rig.headrace("logs", run, "--rank", "0").stdout
+    assert "rank 0 of 2 from step 4" in log or "rank 0 of 2 from step 8" in log
+    seen = [json.loads(rig.read(run, f"outputs/seen-{rank}.json") or b"") for rank in (0, 1)]
+    assert sorted(seen[0] + seen[1]) == [f"{number:02}" for number in range(80)]
+
+
+def test_a_cluster_that_is_not_there_is_named(rig: ClusterRig) -> None:
+    ended = rig.headrace("run", "--on", "ray://127.0.0.1:1", "--", "true", code=6, timeout=120)
+    assert "the cluster does not answer" in ended.stderr
+    assert "10001" in ended.stderr
+    ended = rig.headrace("run", "--nodes", "2", "--", "true", code=2)
+    assert "--on ray://" in ended.stderr
+
+
+def run_of(rig: ClusterRig, name: str) -> str:
+    return next(run for run in rig.ids() if run[16:-5] == name)
+
+
+def state_of(rig: ClusterRig, name: str) -> str:
+    states = [rig.states(run) for run in rig.ids() if run[16:-5] == name]
+    return states[0][-1] if states and states[0] else ""
+
+
+def measured(rig: ClusterRig, run: str) -> set[tuple[str, int]]:
+    from headrace.tracking.reading import read_metrics
+
+    table: Any = read_metrics(rig.store(), f"home/runs/{run}/metrics/").table
+    return {(row["name"], row["rank"]) for row in table.select(["name", "rank"]).to_pylist()}
