@@ -67,8 +67,8 @@ class LocalCluster:
         self.nodes: list[LocalNode] = []
         try:
             self._head = self._start(
-                "head", _HOST, ["--head", f"--port={self._gcs}", f"--ray-client-server-port={self._client}", "--num-cpus=0",
-                         "--include-dashboard=false", f"--temp-dir={self._folder}"], {},
+                "head", _HOST, ["--head", f"--port={self._gcs}", f"--ray-client-server-port={self._client}",
+                                "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={self._folder}"], {},
             )  # fmt: skip
         except BaseException:
             self.close()
