@@ -125,7 +125,7 @@ def test_a_gang_is_one_run(rig: ClusterRig) -> None:
     assert record["code"]["files"] >= 1
     secret = rig.environment["AWS_SECRET_ACCESS_KEY"].encode()
     assert not any(secret in (rig.read(run, name) or b"") for name in rig.names(run) if name.endswith(".json"))
-    assert not [path for path in rig.scratch.glob("machine*/HEADRACE_RUN_STATE/*")], "nothing stays on the nodes"
+    assert not list(rig.scratch.glob("machine*/HEADRACE_RUN_STATE/*")), "nothing stays on the nodes"
 
 
 def test_one_that_fails_ends_all(rig: ClusterRig) -> None:
