@@ -76,9 +76,10 @@ outputs, pause = Path(os.environ["HEADRACE_OUTPUTS"]), float(sys.argv[2])
 loader = hr.Dataset.open(sys.argv[1]).shuffle(seed=1).shard().batch(4).loader()
 seen, step = [], 0
 if resume := os.environ.get("HEADRACE_RESUME"):
-    part = json.loads(Path(resume, f"part-{rank}.json").read_text())
-    seen, step = part["seen"], part["step"]
-    loader.load_state_dict(part["state"])
+    parts = [json.loads(path.read_text()) for path in sorted(Path(resume).glob("part-*.json"))]
+    seen = [key for part in parts[rank::world] for key in part["seen"]]  # there may have been more ranks
+    step = parts[0]["step"]
+    loader.load_state_dict(parts[0]["state"])
 print("rank", rank, "of", world, "from step", step, flush=True)
 for batch in loader:
     seen += [str(key) for key in batch["__key__"]]
@@ -152,7 +153,7 @@ def test_it_waits_for_what_it_asks_for_and_can_be_stopped(rig: ClusterRig) -> No
     waiting = rig.start(*rig.words("--name", "many", "--", "true", nodes=9))
     assert wait_for(lambda: state_of(rig, "many") == "waiting", 60)
     told = json.loads(rig.read(run_of(rig, "many"), "lease.json") or b"")
-    assert "asks for 9 nodes with 1 CPUs each" in told["last"]["reason"]
+    assert "asks for 9 nodes with 1 CPU each" in told["last"]["reason"]
     assert rig.json("runs", "--state", "waiting")[0]["name"] == "many"
     waiting.send_signal(signal.SIGINT)
     _, said = waiting.communicate(timeout=60)
@@ -195,6 +196,48 @@ def test_a_lost_node_costs_what_came_after_the_last_checkpoint(rig: ClusterRig) 
     assert "rank 0 of 2 from step 4" in log or "rank 0 of 2 from step 8" in log
     seen = [json.loads(rig.read(run, f"outputs/seen-{rank}.json") or b"") for rank in (0, 1)]
     assert sorted(seen[0] + seen[1]) == [f"{number:02}" for number in range(80)]
+
+
+def test_workers_go_on_as_fewer_when_a_node_is_lost(rig: ClusterRig) -> None:
+    """And the whole of the data is seen once, by however many."""
+    data = f"s3://{rig.bucket}/data"
+    words = ["run", "--on", rig.cluster.address if rig.cluster else "", "--workers", "1..2", "--name", "elastic"]
+    running = rig.start(*words, "--", PYTHON, "train.py", data, "3")
+    assert wait_for(lambda: state_of(rig, "elastic") == "running", 60)
+    run = run_of(rig, "elastic")
+    assert wait_for(lambda: rig.read(run, "checkpoints/4/COMMITTED") is not None, 60)
+    assert rig.cluster is not None
+    rig.cluster.nodes[-1].kill()
+    _, said = running.communicate(timeout=150)
+    assert running.returncode == 0, said
+    assert "2 processes on 2 nodes" in said
+    assert "1 processes on 1 nodes" in said
+    seen = json.loads(rig.read(run, "outputs/seen-0.json") or b"")
+    assert sorted(seen) == [f"{number:02}" for number in range(80)]
+    rig.add()
+
+
+def test_what_two_nodes_write_under_one_name_is_the_first_s(rig: ClusterRig) -> None:
+    script = rig.script(
+        """
+        import os, time
+        from pathlib import Path
+        outputs, rank = Path(os.environ["HEADRACE_OUTPUTS"]), os.environ["RANK"]
+        time.sleep(3 * int(rank))
+        (outputs / "model.pt").write_text(f"rank {rank}'s")
+        (outputs / f"model-{rank}.pt").write_text("its own")
+        time.sleep(6)
+        """,
+        "collide.py",
+    )
+    ended = rig.on("--name", "collide", "--", PYTHON, script, code=6)
+    run = run_of(rig, "collide")
+    assert rig.read(run, "outputs/model.pt") == b"rank 0's"
+    assert rig.read(run, "outputs/model-1.pt") == b"its own"
+    (told,) = [one for one in rig.json("runs") if one["id"] == run]
+    assert told["state"] == "finished"
+    assert "1 files are not in the bucket" in ended.stderr
+    assert "another node has written this" in rig.headrace("logs", run, "--stream", "headrace").stdout
 
 
 def test_a_cluster_that_is_not_there_is_named(rig: ClusterRig) -> None:

@@ -37,6 +37,7 @@ _OPTIONS = (
     click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command."),
     click.option("--on", metavar="CLUSTER", help="Run it on a Ray cluster: ray://HOST:10001."),
     click.option("--nodes", type=int, help="On so many nodes of it.  [default: 1]"),
+    click.option("--workers", metavar="N[..M]", help="As so many processes, wherever there is room on it."),
     click.option("--attempts", type=int, help="How often it is started, at most.  [default: 1]"),
     click.option("--time-limit", help="For all attempts together."),
 )
@@ -78,7 +79,7 @@ def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
     """Fields of the job by their names in a file, and the run's id."""
     named = {
         "name": "name", "attempts": "retry.attempts", "time_limit": "time_limit", "on": "cluster.on",
-        "nodes": "cluster.nodes",
+        "nodes": "cluster.nodes", "workers": "cluster.workers",
     }  # fmt: skip
     found: dict[str, object] = {
         named[key]: value for key, value in options.items() if key in named and value is not None
@@ -106,9 +107,9 @@ def start(
             spec, run_id, getattr(source, "base", os.getcwd()), parent, resumes, repeats, detach=detach, quiet=quiet
         )
         _end(outcome)
-    if spec.cluster.nodes > 1:
+    if spec.cluster.nodes > 1 or spec.cluster.workers is not None:
         hint = "headrace run --on ray://HOST:10001 …"
-        raise InputError(f"asks for {spec.cluster.nodes} nodes, but no cluster is named", path="cluster.on", hint=hint)
+        raise InputError("asks for more than this machine, but names no cluster", path="cluster.on", hint=hint)
     ready = _to_background() if detach else None
     with _signals_are_the_commands():
         outcome = _run(spec, run_id, source, parent, resumes, repeats, ready=ready, quiet=quiet)

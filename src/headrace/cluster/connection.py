@@ -77,7 +77,7 @@ def translated(error: Exception, where: str) -> HeadraceError:
         return UnsupportedError("the nodes of the cluster have no headrace", path=where, hint=hint)
     if isinstance(error, ConnectionError) or "connect" in text.lower():
         hint = "is it up, and is its client port (10001) reachable from here?"
-        return TryAgainError("the cluster does not answer", path=where, hint=hint)
+        return TryAgainError(f"the cluster does not answer: {text[:200]}", path=where, hint=hint)
     return TryAgainError(f"{type(error).__name__}: {text[:500]}", path=where, hint="`ray status` tells how it is")
 
 

@@ -19,15 +19,15 @@ from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.cluster.checkpoints import Together
 from headrace.cluster.connection import ray_module, translated
 from headrace.cluster.node import Node
+from headrace.cluster.placing import Placed, place
 from headrace.cluster.ranks import Rendezvous
 from headrace.cluster.submission import Submission
 from headrace.cluster.told import Begin, Ended, Machine, News
 from headrace.jobs import Exit, Start
-from headrace.jobs.spec_parts import ClusterSpec
 from headrace.tracking.newest import newest_checkpoint
 
-_LOOK_S: Final = 2.0
 _POLL_S: Final = 2.0
+_NAMED: Final = 5
 _TOGETHER_S: Final = 10.0
 """Once one process has failed, how long the others have between SIGTERM and SIGKILL."""
 _LATE_S: Final = 20.0
@@ -46,37 +46,36 @@ class Gang:
         """As `Backend.start`. Waits until the cluster has what is asked for, saying so."""
         if not start.settle():  # code and pinned inputs, which the nodes bring from there
             raise TryAgainError("what the nodes need is not in the bucket yet", path=start.job.id)
-        group = _placed(self._ray, start.job.spec.cluster, start)
-        if group is None:
+        placed = place(self._ray, start)
+        if placed is None:
             return _GangAttempt(self._ray, start, None, (), Exit(None, int(SIGTERM)))
         try:
-            return _GangAttempt(self._ray, start, group, self._nodes(group, start))
+            return _GangAttempt(self._ray, start, placed, self._nodes(placed))
         except BaseException:
-            _let_go(group)
+            placed.let_go()
             raise
 
-    def _nodes(self, group: Any, start: Start) -> list[_Member]:
+    def _nodes(self, placed: Placed) -> list[_Member]:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # pyright: ignore
 
-        wanted = start.job.spec.cluster
         kind: Any = self._ray.remote(_Actor)
         return [
             _Member(
                 number,
                 kind.options(
-                    num_cpus=wanted.cpus_per_node, num_gpus=wanted.gpus_per_node, max_concurrency=8, max_restarts=0,
-                    scheduling_strategy=PlacementGroupSchedulingStrategy(group, number, True),
-                ).remote(self._submission, number),
+                    num_cpus=share.cpus, num_gpus=share.gpus, max_concurrency=8, max_restarts=0,
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(placed.group, number, True),
+                ).remote(self._submission, number, share.processes),
             )
-            for number in range(wanted.nodes)
+            for number, share in enumerate(placed.shares)
         ]  # fmt: skip
 
 
 class _Actor(Node):
     """A node, where Ray has placed it."""
 
-    def __init__(self, submission: Submission, number: int) -> None:
-        super().__init__(submission, number, ray_module().util.get_node_ip_address())
+    def __init__(self, submission: Submission, number: int, processes: int | None) -> None:
+        super().__init__(submission, number, processes, ray_module().util.get_node_ip_address())
 
 
 class _GoneError(Exception):
@@ -102,10 +101,10 @@ class _GangAttempt:
     """As `Attempt`. A thread a node asks for news; the runner's thread waits for what they find."""
 
     def __init__(
-        self, ray: Any, start: Start, group: Any, members: Sequence[_Member], ended: Exit | None = None
+        self, ray: Any, start: Start, placed: Placed | None, members: Sequence[_Member], ended: Exit | None = None
     ) -> None:
         self.failure, self.lost, self.left = "", False, tuple[str, ...]()
-        self._ray, self._group, self._members, self._start = ray, group, members, start
+        self._ray, self._placed, self._members, self._start = ray, placed, members, start
         self._result = ended
         self._running: set[int] = set()
         self._found = threading.Lock()
@@ -163,7 +162,9 @@ class _GangAttempt:
             except Exception as error:
                 self._start.tell(f"{member} does not say what it has sent: {translated(error, 'Ray').reason}")
                 continue
-            left += (f"{sent.folder}/record/{name}" for name in sent.left)
+            left += (f"{sent.folder}/record/{name}" for name, _ in sent.left)
+            for name, error in sent.left[:_NAMED]:
+                self._start.tell(f"{member}: {name} is not sent: {error or 'time is over'}")
             kept[member] = bool(sent.left)
         self._over.set()  # what they have told by now is still asked for
         for thread in self._threads:
@@ -178,7 +179,8 @@ class _GangAttempt:
         for member in self._members:
             with suppress(Exception):
                 self._ray.kill(member.actor)
-        _let_go(self._group)
+        if self._placed is not None:
+            self._placed.let_go()
         os.close(self._wake_fd)
 
     # beginning
@@ -280,38 +282,6 @@ class _GangAttempt:
             self._kill_at = time.monotonic() + _TOGETHER_S
 
 
-def _placed(ray: Any, wanted: ClusterSpec, start: Start) -> Any:
-    """A placement group that has all it asks for; None: it was to stop meanwhile."""
-    from ray.util.placement_group import placement_group  # pyright: ignore
-
-    bundle = {"CPU": float(wanted.cpus_per_node), **({"GPU": float(n)} if (n := wanted.gpus_per_node) else {})}
-    bundle = {name: count for name, count in bundle.items() if count} or {"CPU": 0.001}
-    group: Any = placement_group([bundle] * wanted.nodes, strategy="STRICT_SPREAD")
-    told = ""
-    while not group.wait(_LOOK_S):
-        if start.stopped():
-            _let_go(group)
-            return None
-        if told != (told := _why(ray, wanted)):
-            start.waits(told)
-            start.tell(f"waits: {told}")
-    return group
-
-
-def _why(ray: Any, wanted: ClusterSpec) -> str:
-    each = f"{wanted.cpus_per_node} CPUs" + (f" and {wanted.gpus_per_node} GPUs" if wanted.gpus_per_node else "")
-    there = [one for one in ray.nodes() if one["Alive"]]
-    able = sum(
-        one["Resources"].get("CPU", 0) >= wanted.cpus_per_node
-        and one["Resources"].get("GPU", 0) >= wanted.gpus_per_node
-        for one in there
-    )
-    free = ray.available_resources()
-    said = f"{free.get('CPU', 0):g} CPUs" + (f" and {free.get('GPU', 0):g} GPUs" if wanted.gpus_per_node else "")
-    nodes = f"{wanted.nodes} nodes with {each} each" if wanted.nodes > 1 else f"a node with {each}"
-    return f"asks for {nodes}; of {len(there)} nodes {able} have as many, and {said} are free in all"
-
-
 def _checkpoint(start: Start) -> tuple[str, str] | None:
     for run in start.runs:
         try:
@@ -324,11 +294,3 @@ def _checkpoint(start: Start) -> tuple[str, str] | None:
             return run.id, newest.name
         start.tell(f"{run.id} has no complete checkpoint")
     return None
-
-
-def _let_go(group: Any) -> None:
-    from ray.util.placement_group import remove_placement_group  # pyright: ignore
-
-    if group is not None:
-        with suppress(Exception):
-            remove_placement_group(group)

@@ -48,10 +48,11 @@ class Node:
     Args:
         submission: what is run.
         number: this node's, from 0.
+        processes: how many it starts; None: as the job says.
         address: by which other nodes reach this one.
     """
 
-    def __init__(self, submission: Submission, number: int, address: str) -> None:
+    def __init__(self, submission: Submission, number: int, processes: int | None, address: str) -> None:
         logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
         self._number, self._address = number, address
         self._settings, namespace = submission.reach.apply()
@@ -67,6 +68,8 @@ class Node:
         source = Recorded(self._run) if recorded.code is not None else AsItLies(submission.folder)
         # Ray has chosen the CPUs and GPUs, and shows this process no others.
         spec = replace(self._spec, resources=replace(self._spec.resources, cpus=0, gpus="all"))
+        if processes is not None:
+            spec = replace(spec, processes=processes)
         self._job = Job(
             spec, source=source, environ=whole_environment(), run_id=submission.run,
             site=Site(namespace, self._settings), before=self._run,
@@ -128,7 +131,7 @@ class Node:
         if self._figures is not None:
             self._figures.close()
         report = self._sync.finish(timeout, complete=complete)
-        left = tuple(one.path for one in report.left)
+        left = tuple((one.path, one.error) for one in report.left)
         return Sent(report.files, report.bytes, left, f"{socket.gethostname()}:{self._folder.path}")
 
     def close(self, *, remove: bool) -> None:

@@ -76,9 +76,9 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a node has sent at its end. `left`: names that are not in the bucket; `folder`: where they lie."""
+    """What a node has sent at its end. `left`: what is not in the bucket, names and why; `folder`: where that lies."""
 
     files: int
     bytes: int
-    left: tuple[str, ...]
+    left: tuple[tuple[str, str], ...]
     folder: str

@@ -21,7 +21,7 @@ def open_sync(folder: RunFolder, run: Run, spec: OutputSpec, mark: Mark | None =
     """
     options = sync_options(spec)
     if mark is not None:
-        options = replace(options, ignore=(*options.ignore, *NOT_A_NODES), mark=mark)
+        options = replace(options, ignore=(*options.ignore, *NOT_A_NODES), shared=True, mark=mark)
     record = folder.recorded()
     state = State(folder.at("sync"), record, run.url, run.url, options.selection())
     return Sync(record, run.store, run.prefix, state, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Any
+from typing import Any, cast
 
 from headrace.jobs import spec_checks as check
 from headrace.jobs.spec_errors import FieldError
@@ -22,6 +22,11 @@ def command(doc: str) -> Any:
 def processes(doc: str) -> Any:
     """A whole number from 1, or ``auto``."""
     return declare(_processes, doc, 1, "whole number, or `auto`", unit="count", flag=whole_text)
+
+
+def workers(doc: str) -> Any:
+    """How many, or from how many to how many: ``4..32``; None: not given."""
+    return declare(_workers, doc, None, "whole number, or a range like `4..32`", unit="count")
 
 
 def gpus(doc: str) -> Any:
@@ -69,6 +74,19 @@ def _processes(value: object) -> int | str:
     if isinstance(value, str):
         return _word(value, "auto")
     return whole(value, 1)
+
+
+def _workers(value: object) -> tuple[int, int]:
+    if isinstance(value, (tuple, list)):  # as it was read, or recorded
+        least, most = each(cast("list[object]", value), lambda one: whole(one, 1))
+    elif isinstance(value, str):
+        first, dots, last = value.partition("..")
+        least, most = (whole(whole_text(one.strip()), 1) for one in (first, last if dots else first))
+    else:
+        least = most = whole(value, 1)
+    if least > most:
+        raise FieldError(f"goes from {least} down to {most}", hint="write the smaller first: 4..32")
+    return least, most
 
 
 def _gpus(value: object) -> int | str | tuple[int, ...]:

@@ -198,11 +198,23 @@ class ClusterSpec(Declared):
     nodes: int = fields.count("nodes; on each run `processes`", default=1, least=1)
     cpus_per_node: int = fields.count("CPUs that a node must have free", default=1)
     gpus_per_node: int = fields.count("GPUs that a node must have free", default=0)
+    workers: tuple[int, int] | None = kinds.workers(
+        "processes in all, wherever there is room, instead of `nodes`; `4..32`: as many as there is room for when it "
+        "begins, and begins again"
+    )
+    cpus_per_worker: int = fields.count("CPUs that each worker must have free", default=1)
+    gpus_per_worker: int = fields.count("GPUs that each worker must have free", default=0)
     restarts: int = fields.count("how often it is started again because a node was lost; no attempt counts", default=3)
     send: tuple[str, ...] = fields.texts(
         "patterns of variables that the nodes get to reach the stores; `[]`: they have their own",
         default=("AWS_*", "AZURE_STORAGE_*"),
     )
+
+    def agree(self) -> None:
+        if self.workers is not None and self.nodes > 1:
+            raise FieldError("excludes 'nodes', which is given too", "workers", hint="leave one of them out")
+        if self.workers is not None and not (self.cpus_per_worker or self.gpus_per_worker):
+            raise FieldError("are of nothing", "workers", hint="cpus_per_worker = 1")
 
 
 def _exclude(spec: object, one: str, other: str) -> None:

@@ -110,6 +110,8 @@ class SyncOptions:
     """Bytes read and not yet acknowledged, at most."""
     requests: int = 20_000
     """Requests an hour while the job runs, and as many in one burst. At the end all that is left is sent regardless."""
+    shared: bool = False
+    """Others send below the same prefix: what one of them has written is not replaced, and told as not sent."""
     mark: Mark | None = None
     """What is called when all of a checkpoint folder is in the store, instead of writing its marker: another does, who
     knows what else belongs to it."""
@@ -131,7 +133,8 @@ class SyncOptions:
     def selection(self) -> dict[str, Any]:
         """The fields that say which files are sent, for JSON: `SyncOptions.recovering` reads them."""
         told = self.delete and {"most": self.delete.most, "checkpoints": list(self.delete.checkpoints)}
-        return {"ignore": list(self.ignore), "checkpoints": list(self.checkpoints), "delete": told}
+        return {"ignore": list(self.ignore), "checkpoints": list(self.checkpoints), "delete": told,
+                "shared": self.shared}  # fmt: skip
 
     def recovering(self, selection: Mapping[str, Any]) -> SyncOptions:
         """These, for what a sync with that `selection` has left: its job is over, and may have been cut short."""
@@ -140,7 +143,8 @@ class SyncOptions:
         delete = Deletion(force=force) if told else None
         if isinstance(told, dict):
             delete = Deletion(told["most"], tuple(told["checkpoints"]), force)
-        return replace(self, **kept, delete=delete, judge=False, watch=False)
+        shared = bool(selection.get("shared"))
+        return replace(self, **kept, delete=delete, shared=shared, judge=False, watch=False)
 
     def ignores(self, name: str) -> bool:
         """Whether a file or folder is left out, by its name below the synced folder."""

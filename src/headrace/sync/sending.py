@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.errors import ChangedError, HeadraceError, NotFoundError
+from headrace.base.errors import AlreadyExistsError, ChangedError, HeadraceError, NotFoundError, UnsupportedError
 from headrace.base.progress import Progress
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.sync.digest import Digests
@@ -23,6 +23,8 @@ UNKNOWN: Final = Stamp(-1, 0, 0, 0)
 _LARGEST_COPY: Final = 5 << 30
 """Bytes that S3 copies in one request."""
 _MD5_DIGITS: Final = 32
+_COMPARED: Final = 4 << 20
+"""Bytes that are read back where nothing else tells what an object holds."""
 _TICK_S: Final = 0.012
 """More than a tick of the clock for file times, so that a later write has a later time."""
 
@@ -43,11 +45,15 @@ class Order:
 
 
 class Sender:
-    """Sends files of one folder below one prefix. Any thread. `cancel`: set, it ends what is under way."""
+    """Sends files of one folder below one prefix. Any thread. `cancel`: set, it ends what is under way; `shared`: see
+    `SyncOptions.shared`.
+    """
 
     def __init__(
-        self, folder: Folder, store: Store, prefix: str, uploader: Uploader, cancel: threading.Event, progress: Progress
+        self, folder: Folder, store: Store, prefix: str, uploader: Uploader, cancel: threading.Event,
+        progress: Progress, *, shared: bool = False,
     ) -> None:
+        self._shared = shared
         self._folder = folder
         self._store = store
         self._prefix = prefix
@@ -68,10 +74,11 @@ class Sender:
         """Send one.
 
         Raises:
-            NotFoundError: it is gone. ChangedError: it changes all the time. Else as `Uploader.put_file`.
+            NotFoundError: it is gone. ChangedError: it changes all the time. AlreadyExistsError: another has written an
+            object of that name. Else as `Uploader.put_file`.
         """
         stamp = self._at_rest(order.name)
-        if order.twin is not None and self._is_twin(order.twin, order.name, stamp):
+        if order.twin is not None and not self._shared and self._is_twin(order.twin, order.name, stamp):
             with suppress(HeadraceError):
                 return Sent(stamp, self._copied(order.name, order.twin.info), order.twin.digests)
         sent, path = order.sent, self._folder.local(order.name)
@@ -86,7 +93,7 @@ class Sender:
                 info = self._append(order, sent.info, stamp, growing=growing)
             else:
                 digests = Digests.of(path, stamp.size) if wanted else None
-                info = self._put(order.name, stamp, growing=growing)
+                info = self._put(order, stamp, growing=growing)
         except FileNotFoundError:
             raise NotFoundError("no such file", path=path) from None
         except (OSError, EOFError) as error:
@@ -133,13 +140,41 @@ class Sender:
                 growing=growing, progress=self.progress, cancel=self._cancel,
             )  # fmt: skip
         except (ChangedError, NotFoundError):  # somebody else wrote the object, or deleted it
-            return self._put(order.name, stamp, growing=growing)
+            return self._put(order, stamp, growing=growing)
 
-    def _put(self, name: str, stamp: Stamp, *, growing: bool) -> ObjectInfo:
-        return self._uploader.put_file(
-            self._store, self._prefix + name, self._folder.local(name), stamp.size,
-            growing=growing, progress=self.progress, cancel=self._cancel,
-        )  # fmt: skip
+    def _put(self, order: Order, stamp: Stamp, *, growing: bool) -> ObjectInfo:
+        put, key, path = self._uploader.put_file, self._prefix + order.name, self._folder.local(order.name)
+        if not self._shared:
+            return put(
+                self._store, key, path, stamp.size, growing=growing, progress=self.progress, cancel=self._cancel
+            )
+        base = order.sent.info if order.sent is not None else order.there
+        try:
+            return put(
+                self._store, key, path, stamp.size, create=base is None,
+                if_match=base.version if base is not None else None,
+                growing=growing, progress=self.progress, cancel=self._cancel,
+            )  # fmt: skip
+        except UnsupportedError:  # a store without conditions: the last to write wins
+            return put(
+                self._store, key, path, stamp.size, growing=growing, progress=self.progress, cancel=self._cancel
+            )
+        except (AlreadyExistsError, ChangedError) as error:
+            found = self._store.head(key)
+            if self._holds(found, path, stamp.size):  # it was ours, and the answer lost; or another wrote the same
+                return found
+            if base is not None and found.version == base.version:
+                raise
+            hint = "have the rank in the names of what each process writes"
+            raise AlreadyExistsError("another node has written this", path=order.name, hint=hint) from error
+
+    def _holds(self, info: ObjectInfo, path: str, size: int) -> bool:
+        """Whether an object is the file; a large one of which its ETag tells nothing is taken for another."""
+        same = _is_same(path, size, info)
+        if same is None and size <= _COMPARED:
+            with open(path, "rb") as file:
+                return file.read() == bytes(self._store.get(info.key).data)
+        return same is True
 
     def _copied(self, name: str, source: ObjectInfo) -> ObjectInfo:
         """Raises HeadraceError: it could not be copied, or is not the object it was."""

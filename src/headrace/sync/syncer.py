@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from headrace.base.errors import (
+    AlreadyExistsError,
     ChangedError,
     DeniedError,
     HeadraceError,
@@ -80,7 +81,9 @@ class Sync:
         self._meter = Meter(progress)
         self._cancel = threading.Event()
         self._uploader = Uploader(UploadOptions(memory=self.options.memory, bandwidth=self.options.bandwidth))
-        self._sender = Sender(self._folder, store, prefix, self._uploader, self._cancel, self._meter)
+        self._sender = Sender(
+            self._folder, store, prefix, self._uploader, self._cancel, self._meter, shared=self.options.shared
+        )
         self._ledger = Ledger(state.ledger, prefix)
         self._checkpoints = Checkpoints(store, prefix, self._ledger, self.options.mark)
         self._poke = threading.Event()
@@ -389,7 +392,7 @@ class Sync:
     def _failed(self, file: Tracked, error: HeadraceError, now: float) -> None:
         file.tries += 1
         file.error = str(error)
-        file.stubborn = isinstance(error, (DeniedError, InputError)) or (
+        file.stubborn = isinstance(error, (AlreadyExistsError, DeniedError, InputError)) or (
             isinstance(error, ChangedError) and self._ending is not None and file.tries > 3
         )
         file.away = isinstance(error, TryAgainError) and not isinstance(error, SlowDownError)
