@@ -17,8 +17,9 @@ help: ## this list
 setup: ## prepare .venv with the headrace command and all that the demo needs
 	@PYTHON=$(PYTHON) scripts/setup demo
 
-demo: setup ## the main job end to end on a small real data set, under two minutes
-	@$(RUN)/headrace demo $(ARGS)
+demo: setup ## the main job end to end on a small real data set, under two minutes (ARGS=--cluster: on two machines)
+	@$(if $(findstring --cluster,$(ARGS)),scripts/framework-tools ray)
+	@PATH="$(CURDIR)/$(RUN):$$PATH" $(if $(findstring --cluster,$(ARGS)),.tools/ray,$(VENV))/bin/python -m headrace demo $(ARGS)
 
 check: ## lint, types, arrows, unit and property tests: three minutes once set up (ARGS=... goes to pytest)
 	@PYTHON=$(PYTHON) scripts/setup demo test lint

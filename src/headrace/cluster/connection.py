@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.base.errors import DeniedError, HeadraceError, TryAgainError, UnsupportedError
+from headrace.base.errors import DeniedError, HeadraceError, InternalError, TryAgainError, UnsupportedError
 from headrace.base.settings import environment
 
 NAMESPACE: Final = "headrace"
 """Of the actors that lead runs: named by the run's id."""
 _AUTO: Final = "ray://auto"
+_YOUNG_S: Final = 60.0
+"""How long a head that answers, but takes no client yet, is asked again."""
 
 
 def ray_module() -> Any:
@@ -52,13 +55,23 @@ def connected(address: str) -> Generator[Any]:
 
 
 def _init(ray: Any, address: str) -> None:
-    ray.init(
-        address="auto" if address == _AUTO else address, namespace=NAMESPACE, log_to_driver=False,
-        logging_level="ERROR", configure_logging=False,
-    )  # fmt: skip
+    until = time.monotonic() + _YOUNG_S
+    while True:
+        try:
+            ray.init(
+                address="auto" if address == _AUTO else address, namespace=NAMESPACE, log_to_driver=False,
+                logging_level="ERROR", configure_logging=False,
+            )  # fmt: skip
+            return
+        except ConnectionAbortedError:  # the head is there, and cannot serve yet: it starts a process for each client
+            if time.monotonic() > until:
+                raise
+            with suppress(Exception):
+                ray.shutdown()
+            time.sleep(1.0)
 
 
-def translated(error: Exception, where: str) -> HeadraceError:
+def translated(error: Exception, where: str | None = None) -> HeadraceError:
     """An exception of Ray's as one of ours."""
     if isinstance(error, HeadraceError):
         return error
@@ -78,6 +91,8 @@ def translated(error: Exception, where: str) -> HeadraceError:
     if isinstance(error, ConnectionError) or "connect" in text.lower():
         hint = "is it up, and is its client port (10001) reachable from here?"
         return TryAgainError(f"the cluster does not answer: {text[:200]}", path=where, hint=hint)
+    if isinstance(cause, Exception):
+        return InternalError(f"{type(cause).__name__}: {cause}", path=where)
     return TryAgainError(f"{type(error).__name__}: {text[:500]}", path=where, hint="`ray status` tells how it is")
 
 

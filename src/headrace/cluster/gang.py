@@ -50,12 +50,12 @@ class Gang:
         if placed is None:
             return _GangAttempt(self._ray, start, None, (), Exit(None, int(SIGTERM)))
         try:
-            return _GangAttempt(self._ray, start, placed, self._nodes(placed))
+            return _GangAttempt(self._ray, start, placed, self._nodes(placed, start))
         except BaseException:
             placed.let_go()
             raise
 
-    def _nodes(self, placed: Placed) -> list[_Member]:
+    def _nodes(self, placed: Placed, start: Start) -> list[_Member]:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # pyright: ignore
 
         kind: Any = self._ray.remote(_Actor)
@@ -65,7 +65,7 @@ class Gang:
                 kind.options(
                     num_cpus=share.cpus, num_gpus=share.gpus, max_concurrency=8, max_restarts=0,
                     scheduling_strategy=PlacementGroupSchedulingStrategy(placed.group, number, True),
-                ).remote(self._submission, number, share.processes),
+                ).remote(self._submission, number, start.number, share.processes),
             )
             for number, share in enumerate(placed.shares)
         ]  # fmt: skip
@@ -74,8 +74,8 @@ class Gang:
 class _Actor(Node):
     """A node, where Ray has placed it."""
 
-    def __init__(self, submission: Submission, number: int, processes: int | None) -> None:
-        super().__init__(submission, number, processes, ray_module().util.get_node_ip_address())
+    def __init__(self, submission: Submission, number: int, attempt: int, processes: int | None) -> None:
+        super().__init__(submission, number, attempt, processes, ray_module().util.get_node_ip_address())
 
 
 class _GoneError(Exception):
@@ -160,7 +160,7 @@ class _GangAttempt:
             try:
                 sent = self._ray.get(ref, timeout=drain + _LATE_S)
             except Exception as error:
-                self._start.tell(f"{member} does not say what it has sent: {translated(error, 'Ray').reason}")
+                self._start.tell(f"{member} does not say what it has sent: {translated(error).reason}")
                 continue
             left += (f"{sent.folder}/record/{name}" for name, _ in sent.left)
             for name, error in sent.left[:_NAMED]:
@@ -216,7 +216,7 @@ class _GangAttempt:
                 member.gone = str(error)
                 raise _GoneError(str(member)) from error
             except Exception as error:
-                found = translated(error, str(member))
+                found = translated(error)
                 where = f"{member}" if found.path is None else f"{member}: {found.path}"
                 raise type(found)(found.reason, path=where, hint=found.hint) from error
 
@@ -231,7 +231,7 @@ class _GangAttempt:
                 ref = member.actor.news.remote(acknowledged, 0.0 if last else _POLL_S)
                 news: News = self._ray.get(ref, timeout=_POLL_S + _LATE_S)
             except Exception as error:
-                self._gone(member, translated(error, "Ray").reason)
+                self._gone(member, translated(error).reason)
                 return
             acknowledged = news.number
             self._heard(member, news)

@@ -48,11 +48,12 @@ class Node:
     Args:
         submission: what is run.
         number: this node's, from 0.
+        attempt: which of the run; what an earlier one has left here is none of it.
         processes: how many it starts; None: as the job says.
         address: by which other nodes reach this one.
     """
 
-    def __init__(self, submission: Submission, number: int, processes: int | None, address: str) -> None:
+    def __init__(self, submission: Submission, number: int, attempt: int, processes: int | None, address: str) -> None:
         logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
         self._number, self._address = number, address
         self._settings, namespace = submission.reach.apply()
@@ -60,7 +61,7 @@ class Node:
         home = Home.of(namespace, self._settings)
         self._home, self._run, self._spec = home, Run(home, submission.run), submission.spec
         state = self._settings.run.state
-        self._folder = RunFolder(state, submission.run, self._run.url, part=f"node{number}")
+        self._folder = RunFolder(state, submission.run, self._run.url, part=f"{attempt}-node{number}")
         submission.reach.write(self._folder.path)
         self._news = _Waiting()
         self._sync = open_sync(self._folder, self._run, self._spec.outputs, self._mark)

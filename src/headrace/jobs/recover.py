@@ -15,7 +15,7 @@ from headrace.jobs.environment import stop_container
 from headrace.jobs.folder import Left, left
 from headrace.namespace import Namespace
 from headrace.namespace.home import Home
-from headrace.sync import Report, State, Sync, SyncOptions, statuses
+from headrace.sync import TAKEN, Report, State, Sync, SyncOptions, statuses
 from headrace.tracking.logs import salvage
 from headrace.tracking.record import FINAL, RUNS, Lease, Status, now
 from headrace.tracking.runs import Run
@@ -59,10 +59,9 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
         return Recovered(one.id, one.path, run.url, "never started", 0, 0, None)
     if run.record().environment.get("kind") == "image":  # whose container did not end with its client
         stop_container(one.id, whole_environment())
+    if one.part:
+        return _recover_part(one, run, timeout)
     report = _send(one, run, timeout)
-    if one.part:  # how the run ended is told by who led the gang
-        names = tuple(file.path for file in report.left)
-        return _recovered(one, run, run.look().state, report, names)
     waiting = _waiting(one.path)
     for status in waiting:
         run.put_status(status)
@@ -84,6 +83,17 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
     return _recovered(one, run, last.state, report, names)
 
 
+def _recover_part(one: Left, run: Run, timeout: float) -> Recovered:
+    """Of one node of a gang. How the run ended is told by who led it; while it goes on, nothing old comes between."""
+    view = run.look()
+    if not view.over:
+        return Recovered(one.id, one.path, run.url, view.state, 0, 0, None)
+    report = _send(one, run, timeout)
+    # What a later attempt, or another node, has written instead is not wanted any more.
+    names = tuple(file.path for file in report.left if TAKEN not in file.error)
+    return _recovered(one, run, view.state, report, names)
+
+
 def _recovered(one: Left, run: Run, state: str, report: Report, names: tuple[str, ...]) -> Recovered:
     error = TryAgainError(f"{len(names)} files are not sent", path=one.path) if names else None
     if error is None:
@@ -98,6 +108,8 @@ def _send(one: Left, run: Run, timeout: float) -> Report:
     folder, root = os.path.join(one.path, "record"), os.path.join(one.path, "sync")
     selection = next((status.options for status in statuses(root)), {})
     options = SyncOptions().recovering(selection)
+    if one.part:  # those that are complete are there; of others nobody has the rest
+        options = replace(options, ignore=(*options.ignore, "checkpoints/*"))
     state = State(root, folder, run.url, run.url, options.selection())
     with Sync(folder, run.store, run.prefix, state, options) as sync:
         return sync.finish(timeout, complete=False)

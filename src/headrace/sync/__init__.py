@@ -2,12 +2,14 @@
 
 from headrace.sync.options import CLASSES, IGNORED, Deletion, FileClass, Mark, SyncOptions
 from headrace.sync.report import Backlog, Left, Report
+from headrace.sync.sending import TAKEN
 from headrace.sync.state import State, Status, statuses
 from headrace.sync.syncer import Sync
 
 __all__ = [
     "CLASSES",
     "IGNORED",
+    "TAKEN",
     "Backlog",
     "Deletion",
     "FileClass",

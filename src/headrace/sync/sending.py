@@ -23,6 +23,8 @@ UNKNOWN: Final = Stamp(-1, 0, 0, 0)
 _LARGEST_COPY: Final = 5 << 30
 """Bytes that S3 copies in one request."""
 _MD5_DIGITS: Final = 32
+TAKEN: Final = "another node has written this"
+"""Why a file is not sent where several send below one prefix (`SyncOptions.shared`)."""
 _COMPARED: Final = 4 << 20
 """Bytes that are read back where nothing else tells what an object holds."""
 _TICK_S: Final = 0.012
@@ -166,7 +168,7 @@ class Sender:
             if base is not None and found.version == base.version:
                 raise
             hint = "have the rank in the names of what each process writes"
-            raise AlreadyExistsError("another node has written this", path=order.name, hint=hint) from error
+            raise AlreadyExistsError(TAKEN, path=order.name, hint=hint) from error
 
     def _holds(self, info: ObjectInfo, path: str, size: int) -> bool:
         """Whether an object is the file; a large one of which its ETag tells nothing is taken for another."""

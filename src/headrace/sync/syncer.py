@@ -151,7 +151,8 @@ class Sync:
         if not self._folder.is_folder("."):
             raise InputError("is not a folder", path=self._folder.path)
         sent = self._ledger.sent()
-        if not sent:  # nothing is remembered: what is there already need not be sent again
+        late = self.options.shared and not self.options.judge  # what others have sent since is newer
+        if not sent and not late:  # nothing is remembered: what is there already need not be sent again
             for page in self._store.list(self._prefix):
                 self._there.update((info.key[len(self._prefix) :], info) for info in page)
         self._files.remember(sent, time.monotonic())

@@ -17,7 +17,7 @@ import click
 from headrace.base.errors import InternalError
 from headrace.cli.demo_job.plan import Plan
 
-_HEADRACE = [sys.executable, "-m", "headrace"]
+COMMAND = [sys.executable, "-m", "headrace"]
 
 
 def why_not() -> str | None:
@@ -68,6 +68,6 @@ def _mounted(path: str, mountpoint: Path, folder: Path, environment: Mapping[str
 def headrace(arguments: list[str], folder: Path, environment: Mapping[str, str]) -> None:
     """Run a command as the user would, and show it. Raises InternalError: it failed."""
     click.echo(f"   $ headrace {shlex.join(arguments)}")
-    done = subprocess.run([*_HEADRACE, *arguments], cwd=folder, env=dict(environment), check=False, timeout=300)
+    done = subprocess.run([*COMMAND, *arguments], cwd=folder, env=dict(environment), check=False, timeout=300)
     if done.returncode != 0:
         raise InternalError(f"headrace {arguments[0]} failed")

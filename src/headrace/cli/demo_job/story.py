@@ -36,13 +36,13 @@ _GOAL = 0.97
 _GOAL_EPOCHS = 6
 
 
-def tell(data: str | None, folder: str, *, epochs: int) -> None:
-    """Run the demonstration.
+def tell(data: str | None, folder: str, *, cluster: bool, epochs: int) -> None:
+    """Run the demonstration; `cluster`: the one on several machines.
 
     Raises:
         UnsupportedError: a package it needs is missing. InternalError: it did not show what it should.
     """
-    _need_packages()
+    _need_packages({**_NEEDED, "ray": "headrace[ray]"} if cluster else _NEEDED)
     started = time.monotonic()
     data_set, samples = digits() if data is None else class_folders(open_namespace(), data)
     place = Path(folder).absolute()
@@ -55,7 +55,7 @@ def tell(data: str | None, folder: str, *, epochs: int) -> None:
         server.create_bucket(BUCKET)
         click.echo(f"   {server.endpoint}")
         stage = Stage.make(place, server)
-        accuracy = _act(stage, data_set, samples, epochs)
+        accuracy = _act(stage, data_set, samples, epochs, cluster=cluster)
         _look(stage)
     click.echo(f"\ndone in {format_seconds(time.monotonic() - started)}; server stopped; {place} may be deleted")
     if data is None and epochs >= _GOAL_EPOCHS and accuracy < _GOAL:
@@ -118,7 +118,7 @@ def _look(stage: Stage) -> None:
     server.beside(lambda: click.prompt("Enter ends it", default="", show_default=False, prompt_suffix=" "))
 
 
-def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int) -> float:
+def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int, *, cluster: bool) -> float:
     from headrace.cli.demo_job.rehearsal import Rehearsal
     from headrace.namespace.home import Home
 
@@ -140,6 +140,11 @@ def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int) -
         train=pinned, test=f"{MOUNT}/test", classes=len(data_set.classes), side=data_set.side,
         channels=data_set.channels, samples=samples_in_train, epochs=epochs,
     )  # fmt: skip
+    if cluster:
+        from headrace.cli.demo_job.together import train_together
+
+        _step(5, "train it on two machines at once; then again, and lose one of them")
+        return train_together(plan, stage.folder, stage.environment, Home.of(stage.namespace, stage.settings))
     _step(5, "train it as a run, from a git tree with an uncommitted change; stop it, resume it, run it again")
     home = Home.of(stage.namespace, stage.settings)
     performed = Rehearsal(plan, stage.folder, stage.environment, home).perform()
@@ -190,8 +195,8 @@ def _environment(folder: Path, server: EmbeddedS3) -> dict[str, str]:
     return {**kept, **keys, "XDG_CONFIG_HOME": str(folder)}
 
 
-def _need_packages() -> None:
-    missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
+def _need_packages(needed: dict[str, str]) -> None:
+    missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise UnsupportedError(f"the demo needs {', '.join(missing)}", hint="pip install 'headrace[demo]'")
 
