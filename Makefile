@@ -9,7 +9,7 @@ RUN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway docs clean
+.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -46,6 +46,11 @@ bench-mount: ## the mount against rclone, s3fs and weed mount (ARGS=... goes to 
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@scripts/debian-packages
 	@$(RUN)/python benchmarks/mount.py $(ARGS)
+
+bench-cluster: ## jobs on a Ray cluster of this machine, nodes that are lost (ARGS=... goes to benchmarks/cluster.py)
+	@PYTHON=$(PYTHON) scripts/setup demo bench
+	@scripts/framework-tools ray
+	@PATH="$(CURDIR)/$(RUN):$$PATH" .tools/ray/bin/python benchmarks/cluster.py $(ARGS)
 
 bench-process: ## when the loader's child process is worth it (ARGS=... goes to benchmarks/process.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench

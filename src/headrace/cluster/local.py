@@ -1,7 +1,7 @@
 """A Ray cluster whose nodes are processes of this machine: for the demo, for tests, and to try things on.
 
 Nodes have addresses of the loopback, a token of their own lets in who has it, and all ends with whoever closes it. A
-node is a process group, so that it can be killed as a machine dies.
+node can be killed as a machine dies.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final
 from headrace.base.errors import TryAgainError
 from headrace.base.ports import reserve_port
 from headrace.base.settings import whole_environment
+from headrace.tracking.samplers_job import Tree
 
 _NET: Final = "127.0.91."
 """Each node has an address of its own. Ray takes 127.0.0.1 for a slip, and would listen to the outside."""
@@ -40,9 +41,12 @@ class LocalNode:
     id: str
 
     def kill(self) -> None:
-        """As if its power was cut."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """As if its power was cut: all that runs on it ends at once."""
+        tree = Tree(self.process.pid)
+        tree.sample(None)
+        for pid in (*tree.members, self.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -52,23 +56,31 @@ class LocalCluster:
     Args:
         python: the interpreter that has Ray, and headrace for the nodes; None: this one.
         variables: what the nodes have set besides this process's.
+        dashboard: with Ray's page and its jobs API, at `dashboard`.
 
     Raises:
         TryAgainError: it does not start.
     """
 
-    def __init__(self, *, python: str | None = None, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *, python: str | None = None, variables: Mapping[str, str] | None = None, dashboard: bool = False
+    ) -> None:
         self._python = python or sys.executable
         self._folder = tempfile.mkdtemp(prefix="hr-ray-")  # short: sockets lie below it
         self._token = secrets.token_hex(16)
         self._environment = {**whole_environment(), **(variables or {}), **self.variables()}
         self._gcs, self._client = reserve_port(_HOST), reserve_port(_HOST)
         self.address = f"ray://{_HOST}:{self._client}"
+        port = reserve_port(_HOST)
+        self.dashboard = f"http://{_HOST}:{port}" if dashboard else ""
+        shown = ["--include-dashboard=true", f"--dashboard-host={_HOST}", f"--dashboard-port={port}"]
         self.nodes: list[LocalNode] = []
+        self._added = 0
         try:
             self._head = self._start(
                 "head", _HOST, ["--head", f"--port={self._gcs}", f"--ray-client-server-port={self._client}",
-                                "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={self._folder}"], {},
+                                "--num-cpus=0", f"--temp-dir={self._folder}",
+                                *(shown if dashboard else ["--include-dashboard=false"])], {},
             )  # fmt: skip
         except BaseException:
             self.close()
@@ -80,9 +92,9 @@ class LocalCluster:
 
     def add(self, cpus: int = 1, variables: Mapping[str, str] | None = None) -> LocalNode:
         """One more node. `variables`: of this one. Raises TryAgainError: it does not start."""
-        name = f"node{len(self.nodes)}"
+        self._added += 1
         options = [f"--address={_HOST}:{self._gcs}", f"--num-cpus={cpus}"]
-        self.nodes.append(self._start(name, f"{_NET}{len(self.nodes) + 2}", options, variables or {}))
+        self.nodes.append(self._start(f"node{self._added}", f"{_NET}{self._added + 1}", options, variables or {}))
         return self.nodes[-1]
 
     def close(self) -> None:
