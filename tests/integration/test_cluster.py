@@ -81,6 +81,7 @@ if resume := os.environ.get("HEADRACE_RESUME"):
     step = parts[0]["step"]
     loader.load_state_dict(parts[0]["state"])
 print("rank", rank, "of", world, "from step", step, flush=True)
+(outputs / f"began-{rank}.txt").write_text(os.environ["HEADRACE_ATTEMPT"])
 for batch in loader:
     seen += [str(key) for key in batch["__key__"]]
     step += 1
@@ -183,7 +184,7 @@ def test_a_lost_node_costs_what_came_after_the_last_checkpoint(rig: ClusterRig) 
     run = run_of(rig, "lossy")
     assert wait_for(lambda: rig.read(run, "checkpoints/4/COMMITTED") is not None, 60)
     assert rig.cluster is not None
-    killed = time.monotonic()
+    killed, machine = time.monotonic(), rig.scratch / f"machine{len(rig.cluster.nodes) - 1}"
     rig.cluster.nodes[-1].kill()
     assert wait_for(lambda: "retrying" in rig.states(run), 30), (rig.states(run), running.poll())
     assert time.monotonic() - killed < 30
@@ -196,6 +197,16 @@ def test_a_lost_node_costs_what_came_after_the_last_checkpoint(rig: ClusterRig) 
     assert "rank 0 of 2 from step 4" in log or "rank 0 of 2 from step 8" in log
     seen = [json.loads(rig.read(run, f"outputs/seen-{rank}.json") or b"") for rank in (0, 1)]
     assert sorted(seen[0] + seen[1]) == [f"{number:02}" for number in range(80)]
+    # The machine is back, with what the first attempt had left there: all of it is older than what was written since.
+    state = machine / "HEADRACE_RUN_STATE"
+    (left,) = [path for path in state.iterdir() if path.name.startswith(run)]
+    (left / "record/outputs/late.txt").write_text("never sent")
+    before = {name: rig.read(run, name) for name in rig.names(run)}
+    rig.variables = {**rig.variables, "HEADRACE_RUN_STATE": str(state)}
+    rig.headrace("sync", "--recover")
+    rig.variables = {name: value for name, value in rig.variables.items() if name != "HEADRACE_RUN_STATE"}
+    assert {name: rig.read(run, name) for name in rig.names(run)} == {**before, "outputs/late.txt": b"never sent"}
+    assert not left.exists()
 
 
 def test_workers_go_on_as_fewer_when_a_node_is_lost(rig: ClusterRig) -> None:
