@@ -42,8 +42,8 @@ def test_runs_wait_for_gpus_in_the_order_of_asking(rig: RunsRig):
     why = waiting(rig)
     assert why["big"] in rig.headrace("runs", "--state", "waiting").stdout
     has = f"holder (pid {holder.pid}) has gpu-0"
-    assert why["big"] == f"asks for 2 of 2 GPUs, where 1 are free for it; {has}"
-    assert why["small"].startswith(f"asks for 1 of 2 GPUs, where 0 are free for it; {has}; big (pid ")
+    assert why["big"] == f"asks for 2 of 2 GPUs (1 free for it); {has}"
+    assert why["small"].startswith(f"asks for 1 of 2 GPUs (0 free for it); {has}; big (pid ")
     assert wait_for(lambda: f"waits: {why['big']}" in rig.headrace("logs", "big", "--stream", "headrace").stdout)
     refused = rig.headrace("run", "--id", "refused", "--set", "resources.gpus=1", "--", *SHOW, code=6)
     assert "other runs have 2 or wait for them" in refused.stderr

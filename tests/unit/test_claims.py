@@ -89,14 +89,19 @@ def test_processes_that_contend_never_have_the_same_and_all_get_theirs(tmp_path:
         )
         for _ in range(4)
     ]  # fmt: skip
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    assert [process.communicate(timeout=60) and process.returncode for process in processes] == [0] * 4
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        assert [process.communicate(timeout=60) and process.returncode for process in processes] == [0] * 4
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
     had: dict[str, str] = {}
     lines = log.read_text().splitlines()
     assert len(lines) == 4 * 12 * 2
@@ -121,7 +126,7 @@ def test_what_a_job_waits_for_is_its_own_and_told(tmp_path: Path) -> None:
 
     assert job.wait(waits, lambda: False)
     assert (job.cpus, job.gpus, job.notes) == ((4, 5), ("1",), ())
-    asked = "asks for 2 of 2 CPUs, where 1 are free for it and 1 of 1 GPUs, where 0 are free for it"
+    asked = "asks for 2 of 2 CPUs (1 free for it) and 1 of 1 GPUs (0 free for it)"
     assert said == [f"{asked}; first (pid {os.getpid()}) has cpu-4, gpu-1"]
     job.close()
     at_once = Allotment(ResourceSpec(gpus=2, wait=True), HERE, claims, "at-once")

@@ -178,7 +178,7 @@ def _wants(wanted: ResourceSpec, machine: Machine) -> dict[str, Want]:
 
 def _why(wants: Mapping[str, Want], blocked: Blocked) -> str:
     asked = " and ".join(
-        f"{want.count} of {len(want.things)} {kind}s, where {free} are free for it"
+        f"{want.count} of {len(want.things)} {kind}s ({free} free for it)"
         for (kind, want), free in zip(wants.items(), blocked.free, strict=True)
     )
     return "; ".join((f"asks for {asked}", *map(str, blocked.others)))
