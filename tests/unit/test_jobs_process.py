@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.jobs import Exit, Invocation, LocalBackend, process
+from headrace.jobs import Exit, Invocation, Process, process
 
 
 def test_what_is_written_while_its_reader_is_held_up_is_not_lost(
@@ -34,7 +34,7 @@ def test_what_is_written_while_its_reader_is_held_up_is_not_lost(
         said[stream] += data
 
     argv = ("sh", "-c", "until [ -e go ]; do sleep 0.01; done; echo out; echo err >&2")
-    attempt = LocalBackend().start(Invocation(argv, dict(os.environ), str(tmp_path)), output)
+    attempt = Process(Invocation(argv, dict(os.environ), str(tmp_path)), output)
     wake = os.eventfd(0)
     try:
         assert looked.wait(30)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from headrace.base.locks import holders, try_lock
+from headrace.jobs.claims import Claimed, claimed
 from headrace.jobs.folder import RunFolder, every
-from headrace.jobs.resources import Allotment, Claimed, Machine, claimed
+from headrace.jobs.resources import Allotment, Machine
 from headrace.jobs.spec_parts import ResourceSpec
 
 HOLD = """

@@ -40,6 +40,7 @@ _OPTIONS = (
     click.option("--workers", metavar="N[..M]", help="As so many processes, wherever there is room on it."),
     click.option("--attempts", type=int, help="How often it is started, at most.  [default: 1]"),
     click.option("--time-limit", help="For all attempts together."),
+    click.option("--wait", is_flag=True, default=None, help="Wait for the CPUs and GPUs that it asks for by number."),
 )
 background_option = click.option("--detach", "-d", is_flag=True, help="Go on in the background; prints the run's id.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Say nothing of our own.")
@@ -79,7 +80,7 @@ def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
     """Fields of the job by their names in a file, and the run's id."""
     named = {
         "name": "name", "attempts": "retry.attempts", "time_limit": "time_limit", "on": "cluster.on",
-        "nodes": "cluster.nodes", "workers": "cluster.workers",
+        "nodes": "cluster.nodes", "workers": "cluster.workers", "wait": "resources.wait",
     }  # fmt: skip
     found: dict[str, object] = {
         named[key]: value for key, value in options.items() if key in named and value is not None

@@ -25,8 +25,11 @@ COLUMNS = (
     Column("files_left", "FILES LEFT", "count"),
     Column("host", "HOST"),
     Column("tags", "TAGS"),
+    Column("waits", "WAITS"),
     Column("command", "COMMAND"),
 )
+_WHERE_ANY = ("tags", "waits")
+"""Columns that are shown where a run has something there."""
 _KINDS: dict[str, Kind] = {
     "seconds": "seconds",
     "bytes": "bytes",
@@ -87,8 +90,11 @@ def list_(
             rows.sort(key=lambda row: row[key])
         if watch and not as_json:
             click.clear()
-        shown = COLUMNS if any(row["tags"] for row in rows) else [one for one in COLUMNS if one.key != "tags"]
-        cells = rows if as_json else [row | {"tags": run_shown.tags(row["tags"])} for row in rows]
+        cells = rows if as_json else [
+            row | {"tags": run_shown.tags(row["tags"]), "waits": row["reason"] if row["state"] == "waiting" else None}
+            for row in rows
+        ]  # fmt: skip
+        shown = [one for one in COLUMNS if one.key not in _WHERE_ANY or any(row.get(one.key) for row in cells)]
         show_table(cells, shown, as_json=as_json, empty="no runs yet; try: headrace run -- COMMAND")
 
     show()

@@ -96,8 +96,11 @@ class Backend(Protocol):
         """Whether on this machine, whose figures are the run's then."""
         ...
 
-    def start(self, start: Start) -> Attempt:
-        """Raises NotFoundError: no such command or folder; DeniedError: it cannot be executed. Any HeadraceError."""
+    def start(self, start: Start) -> Attempt | None:
+        """Waits until there is what the job asks for. None: it was to stop before, and nothing was started.
+
+        Raises NotFoundError: no such command or folder; DeniedError: it cannot be executed. Any HeadraceError.
+        """
         ...
 
 
@@ -106,9 +109,14 @@ class LocalBackend:
 
     here = True
 
-    def start(self, start: Start) -> Attempt:
+    def start(self, start: Start) -> Attempt | None:
         """As `Backend.start`."""
-        return _LocalAttempt(start)
+
+        def waits(why: str) -> None:
+            start.waits(why)
+            start.tell(f"waits: {why}")
+
+        return _LocalAttempt(start) if start.job.allot(waits, start.stopped) else None
 
 
 class _LocalAttempt:

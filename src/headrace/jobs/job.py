@@ -80,7 +80,7 @@ class Job:
         `tell` gets a line now and then. Raises any HeadraceError.
         """
         wanted = ResourceSpec() if self._leads else self.spec.resources
-        self._allotted = Allotment(wanted, self._machine, os.path.join(cache, "claims"))
+        self._allotted = Allotment(wanted, self._machine, os.path.join(cache, "claims"), self.id)
         self._place = self._source.prepare(self.spec, folder)
         wanted = self.spec.environment
         request = EnvironmentRequest(wanted.lock, wanted.image, wanted.python)
@@ -95,6 +95,18 @@ class Job:
                 self.spec.inputs, self._site, folder, self.id, self._before, tell, give=not self._leads
             )
 
+    def allot(self, waits: Callable[[str], None], stopped: Callable[[], bool]) -> bool:
+        """Wait until its share of the machine is its own, if it is to: then only is it known. After `prepare`.
+
+        `waits`: gets why it has to, each time that changes. False: it was to stop before.
+        """
+        return self.allotted.wait(waits, stopped)
+
+    def release(self) -> None:
+        """Others may have its share of the machine: nothing of it is started any more. Idempotent."""
+        if self._allotted is not None:
+            self._allotted.close()
+
     def close(self) -> None:
         """Let go of what `prepare` took hold of. Idempotent."""
         if self._inputs is not None:
@@ -103,8 +115,7 @@ class Job:
         if self._prepared is not None:
             self._prepared.close()
             self._prepared = None
-        if self._allotted is not None:
-            self._allotted.close()
+        self.release()
 
     @property
     def allotted(self) -> Allotment:
@@ -148,19 +159,19 @@ class Job:
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """Those it has, by names as CUDA knows them. After `prepare`."""
+        """Those it has, by names as CUDA knows them. After `allot`."""
         return self._machine.gpus if self.allotted.gpus is None else self.allotted.gpus
 
     @property
     def processes(self) -> int:
-        """How many its command is started as, on this machine. After `prepare`."""
+        """How many its command is started as, on this machine. After `allot`."""
         return self.allotted.processes(self.spec.processes, self._machine)
 
     def invocation(
         self, folder: RunFolder, attempt: int, resume: str | None, *, launched: bool = True
     ) -> Invocation:
         """What is started. `attempt` counts from 1; `resume`: the folder of the checkpoint to go on from; `launched`:
-        False, its processes are started by the caller, each with this.
+        False, its processes are started by the caller, each with this. After `allot`.
 
         Raises UnsupportedError: an input's mount has died, and cannot be made again. InputError, NotFoundError.
         """

@@ -24,7 +24,7 @@ SEGMENT_S: Final = 10.0
 
 
 class Measuring:
-    """One thread, but for `watch`. A full disk keeps nothing from going on.
+    """One thread, but for `watch` and `rest`. A full disk keeps nothing from going on.
 
     Args:
         folder: the run's.
@@ -42,6 +42,7 @@ class Measuring:
         self._wanted = samplers
         self._pid: int | None = None
         self._watched: int | None = None
+        self._resting = False
         self._points: list[Point] = []
         self._mounts: Mounts | None = None
         self._told = False
@@ -51,6 +52,7 @@ class Measuring:
     def watch(self, pid: int | None) -> None:
         """The command's process from now on; None: it is over."""
         self._pid = pid
+        self._resting = self._resting and pid is None
         if self._mounts is None and self._wanted:
             self._mounts = Mounts(self._run)
         if self._mounts is None:
@@ -59,6 +61,10 @@ class Measuring:
             self._mounts.look()
         else:
             self._mounts.groups.add(pid)
+
+    def rest(self) -> None:
+        """The machine is not looked at until there is a process to `watch`: what it does is other runs'. Any thread."""
+        self._resting = True
 
     def tick(self) -> None:
         """What is due. Call it every second or so."""
@@ -116,7 +122,7 @@ class Measuring:
             _log.warning("not all that was measured is in the record: %s", error)
 
     def _sample(self) -> None:
-        if not self._wanted:
+        if not self._wanted or self._resting:
             return
         if self._samplers is None or self._pid not in (None, self._watched):
             if self._samplers is not None:

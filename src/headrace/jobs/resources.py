@@ -1,27 +1,28 @@
 """What of the machine a run has: which CPUs, which GPUs, how much memory.
 
-There is no scheduler. A run that asks for a number of CPUs or GPUs claims that many: one locked file each in a folder
-that all runs of a user on the node share, so that a runner that dies holds nothing. Runs that ask for nothing claim
-nothing, and see everything.
+A run that asks for a number of CPUs or GPUs claims that many among the runs of a user on the node (see `claims`), and
+waits for them if it is to. Runs that ask for nothing claim nothing, and see everything.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.base.errors import InputError, TryAgainError
-from headrace.base.locks import holders, try_lock
-from headrace.base.places import make_folder
 from headrace.base.units import format_bytes
+from headrace.jobs.claims import Blocked, Claims, Want
 from headrace.jobs.spec_parts import ResourceSpec
 from headrace.tracking.samplers_job import Tree
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+_LOOK_S: Final = 0.5
+_PATIENCE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +40,11 @@ class Machine:
         return Machine(tuple(sorted(os.sched_getaffinity(0))), tuple(filter(None, names)))
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """One thing that a run has for itself. `name`: like ``gpu-0``; `pid`: of its runner, 0 where that is not seen."""
-
-    name: str
-    pid: int
-
-
-def claimed(claims: str) -> list[Claimed]:
-    """What runs of this node have claimed, in the folder of the claims. Takes nothing from anybody."""
-    try:
-        paths = sorted(os.path.join(claims, name) for name in os.listdir(claims))
-    except OSError:
-        return []
-    return [Claimed(os.path.basename(path), pid) for path, pid in holders(paths).items()]
-
-
 class Allotment:
-    """A run's share, claimed: `close` it.
+    """A run's share of the machine, its own: `close` it. One thread.
+
+    Without `wanted.wait` it has it once it is made. With it the run has a place in the queue then, and has its share
+    when `wait` says so.
 
     `cpus`: which, None: all; `gpus`: names, None: all; `notes`: what a user should know, one sentence each.
 
@@ -65,29 +52,57 @@ class Allotment:
         wanted: what the job asks for.
         machine: what there is.
         claims: folder of the claims, made if it is not there.
+        run: its id, for others to read.
 
     Raises:
         InputError: there is not that much. TryAgainError: other runs have the GPUs. OSError: the disk.
     """
 
-    def __init__(self, wanted: ResourceSpec, machine: Machine, claims: str) -> None:
-        self._claims, self._held = claims, list[int]()
+    def __init__(self, wanted: ResourceSpec, machine: Machine, claims: str, run: str = "") -> None:
+        self._wants = _wants(wanted, machine)
+        self._claims = Claims(claims, run)
         self.memory = wanted.memory
         self.notes: tuple[str, ...] = ()
         self.cpus: tuple[int, ...] | None = None
-        self.gpus: tuple[str, ...] | None = None
+        self.gpus: tuple[str, ...] | None = () if wanted.gpus == 0 else None
+        self._why = ""
         try:
-            self.cpus = self._some_cpus(wanted.cpus, machine) if wanted.cpus else None
-            self.gpus = self._some_gpus(wanted.gpus, machine.gpus) if wanted.gpus != "all" else None
+            if not self._wants:
+                return
+            if wanted.wait:
+                self._look()
+            else:
+                taken = self._claims.some(list(self._wants.values()))
+                self._share(dict(zip(self._wants, taken, strict=True)), wanted, machine)
         except BaseException:
             self.close()
             raise
 
+    def wait(self, waits: Callable[[str], None], stopped: Callable[[], bool]) -> bool:
+        """Until the share is the run's own. False: it was to stop before, and waits no more.
+
+        `waits`: gets why it has to, each time that changes.
+        """
+        told = ""
+        while self._why:
+            if stopped():
+                self.close()
+                return False
+            if told != self._why:
+                told = self._why
+                waits(told)
+            time.sleep(_LOOK_S)
+            try:
+                self._look(_LOOK_S)
+            except TryAgainError:  # no moment to look: another time
+                pass
+            except OSError as error:
+                self._why = f"cannot look for what is free: {error}"
+        return True
+
     def close(self) -> None:
         """Others may have it. Idempotent."""
-        for fd in self._held:
-            os.close(fd)
-        self._held.clear()
+        self._claims.close()
 
     def variables(self) -> dict[str, str]:
         """What makes CUDA see these GPUs alone."""
@@ -98,48 +113,79 @@ class Allotment:
         found = machine.gpus if self.gpus is None else self.gpus
         return wanted if isinstance(wanted, int) else max(1, len(found))
 
-    def _some_cpus(self, count: int, machine: Machine) -> tuple[int, ...]:
-        if count > len(machine.cpus):
+    def _look(self, patience: float = _PATIENCE_S) -> None:
+        wants = list(self._wants.values())
+        taken = self._claims.all(wants, patience)
+        if isinstance(taken, Blocked):
+            self._why = _why(self._wants, taken)
+            return
+        self._why = ""
+        self._has(dict(zip(self._wants, taken, strict=True)))
+
+    def _has(self, taken: Mapping[str, tuple[str, ...]]) -> None:
+        if "CPU" in taken:
+            self.cpus = tuple(sorted(int(_name(thing)) for thing in taken["CPU"]))
+        if "GPU" in taken:
+            self.gpus = tuple(map(_name, taken["GPU"]))
+
+    def _share(self, taken: Mapping[str, tuple[str, ...]], wanted: ResourceSpec, machine: Machine) -> None:
+        """Of what is short, have others' too, where that may be."""
+        shared = {kind: want.count - len(taken[kind]) for kind, want in self._wants.items()}
+        if isinstance(wanted.gpus, int) and shared.get("GPU"):
+            there = len(machine.gpus)
+            hint = "wait for them: --wait; or name the GPUs to share: resources.gpus = [0]"
+            said = f"asks for {wanted.gpus} of {there} GPUs, and other runs have {there - len(taken['GPU'])}"
+            said += " or wait for them" if self._claims.kept.intersection(self._wants["GPU"].things) else ""
+            raise TryAgainError(said, path="resources.gpus", hint=hint)
+        more = {
+            kind: tuple(thing for thing in want.things if thing not in taken[kind])[: shared[kind]]
+            for kind, want in self._wants.items()
+        }
+        self._has({kind: taken[kind] + more[kind] for kind in taken})
+        if isinstance(wanted.gpus, tuple):
+            self.gpus = tuple(map(str, wanted.gpus))
+        self.notes = tuple(
+            f"{shared[kind]} of its {want.count} {kind}s are other runs' too"
+            for kind, want in self._wants.items()
+            if shared[kind]
+        )
+
+
+def _wants(wanted: ResourceSpec, machine: Machine) -> dict[str, Want]:
+    """By ``CPU`` and ``GPU``: what is to be claimed. Raises InputError: there is not that much."""
+    found: dict[str, Want] = {}
+    if wanted.cpus:
+        if wanted.cpus > len(machine.cpus):
             hint = f"ask for at most {len(machine.cpus)}, or 0 for all"
-            raise InputError(f"asks for {count} CPUs; here are {len(machine.cpus)}", path="resources.cpus", hint=hint)
-        mine = self._claimed((f"cpu-{number}" for number in machine.cpus), count)
-        chosen = [number for number in machine.cpus if f"cpu-{number}" in mine]
-        if shared := count - len(chosen):
-            chosen += [number for number in machine.cpus if number not in chosen][:shared]
-            self.notes += (f"{shared} of its {count} CPUs are other runs' too",)
-        return tuple(sorted(chosen))
-
-    def _some_gpus(self, wanted: int | Sequence[int] | str, there: tuple[str, ...]) -> tuple[str, ...]:
-        if isinstance(wanted, int):
-            if wanted > len(there):
-                hint = "ask for fewer, or leave `resources.gpus` out"
-                raise InputError(f"asks for {wanted} GPUs; here are {len(there)}", path="resources.gpus", hint=hint)
-            mine = self._claimed((f"gpu-{name}" for name in there), wanted)
-            if len(mine) < wanted:
-                hint = "wait for one of them, or name the GPUs to share: resources.gpus = [0]"
-                said = f"asks for {wanted} of {len(there)} GPUs, and other runs have {len(there) - len(mine)}"
-                raise TryAgainError(said, path="resources.gpus", hint=hint)
-            return tuple(name for name in there if f"gpu-{name}" in mine)
-        named = tuple(str(number) for number in wanted)
-        if unknown := [name for name in named if name not in there]:
-            hint = f"here are {', '.join(there)}" if there else "there is none on this machine"
+            said = f"asks for {wanted.cpus} CPUs; here are {len(machine.cpus)}"
+            raise InputError(said, path="resources.cpus", hint=hint)
+        found["CPU"] = Want(wanted.cpus, tuple(f"cpu-{number}" for number in machine.cpus))
+    if isinstance(wanted.gpus, int):
+        if wanted.gpus > len(machine.gpus):
+            hint = "ask for fewer, or leave `resources.gpus` out"
+            said = f"asks for {wanted.gpus} GPUs; here are {len(machine.gpus)}"
+            raise InputError(said, path="resources.gpus", hint=hint)
+        if wanted.gpus:
+            found["GPU"] = Want(wanted.gpus, tuple(f"gpu-{name}" for name in machine.gpus))
+    elif wanted.gpus != "all":
+        named = tuple(dict.fromkeys(map(str, wanted.gpus)))
+        if unknown := [name for name in named if name not in machine.gpus]:
+            hint = f"here are {', '.join(machine.gpus)}" if machine.gpus else "there is none on this machine"
             raise InputError(f"names GPU {unknown[0]}, which is not there", path="resources.gpus", hint=hint)
-        if shared := len(named) - len(self._claimed((f"gpu-{name}" for name in named), len(named))):
-            self.notes += (f"{shared} of its {len(named)} GPUs are other runs' too",)
-        return named
+        found["GPU"] = Want(len(named), tuple(f"gpu-{name}" for name in named))
+    return found
 
-    def _claimed(self, names: Iterable[str], count: int) -> set[str]:
-        """Up to `count` of these that nobody else has."""
-        make_folder(self._claims, "HEADRACE_RUN_STATE")
-        mine: set[str] = set()
-        for name in names:
-            if len(mine) == count:
-                break
-            held = try_lock(os.path.join(self._claims, name.replace("/", "_")))
-            if held is not None:
-                self._held.append(held)
-                mine.add(name)
-        return mine
+
+def _why(wants: Mapping[str, Want], blocked: Blocked) -> str:
+    asked = " and ".join(
+        f"{want.count} of {len(want.things)} {kind}s ({free} free for it)"
+        for (kind, want), free in zip(wants.items(), blocked.free, strict=True)
+    )
+    return "; ".join((f"asks for {asked}", *map(str, blocked.others)))
+
+
+def _name(thing: str) -> str:
+    return thing.partition("-")[2]
 
 
 class MemoryWatch:

@@ -56,8 +56,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
+    """`number`: the signal by which a command ends that is not started any more."""
+
     reason: str
     grace: float
+    number: int
 
 
 class Runner:
@@ -118,12 +121,17 @@ class Runner:
         """Attempts that ended because a machine was gone."""
         self._not_sent: tuple[str, ...] = ()
         """What the last attempt has left elsewhere."""
+        self._begun = False
         self._limit_at = float("inf")
+        """Of `time.monotonic`; counted from when the command is first started, after what it waits for."""
 
-    def stop(self, reason: str, grace: float | None = None) -> None:
-        """End the command: SIGTERM, then after `grace` seconds (default: the spec's) SIGKILL. Any thread."""
+    def stop(self, reason: str, grace: float | None = None, number: int = signal.SIGTERM) -> None:
+        """End the command: SIGTERM, then after `grace` seconds (default: the spec's) SIGKILL. Any thread.
+
+        `number`: the signal that it counts as ended by, if it is not started any more.
+        """
         if self._stop is None:
-            self._stop = _Stop(reason, self.job.spec.grace if grace is None else grace)
+            self._stop = _Stop(reason, self.job.spec.grace if grace is None else grace, int(number))
         with suppress(BlockingIOError):  # it is full: there is enough to wake for
             self._waking.send(b"\0")
 
@@ -161,14 +169,13 @@ class Runner:
 
     def _attempts(self) -> tuple[str, Exit, str]:
         spec = self.job.spec
-        if spec.time_limit is not None:
-            self._limit_at = time.monotonic() + spec.time_limit
         while True:
             self._count += 1
             self._matched = False
             try:
                 self.job.offers = self._mirroring.variables()
-                ended = self._follow(self._backend.start(self._start()))
+                attempt = self._backend.start(self._start())
+                ended = self._follow(attempt) if attempt is not None else self._not_begun()
             except HeadraceError as error:
                 self._early = None
                 self._recorder.note(str(error))
@@ -203,11 +210,20 @@ class Runner:
         return self._sync.settle(_RETRY_SETTLE_S)
 
     def _waits(self, why: str) -> None:
+        self._measuring.rest()
         self._say("waiting", reason=why)
 
     def _begins(self) -> None:
         self._early = []
+        limit = self.job.spec.time_limit
+        if limit is not None and not self._begun:
+            self._limit_at = time.monotonic() + limit
+        self._begun = True
         self._say("running")
+
+    def _not_begun(self) -> Exit:
+        """It was to stop while it waited."""
+        return Exit(None, self._stop.number if self._stop is not None else int(signal.SIGTERM))
 
     def _follow(self, attempt: Attempt) -> Exit:
         self._attempt = attempt
@@ -266,6 +282,7 @@ class Runner:
     # the record
 
     def _finish(self, state: str, ended: Exit, reason: str) -> Outcome:
+        self.job.release()
         self._say("finishing", ended, reason)
         waiting = self._sync.backlog
         if waiting.bytes > 64 << 20:
@@ -356,4 +373,4 @@ class Runner:
         elif self._early is not None:
             self._early.append(number)
         elif number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            self.stop(signal.Signals(number).name)
+            self.stop(signal.Signals(number).name, number=number)

@@ -113,7 +113,9 @@ def _spec(request: ShellRequest, record: RunRecord, tell: Callable[[str], None])
     told = JobSpec.from_json(record.spec, path=request.run.id)
     if told.processes != 1:
         tell(f"one process here, where the run had processes = {told.processes}")
-    flags: dict[str, object] = {"command": list(request.command or _FOUND_INSIDE), "processes": 1}
+    flags: dict[str, object] = {
+        "command": list(request.command or _FOUND_INSIDE), "processes": 1, "resources.wait": False,
+    }  # fmt: skip
     flags |= {f"environment.variables.{name}": value for name, value in given.items()}
     spec = told.with_flags(flags)
     if missing := spec.environment.missing:

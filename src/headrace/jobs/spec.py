@@ -45,7 +45,9 @@ class JobSpec(Declared):
     name: str | None = fields.text("name of the job; none: made from the command", check=check.name)
     command: tuple[str, ...] | str | None = kinds.command("program and arguments; one text is run by `sh -c`")
     folder: str = fields.text("working folder, below the code's root", default=".", check=check.inside)
-    time_limit: float | None = fields.duration("of all attempts together", default=None, positive=True)
+    time_limit: float | None = fields.duration(
+        "of all attempts together, from when the command is first started", default=None, positive=True
+    )
     grace: float = fields.duration("time between SIGTERM and SIGKILL when it is stopped", default="30s")
     tags: Mapping[str, str] = fields.names("anything to find the run by", check=check.name)
     processes: Literal["auto"] | int = kinds.processes(

@@ -188,6 +188,11 @@ class ResourceSpec(Declared):
     cpus: int = fields.count("CPUs it may run on; 0: all", default=0)
     memory: int = fields.size("memory it may use; 0: no limit", default="0")
     gpus: Literal["all"] | int | tuple[int, ...] = kinds.gpus("how many GPUs, or which, by their indices")
+    wait: bool = fields.truth(
+        "`true`: while other runs have some of these CPUs or GPUs, the run waits until all are its own, first come, "
+        "first served; `false`: CPUs and named GPUs are shared, a number of GPUs is refused",
+        default=False,
+    )
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any, Final
 from headrace.base.errors import NotFoundError
 from headrace.base.settings import Settings
 from headrace.cache.status import CacheStatus
+from headrace.jobs.claims import claimed
 from headrace.jobs.folder import every
-from headrace.jobs.resources import claimed
 from headrace.mount import live
 from headrace.namespace import Mount, Namespace
 from headrace.sync import statuses
