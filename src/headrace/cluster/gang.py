@@ -42,13 +42,13 @@ class Gang:
     def __init__(self, ray: Any, submission: Submission) -> None:
         self._ray, self._submission = ray, submission
 
-    def start(self, start: Start) -> _GangAttempt:
-        """As `Backend.start`. Waits until the cluster has what is asked for, saying so."""
+    def start(self, start: Start) -> _GangAttempt | None:
+        """As `Backend.start`."""
         if not start.settle():  # code and pinned inputs, which the nodes bring from there
             raise TryAgainError("what the nodes need is not in the bucket yet", path=start.job.id)
         placed = place(self._ray, start)
         if placed is None:
-            return _GangAttempt(self._ray, start, None, (), Exit(None, int(SIGTERM)))
+            return None
         try:
             return _GangAttempt(self._ray, start, placed, self._nodes(placed, start))
         except BaseException:
@@ -100,12 +100,10 @@ class _Member:
 class _GangAttempt:
     """As `Attempt`. A thread a node asks for news; the runner's thread waits for what they find."""
 
-    def __init__(
-        self, ray: Any, start: Start, placed: Placed | None, members: Sequence[_Member], ended: Exit | None = None
-    ) -> None:
+    def __init__(self, ray: Any, start: Start, placed: Placed, members: Sequence[_Member]) -> None:
         self.failure, self.lost, self.left = "", False, tuple[str, ...]()
         self._ray, self._placed, self._members, self._start = ray, placed, members, start
-        self._result = ended
+        self._result: Exit | None = None
         self._running: set[int] = set()
         self._found = threading.Lock()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -113,11 +111,10 @@ class _GangAttempt:
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
         self._together = Together(start.run, len(members), start.tell)
-        if members:
-            try:
-                self._begin()
-            except _GoneError as error:
-                self._result, self.failure, self.lost = Exit(None, int(SIGKILL)), f"{error} is gone", True
+        try:
+            self._begin()
+        except _GoneError as error:
+            self._result, self.failure, self.lost = Exit(None, int(SIGKILL)), f"{error} is gone", True
 
     # as an Attempt
 
@@ -179,8 +176,7 @@ class _GangAttempt:
         for member in self._members:
             with suppress(Exception):
                 self._ray.kill(member.actor)
-        if self._placed is not None:
-            self._placed.let_go()
+        self._placed.let_go()
         os.close(self._wake_fd)
 
     # beginning
