@@ -30,6 +30,8 @@ _QUIETER: Final = 0.6
 _TURNS: Final = 0.2
 """Share of a step that every rank stands still, and one of them in some steps more than in others."""
 _NAMED: Final = 8
+_CORES: Final = 0.2
+"""Cores by which processes differ so that it is told."""
 _NOT_KNOWN: Final = (
     "a device takes as long in every step, so this is waiting for others, or for a network that is slow now and then; "
     "which rank was the last in which step is not recorded"
@@ -110,25 +112,36 @@ def rank_times(figures: Figures) -> tuple[RankTime, ...]:
 
 
 def slowest(times: Sequence[RankTime], figures: Figures) -> Held | None:
-    """The ranks that all others wait for at each step, if there are such. `figures`: of all ranks."""
-    if len(times) < 2:
-        return None
+    """The ranks that all others wait for at each step, half of all at most. `figures`: of all ranks."""
     shown = any(one.still >= HEALTHY * one.whole for one in times)
     need: Callable[[RankTime], float] = (lambda one: one.need) if shown else (lambda one: one.late)
     ordered = sorted(times, key=need, reverse=True)
-    count = max(range(1, len(ordered) // 2 + 1), key=lambda at: (need(ordered[at - 1]) - need(ordered[at]), -at))
-    slow, others = ordered[:count], ordered[count:]
-    gap, whole = need(slow[-1]) - need(others[0]), _middle(slow, "whole")
-    if gap < HEALTHY * whole or not _is_together(slow, others):
+    gaps = {at: need(ordered[at - 1]) - need(ordered[at]) for at in range(1, len(ordered) // 2 + 1)}
+    for count, gap in sorted(gaps.items(), key=lambda one: -one[1]):
+        slow, others = ordered[:count], ordered[count:]
+        part = _part(slow, others, gap, shown=shown)
+        if part is None:
+            continue
+        who, sure = _who(slow, times), _surely(slow, others, part, shown=shown)
+        told = (*_told_of(slow, others), sure, *_told_of_machines(slow, others, figures))
+        cause = Cause(STRAGGLER, part, _stated(who, slow, others, part), told, _advised(who, part))
+        ranks = tuple(one.rank for one in slow)
+        return Held(cause, _gain(_middle(slow, "whole"), gap), ranks, gap >= need(slow[-1]) / 2)
+    return None
+
+
+def _part(slow: Sequence[RankTime], others: Sequence[RankTime], gap: float, *, shown: bool) -> str | None:
+    """What these need more of than the others, by so much that those wait for them; None: they do not."""
+    least = HEALTHY * _middle(slow, "whole")
+    if gap < least or not _is_together(slow, others):
         return None
-    part = max(_PARTS if shown else list(_PARTS)[:-1], key=lambda one: _middle(slow, one) - _middle(others, one))
+    beyond = {one: _beyond(slow, others, one) for one in _PARTS if shown or one != "computing"}
+    part = max(beyond, key=beyond.__getitem__)
+    if beyond[part] < least:  # each is slow for a cause of its own
+        return None
     if part == "computing" and _middle(slow, "still") > _QUIETER * _middle(others, "still"):
         return None
-    who, sure = _who(slow, times), _surely(slow, others, part, shown=shown)
-    told = (*_told_of(slow, others), sure, *_told_of_machines(slow, others, figures))
-    cause = Cause(STRAGGLER, part, _stated(who, slow, others, part), told, _advised(who, part))
-    ranks = tuple(one.rank for one in slow)
-    return Held(cause, _gain(whole, gap), ranks, gap >= need(slow[-1]) / 2)
+    return part
 
 
 def in_turn(times: Sequence[RankTime]) -> Held | None:
@@ -179,6 +192,11 @@ def _gain(whole: float, part: float) -> float:
     return min(MOST, whole / max(whole - part, whole / MOST))
 
 
+def _beyond(slow: Sequence[RankTime], others: Sequence[RankTime], part: str) -> float:
+    """By how much each of them needs more of it than the others."""
+    return min(getattr(one, part) for one in slow) - _middle(others, part)
+
+
 def _is_together(some: Sequence[RankTime], others: Sequence[RankTime]) -> bool:
     """Whether a step takes as long on the ones as on the others, which it does if they wait for each other."""
     one, other = _middle(some, "whole"), _middle(others, "whole")
@@ -201,8 +219,9 @@ def _who(slow: Sequence[RankTime], times: Sequence[RankTime]) -> str:
 def _stated(who: str, slow: Sequence[RankTime], others: Sequence[RankTime], part: str) -> str:
     much, usual = (format_seconds(_middle(some, part)) for some in (slow, others))
     what = f"is slow: it {_PARTS[part]}" if len(slow) == 1 else f"are slow: each {_PARTS[part]}"
-    rest = f"rank {others[0].rank} {usual}, and waits" if len(others) == 1 else f"the others {usual}, and they wait"
-    return f"{who.capitalize()} {what} {much} a step, {rest}."
+    rest, wait = (f"rank {others[0].rank}", "it waits") if len(others) == 1 else ("the others", "they wait")
+    it = "it" if len(slow) == 1 else "them"
+    return f"{who.capitalize()} {what} {much} a step, {rest} {usual}: {wait} for {it}."
 
 
 def _told_of(slow: Sequence[RankTime], others: Sequence[RankTime]) -> tuple[str, ...]:
@@ -226,7 +245,7 @@ def _told_of_machines(slow: Sequence[RankTime], others: Sequence[RankTime], figu
     told: list[str] = []
     used = [[one for rank in some if (one := figures.ranks[rank.rank].cores_of_process) is not None]
             for some in (slow, others)]  # fmt: skip
-    if all(used):
+    if all(used) and abs(median(used[0]) - median(used[1])) >= _CORES:
         told.append(f"its process keeps {median(used[0]):.1f} cores busy, the others' {median(used[1]):.1f}")
     for name, words in _MACHINE.items():
         here, there = ([one.means[name] for one in some if name in one.means] for some in (ours, theirs))

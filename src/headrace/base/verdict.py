@@ -92,19 +92,25 @@ def judge(figures: Figures) -> Verdict:
         return together
     slow, turns = slowest(times, figures), in_turn(times)
     if slow is not None and (slow.twice or slow.gain >= together.gain) and (turns is None or slow.gain >= turns.gain):
-        own = _of_loops(figures.ranks[slow.ranks[0]])
-        return _held(verdict, slow, own if slow.cause.name != "computing" else None)
+        return _held(verdict, slow, figures.ranks[slow.ranks[0]])
     if turns is not None and turns.gain > together.gain:
-        return _held(verdict, turns, None)
-    if together.bound == CONSUMER:
-        return replace(verdict, evidence=(*verdict.evidence, *told_of_steps(times)))
-    return verdict
+        return _held(verdict, turns, figures)
+    more = slow.cause.evidence if slow is not None else told_of_steps(times) if together.bound == CONSUMER else ()
+    return replace(verdict, evidence=(*verdict.evidence, *more))
 
 
-def _held(together: Verdict, held: Held, own: Verdict | None) -> Verdict:
-    """`own`: what limits the rank that is waited for, by itself."""
-    cause = held.cause
-    evidence, advice = (own.evidence, own.advice) if own is not None else (together.evidence, ())
+_CAUSES: Final[dict[str, Callable[[Figures], Cause]]] = {"store": fetching, "decode": decoding, "batch": batching}
+
+
+def _held(together: Verdict, held: Held, figures: Figures) -> Verdict:
+    """`figures`: of the rank that is waited for; of all of them, if they wait in turn."""
+    cause, evidence, advice = held.cause, _evidence(figures, LoopTime.of(figures)), ()
+    if cause.name == "writing":
+        more = _writing(figures, LoopTime.of(figures), evidence)
+        evidence, advice = more.evidence, more.advice
+    elif cause.name in _CAUSES:
+        more = _CAUSES[cause.name](figures)
+        evidence, advice = (*evidence, *more.evidence), more.advice
     evidence, advice = (*cause.evidence, *evidence), (*cause.advice, *advice)
     return Verdict(cause.bound, cause.name, cause.statement, evidence, advice, held.gain, ranks=together.ranks)
 
@@ -122,12 +128,8 @@ def _of_loops(figures: Figures) -> Verdict:
         return _healthy(figures, evidence)
     if time.stall >= max(time.store, time.decode, time.batch):
         return _writing(figures, time, evidence)
-    causes: tuple[tuple[float, Callable[[Figures], Cause]], ...] = (
-        (time.store, fetching),
-        (time.decode, decoding),
-        (time.batch, batching),
-    )
-    part, cause_of = max(causes, key=lambda one: one[0])
+    parts = zip((time.store, time.decode, time.batch), _CAUSES.values(), strict=True)
+    part, cause_of = max(parts, key=lambda one: one[0])
     cause = cause_of(figures)
     busy = figures.ratio("loader.decode_busy_s", "loader.decode_room_s")
     floor = min(busy, 1.0) if cause_of is fetching else 0.0
