@@ -248,6 +248,8 @@ def main() -> None:
     if job.together:
         meet()
     wait_at(job.gate)
+    if job.together:
+        meet()
     for _ in loader:
         if not loop.take():
             break

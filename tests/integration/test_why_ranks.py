@@ -6,6 +6,7 @@ All start at once, for that is most of their time; those that compute have the m
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from headrace.testing.servers import EmbeddedS3
-from tests.integration.test_why import JOB, name_of, put, why_of
+from tests.integration.test_why import JOB, judged, name_of, put, why
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
 
@@ -49,8 +50,7 @@ def told(rig: RunsRig) -> dict[str, Any]:
             (gate_of(rig, name) / "go").touch()
         for name in names:
             assert begun[name].wait(120) == 0, (name, begun[name].communicate())
-    print(json.dumps({name: why_of(rig, name_of(name)) for name in CASES}, indent=1))
-    return {name: why_of(rig, name_of(name)) for name in CASES}
+    return {name: why(rig, name) if name == "turns" else judged(rig, name) for name in CASES}
 
 
 def gate_of(rig: RunsRig, name: str) -> Path:
@@ -75,3 +75,13 @@ def test_it_names_the_rank_that_the_other_waits_for(told: dict[str, Any], name: 
     assert found["evidence"], whole
     assert found["advice"], whole
     assert found["gain"] > 1.2, whole
+
+
+def test_the_page_shows_what_each_rank_needs_for_a_step(rig: RunsRig, told: dict[str, Any]) -> None:
+    rig.headrace("web", "--export", "run.html", "--run", name_of("decode"))
+    page = (rig.work / "run.html").read_text()
+    assert f"<strong>straggler</strong>: {told['decode']['statement']}" in page
+    heads, *rows = re.findall("<tr>(.*?)</tr>", page.partition(">Ranks</h")[2], re.DOTALL)[:3]
+    assert heads.count("</th>") == 11
+    assert [re.sub("<.*?>", " ", one).split()[0] for one in rows] == ["1", "0"], "who waited longest, first"
+    assert all(one.count("</td>") == 11 for one in rows)

@@ -27,6 +27,7 @@ def rank(own: float = 100.0, cpu: float = 5.0, steps: float = STEPS, node: int =
     stall = more.pop("stall", 0.0)
     sums = {
         "loader.batches": steps + 1, "loader.epochs": 1.0, "loader.own_s": own * ms, "loader.own_cpu_s": cpu * ms,
+        "loader.own_queued_s": more.pop("queued", 0.0) * ms,
         "loader.wait_s": sum(waits.values()), "loader.stall_s": stall * ms, "loader.stalls": float(stall > 0),
         "loader.uneven_s": more.pop("uneven", 0.0) * ms, "loader.elapsed_s": 100 * ms, "process.cpu_s": cpu * ms,
         **waits,
@@ -59,6 +60,13 @@ CASES = {
     "slow batches": (run(rank(own=40, batch=60), *[rank()] * 3), "straggler", "batch", "Rank 0 is slow", 2.5),
     "slow computing": (
         run(rank(cpu=95), *[rank(cpu=45)] * 7), "straggler", "computing", "Rank 0 is slow: it computes 95 ms", 2.0
+    ),
+    "no core": (
+        run(*[rank(cpu=45)] * 7, rank(cpu=45, queued=50)), "straggler", "queued", "Rank 7 is slow: it waits for a core",
+        2.0,
+    ),
+    "computing more, where cores are few": (
+        run(*[rank(cpu=20, queued=2)] * 7, rank(cpu=40, queued=58)), "straggler", "computing", "Rank 7 is slow", 4.0
     ),
     "one that writes": (
         run(rank(stall=60), *[rank()] * 7), "straggler", "writing", "Rank 0 is slow: it writes its checkpoints", 2.5
@@ -199,6 +207,7 @@ def stepped(monkeypatch: pytest.MonkeyPatch, steps: list[tuple[float, float]]) -
     """Steps of so many seconds, of which the thread computed so many."""
     clock = [1.0]
     monkeypatch.setattr(time, "thread_time", lambda: clock[0])
+    monkeypatch.setattr("headrace.dataset.clock._queued", lambda: 0.0)
     made, now = Steps(), 100.0
     for seconds, computed in [(0.01, 0.01), *steps]:
         now += seconds

@@ -21,6 +21,7 @@ loader.stall_s           seconds  of ``long_s``, in steps in which the process w
 loader.stalls            steps    of that kind
 loader.stall_bytes       bytes    written in them
 loader.own_cpu_s         seconds  of ``own_s``, the loop's thread computed
+loader.own_queued_s      seconds  of ``own_s``, it could run while no core was free
 loader.uneven_s          seconds  of ``own_s``, it stood still beyond what it does in others of its steps
 loader.asked             times    a batch was asked for
 loader.raw_empty         times    of these, nothing waited to be decoded or batched

@@ -27,6 +27,8 @@ _TOGETHER: Final = 0.25
 """By how much a step's length may differ between ranks that wait for each other at each step."""
 _QUIETER: Final = 0.6
 """Share of what the others stand still, at most, that a rank does which the others wait for because it computes."""
+_BUSIER: Final = 1.5
+"""Times what the others compute: then that is the matter, whether there are cores or not."""
 _TURNS: Final = 0.2
 """Share of a step that every rank stands still, and one of them in some steps more than in others."""
 _NAMED: Final = 8
@@ -39,7 +41,9 @@ _NOT_KNOWN: Final = (
 _PARTS: Final = {
     "store": "waits for the store", "decode": "waits for decoding", "batch": "waits for batches to be put together",
     "writing": "writes its checkpoints", "computing": "computes",
+    "queued": "waits for a core",
 }  # fmt: skip
+_OF_THREAD: Final = ("computing", "queued")
 _MACHINE: Final = {
     "system/cpu": "CPUs busy", "system/cpus": "cores that may be used", "system/memory_available": "memory left"
 }  # fmt: skip
@@ -47,9 +51,10 @@ _MACHINE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RankTime:
-    """What one rank needs for a step, in seconds: waits by what it waited for, `writing` files, `computing` on the
-    thread of its loop, and `still`, the rest of its own time, in which that thread slept. `uneven`: how much of `still`
-    is beyond what it stands still in its other steps. `node`: the lowest rank on its machine; `steps`: how many.
+    """What one rank needs for a step, in seconds: waits by what it waited for, `writing` files; of the thread of its
+    loop `computing`, `queued` for a core, and `still`, the rest, in which that thread slept. `uneven`: how much of
+    `still` is beyond what it stands still in its other steps. `first`: waits for the first batches of epochs, which are
+    beside. `node`: the lowest rank on its machine; `steps`: how many.
     """
 
     rank: int
@@ -60,8 +65,10 @@ class RankTime:
     batch: float
     writing: float
     computing: float
+    queued: float
     still: float
     uneven: float
+    first: float
 
     @staticmethod
     def of(rank: int, figures: Figures) -> RankTime | None:
@@ -71,8 +78,11 @@ class RankTime:
             return None
         own = max(0.0, time.total - time.wait - time.stall)
         computing = min(own, figures.sum("loader.own_cpu_s"))
-        uneven = min(own - computing, figures.sum("loader.uneven_s"))
-        parts = (time.store, time.decode, time.batch, time.stall, computing, own - computing, uneven)
+        queued = min(own - computing, figures.sum("loader.own_queued_s"))
+        still = own - computing - queued
+        uneven = min(still, figures.sum("loader.uneven_s"))
+        first = figures.sum("loader.wait_s") + figures.sum("loader.own_s") - time.total
+        parts = (time.store, time.decode, time.batch, time.stall, computing, queued, still, uneven, first)
         return RankTime(rank, figures.node, steps, *(one / steps for one in parts))
 
     @property
@@ -81,14 +91,14 @@ class RankTime:
 
     @property
     def need(self) -> float:
-        return self.late + self.computing
+        return self.late + self.computing + self.queued
 
     @property
     def whole(self) -> float:
         return self.need + self.still
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Ready for JSON, to the microsecond."""
         return {name: round(value, 6) for name, value in asdict(self).items()}
 
 
@@ -135,11 +145,13 @@ def _part(slow: Sequence[RankTime], others: Sequence[RankTime], gap: float, *, s
     least = HEALTHY * _middle(slow, "whole")
     if gap < least or not _is_together(slow, others):
         return None
-    beyond = {one: _beyond(slow, others, one) for one in _PARTS if shown or one != "computing"}
+    beyond = {one: _beyond(slow, others, one) for one in _PARTS if shown or one not in _OF_THREAD}
     part = max(beyond, key=beyond.__getitem__)
+    if part == "queued" and _middle(slow, "computing") > _BUSIER * _middle(others, "computing"):
+        part = "computing"  # who computes longer waits longer for a core too
     if beyond[part] < least:  # each is slow for a cause of its own
         return None
-    if part == "computing" and _middle(slow, "still") > _QUIETER * _middle(others, "still"):
+    if part in _OF_THREAD and _middle(slow, "still") > _QUIETER * _middle(others, "still"):
         return None
     return part
 
@@ -151,7 +163,7 @@ def in_turn(times: Sequence[RankTime]) -> Held | None:
     whole = _middle(times, "whole")
     still, uneven = min(one.still for one in times), max(one.uneven for one in times)
     part = min(still, uneven)
-    shortest, longest = (min(times, key=_whole), max(times, key=_whole))
+    shortest, longest = (min(times, key=_all), max(times, key=_all))
     if part < _TURNS * whole or not _is_together([shortest], [longest]):
         return None
     most = max(times, key=lambda one: one.uneven)
@@ -184,8 +196,8 @@ def _middle(times: Sequence[RankTime], name: str) -> float:
     return median(getattr(one, name) for one in times)
 
 
-def _whole(time: RankTime) -> float:
-    return time.whole
+def _all(time: RankTime) -> float:
+    return time.whole + time.first
 
 
 def _gain(whole: float, part: float) -> float:
@@ -199,7 +211,7 @@ def _beyond(slow: Sequence[RankTime], others: Sequence[RankTime], part: str) -> 
 
 def _is_together(some: Sequence[RankTime], others: Sequence[RankTime]) -> bool:
     """Whether a step takes as long on the ones as on the others, which it does if they wait for each other."""
-    one, other = _middle(some, "whole"), _middle(others, "whole")
+    one, other = (median(_all(time) for time in times) for times in (some, others))
     return abs(one - other) <= _TOGETHER * max(one, other)
 
 
@@ -232,7 +244,7 @@ def _told_of(slow: Sequence[RankTime], others: Sequence[RankTime]) -> tuple[str,
 
 def _steps(times: Sequence[RankTime]) -> str:
     words = {"store": "store", "decode": "decoding", "batch": "batching", "writing": "writing",
-             "computing": "computing", "still": "standing still"}  # fmt: skip
+             "computing": "computing", "queued": "waiting for a core", "still": "standing still"}  # fmt: skip
     parts = ((word, _middle(times, part)) for part, word in words.items())
     told = ", ".join(f"{word} {format_seconds(seconds)}" for word, seconds in parts if seconds > 0)
     return f"a step takes {format_seconds(_middle(times, 'whole'))}: {told}"
@@ -264,7 +276,7 @@ def _surely(slow: Sequence[RankTime], others: Sequence[RankTime], part: str, *, 
     if not shown:
         longer = format_seconds(max(0.0, _own(others) - _own(slow)))
         return f"no thread sleeps in its steps, so who waits there is not seen; the others' take {longer} longer"
-    if part == "computing":
+    if part in _OF_THREAD:
         return "computing is what the loops' own threads do; what a device computes does not show in it"
     longer = format_seconds(max(0.0, _middle(others, "still") - _middle(slow, "still")))
     return f"the others sleep {longer} longer in their steps: for it, unless it is for their devices"
@@ -276,7 +288,7 @@ def _listed(seconds: Sequence[float]) -> str:
 
 
 def _own(times: Sequence[RankTime]) -> float:
-    return median(one.computing + one.still for one in times)
+    return median(one.computing + one.queued + one.still for one in times)
 
 
 def _advised(who: str, part: str) -> tuple[str, ...]:
@@ -286,6 +298,8 @@ def _advised(who: str, part: str) -> tuple[str, ...]:
             f"{only}, and for larger samples: shuffle, or batch by size.",
             "Look for other programs on its cores, fewer cores, or a slower processor; try it without that machine.",
         )
+    if part == "queued":
+        return (f"Free the cores that {who} computes on: other programs are on them, or more threads than cores.",)
     if part == "writing":
         return ()
     where = "its way to the store, its settings and its cache" if part == "store" else (
