@@ -231,9 +231,10 @@ def _who(slow: Sequence[RankTime], times: Sequence[RankTime]) -> str:
 def _stated(who: str, slow: Sequence[RankTime], others: Sequence[RankTime], part: str) -> str:
     much, usual = (format_seconds(_middle(some, part)) for some in (slow, others))
     what = f"is slow: it {_PARTS[part]}" if len(slow) == 1 else f"are slow: each {_PARTS[part]}"
-    rest, wait = (f"rank {others[0].rank}", "it waits") if len(others) == 1 else ("the others", "they wait")
+    alone = len(others) == 1
+    rest, wait = (f"rank {others[0].rank}", "that one waits") if alone else ("the others", "they wait")
     it = "it" if len(slow) == 1 else "them"
-    return f"{who.capitalize()} {what} {much} a step, {rest} {usual}: {wait} for {it}."
+    return f"{who.capitalize()} {what} {much} a step ({rest}: {usual}), and {wait} for {it}."
 
 
 def _told_of(slow: Sequence[RankTime], others: Sequence[RankTime]) -> tuple[str, ...]:
@@ -275,11 +276,11 @@ def _amount(name: str, value: float) -> str:
 def _surely(slow: Sequence[RankTime], others: Sequence[RankTime], part: str, *, shown: bool) -> str:
     if not shown:
         longer = format_seconds(max(0.0, _own(others) - _own(slow)))
-        return f"no thread sleeps in its steps, so who waits there is not seen; the others' take {longer} longer"
+        return f"no thread sleeps in its steps, so who waits there is not seen; elsewhere they take {longer} longer"
     if part in _OF_THREAD:
         return "computing is what the loops' own threads do; what a device computes does not show in it"
     longer = format_seconds(max(0.0, _middle(others, "still") - _middle(slow, "still")))
-    return f"the others sleep {longer} longer in their steps: for it, unless it is for their devices"
+    return f"elsewhere the loop's thread sleeps {longer} longer in a step: for that, unless it is for its device"
 
 
 def _listed(seconds: Sequence[float]) -> str:
