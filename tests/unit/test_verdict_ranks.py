@@ -125,6 +125,9 @@ CASES = {
         run(*[rank(cpu=99)] * 7, rank(own=20, cpu=20, store=80)), "straggler", "store", "Rank 7 is slow", 4.9
     ),
     "what computes then, nobody knows": (run(*[rank(cpu=99)] * 7, rank(cpu=97)), "consumer-bound", "step", "", 1.0),
+    "an older record": (
+        run(*[rank(cpu=0)] * 7, rank(own=20, cpu=0, store=80)), "straggler", "store", "Rank 7 is slow", 4.9
+    ),
     "one waits, and one computes as long": (
         run(rank(own=20, store=75), rank(own=97, cpu=80), *[rank()] * 6), "store-bound", "latency", "The store", 1.1
     ),
@@ -171,6 +174,12 @@ def test_advice_fits_what_the_rank_is_slow_in_even_if_it_is_slower_in_what_all_a
     assert (found.bound, found.cause) == ("straggler", "decode")
     assert "map(threads" in " ".join(found.advice)
     assert not any("headrace load" in one for one in found.advice)
+
+
+def test_of_an_older_record_nothing_is_said_of_sleep() -> None:
+    assert "is not seen" in judge(CASES["an older record"][0]).evidence[2]
+    for cpu, told in ((0, 0), (5, 1)):
+        assert sum("sleeps" in one for one in judge(run(*[rank(cpu=cpu)] * 8)).evidence) == told
 
 
 def test_the_machine_is_told_where_it_differs() -> None:

@@ -123,7 +123,7 @@ def rank_times(figures: Figures) -> tuple[RankTime, ...]:
 
 def slowest(times: Sequence[RankTime], figures: Figures) -> Held | None:
     """The ranks that all others wait for at each step, half of all at most. `figures`: of all ranks."""
-    shown = any(one.still >= HEALTHY * one.whole for one in times)
+    shown = _is_recorded(times) and any(one.still >= HEALTHY * one.whole for one in times)
     need: Callable[[RankTime], float] = (lambda one: one.need) if shown else (lambda one: one.late)
     ordered = sorted(times, key=need, reverse=True)
     gaps = {at: need(ordered[at - 1]) - need(ordered[at]) for at in range(1, len(ordered) // 2 + 1)}
@@ -185,7 +185,7 @@ def in_turn(times: Sequence[RankTime]) -> Held | None:
 
 def told_of_steps(times: Sequence[RankTime]) -> tuple[str, ...]:
     """What is worth knowing where all ranks stand still alike."""
-    if len(times) < 2 or min(one.still for one in times) < _TURNS * _middle(times, "whole"):
+    if not _is_recorded(times) or min(one.still for one in times) < _TURNS * _middle(times, "whole"):
         return ()
     share = _middle(times, "still") / _middle(times, "whole")
     who = f"on all {len(times)} ranks alike the loop's thread sleeps in its steps, {share:.0%} of the time"
@@ -194,6 +194,11 @@ def told_of_steps(times: Sequence[RankTime]) -> tuple[str, ...]:
 
 def _middle(times: Sequence[RankTime], name: str) -> float:
     return median(getattr(one, name) for one in times)
+
+
+def _is_recorded(times: Sequence[RankTime]) -> bool:
+    """Whether it is known what threads computed: in older records it is not."""
+    return any(one.computing > 0 for one in times)
 
 
 def _all(time: RankTime) -> float:
@@ -276,7 +281,8 @@ def _amount(name: str, value: float) -> str:
 def _surely(slow: Sequence[RankTime], others: Sequence[RankTime], part: str, *, shown: bool) -> str:
     if not shown:
         longer = format_seconds(max(0.0, _own(others) - _own(slow)))
-        return f"no thread sleeps in its steps, so who waits there is not seen; elsewhere they take {longer} longer"
+        unseen = "who waits in a step is not seen: no thread sleeps, or it was not recorded"
+        return f"{unseen}; elsewhere a step without its waits takes {longer} longer"
     if part in _OF_THREAD:
         return "computing is what the loops' own threads do; what a device computes does not show in it"
     longer = format_seconds(max(0.0, _middle(others, "still") - _middle(slow, "still")))
