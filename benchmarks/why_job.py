@@ -38,9 +38,11 @@ class Job:
     written; `where`, `prefetch`: of the loader. `mounted`: a folder whose files are read instead, each once.
     `gate`: a folder where the job says that it is ready, by its process id, and begins when there is a file ``go``:
     jobs side by side do not disturb one another while they start. `packed`: the data are shards; `aside`: checkpoints
-    are written by another thread; `told`: a file for what it reached.
+    are written by another thread; `told`: a file for what it reached. `together`: the ranks meet after each step;
+    `turn_s`: CPU of each rank in its turn, step by step.
 
-    It runs for `seconds` from its first step on, and for `LEAST` steps; with `mounted` no longer than there are files.
+    With ``"ranks": {"1": {…}}`` beside, what differs for a rank. It runs for `seconds` from its first step on, and for
+    `LEAST` steps; with `mounted` no longer than there are files.
     """
 
     data: str
@@ -64,6 +66,8 @@ class Job:
     packed: bool = False
     aside: bool = False
     told: str = ""
+    together: bool = False
+    turn_s: float = 0.0
 
 
 class Link(FaultStore):
@@ -141,8 +145,9 @@ class Loop:
             self.began = time.monotonic()
             self.until = self.began + self.job.seconds
         self._step()
+        over = meet(time.monotonic() >= self.until) if self.job.together else time.monotonic() >= self.until
         self.left = time.monotonic()
-        return self.step < LEAST or time.monotonic() < self.until
+        return self.step < LEAST or not over
 
     def _step(self) -> None:
         job, self.step = self.job, self.step + 1
@@ -150,6 +155,8 @@ class Loop:
             burn(job.step_s, gil=False)
         elif job.step_s:
             time.sleep(job.step_s)
+        if job.turn_s and self.step % int(os.environ["WORLD_SIZE"]) == int(os.environ["RANK"]):
+            burn(job.turn_s, gil=False)
         if job.checkpoint and self.step % job.checkpoint[0] == 0:
             self.save(*job.checkpoint[1:])
         if job.evaluate and self.step % job.evaluate[0] == 0:
@@ -190,6 +197,19 @@ class Loop:
             os.fsync(file.fileno())
 
 
+def meet(over: bool = False) -> bool:
+    """All ranks here, as in a step of many. Whether it is over for any."""
+    import torch
+    from torch import distributed
+
+    if not distributed.is_initialized():
+        torch.set_num_threads(1)
+        distributed.init_process_group("gloo")
+    told = torch.tensor(float(over))
+    distributed.all_reduce(told, distributed.ReduceOp.MAX)
+    return bool(told.item())
+
+
 def wait_at(gate: str) -> None:
     if gate:
         (Path(gate) / f"{os.getpid()}.ready").touch()
@@ -212,6 +232,7 @@ def read_files(job: Job, loop: Loop) -> None:
 
 def main() -> None:
     given = json.loads(sys.argv[1])
+    given |= given.pop("ranks", {}).get(os.environ.get("RANK"), {})
     job = Job(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
     loop = Loop(job)
     if job.mounted:
@@ -224,7 +245,11 @@ def main() -> None:
     if job.decode_s or job.rest_s:
         ds = ds.map(Decode(job.decode_s, job.gil, job.rest_s), threads=job.threads)
     loader = ds.batch(job.batch).loader(prefetch=job.prefetch, where=job.where)
+    if job.together:
+        meet()
     wait_at(job.gate)
+    if job.together:
+        meet()
     for _ in loader:
         if not loop.take():
             break

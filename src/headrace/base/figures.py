@@ -20,6 +20,9 @@ loader.long_s            seconds  of ``own_s``, what steps took beyond the usual
 loader.stall_s           seconds  of ``long_s``, in steps in which the process wrote files
 loader.stalls            steps    of that kind
 loader.stall_bytes       bytes    written in them
+loader.own_cpu_s         seconds  of ``own_s``, the loop's thread computed
+loader.own_queued_s      seconds  of ``own_s``, it could run while no core was free
+loader.uneven_s          seconds  of ``own_s``, it stood still beyond what it does in others of its steps
 loader.asked             times    a batch was asked for
 loader.raw_empty         times    of these, nothing waited to be decoded or batched
 loader.ready_empty       times    of these, no batch was ready
@@ -113,11 +116,15 @@ def middle(number: int) -> float:
 class Figures:
     """`sums`: what was added to counters in the stretch; `means`: of gauges over it; `seconds`: its length, by the
     clock on the wall. What is missing is not known.
+
+    `ranks`: the same of each rank, where several have a loop; `node`: of one rank, the lowest on its machine.
     """
 
     sums: Mapping[str, float] = field(default_factory=dict[str, float])
     means: Mapping[str, float] = field(default_factory=dict[str, float])
     seconds: float = 0.0
+    ranks: Mapping[int, Figures] = field(default_factory=dict[int, "Figures"])
+    node: int = 0
 
     def sum(self, name: str) -> float:
         """A counter, 0 if it was never told."""
@@ -145,10 +152,14 @@ class Figures:
     @property
     def cores_used(self) -> float | None:
         """By the processes of the job, on average."""
-        own = self.sum("process.cpu_s") / self.seconds if self.seconds and "process.cpu_s" in self.sums else None
-        told = self.mean("job/cpu")
+        own, told = self.cores_of_process, self.mean("job/cpu")
         known = [one for one in (own, None if told is None else told / 100) if one is not None]
         return max(known, default=None)
+
+    @property
+    def cores_of_process(self) -> float | None:
+        """The same, as the processes tell of themselves."""
+        return self.sum("process.cpu_s") / self.seconds if self.seconds and "process.cpu_s" in self.sums else None
 
     @property
     def cores_of_others(self) -> float | None:

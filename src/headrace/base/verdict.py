@@ -13,6 +13,8 @@ from headrace.base.cards import card
 from headrace.base.causes import Action, Cause, fetching
 from headrace.base.causes_decoding import batching, decoding
 from headrace.base.figures import Figures
+from headrace.base.loop_time import FEWEST, HEALTHY, LoopTime
+from headrace.base.ranks import Held, RankTime, in_turn, rank_times, slowest, told_of_steps
 from headrace.base.units import format_bytes, format_seconds
 
 STORE: Final = "store-bound"
@@ -23,22 +25,16 @@ CONSUMER: Final = "consumer-bound"
 UNKNOWN: Final = "not enough data"
 FAILED: Final = "failed"
 CLASSES: Final = (STORE, DECODE, REQUESTS, WRITES, CONSUMER)
+"""Of a loop; `headrace.base.ranks.OF_RANKS`: of several that wait for each other."""
 
-HEALTHY: Final = 0.05
-"""Share of the time that a loop may wait."""
-_FEWEST = 4
-"""Batches after the first of their epochs."""
-_RESTARTS, _RESTARTED = 3, 0.2
-"""So many epochs, and this share of the time before their first batches, make beginning an epoch the matter."""
-_MOST = 100.0
 _SURE = 10.0
 """A gain beyond is beyond what the figures can tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`bound`: one of `CLASSES`, `UNKNOWN` or `FAILED`; `cause`: which kind of it, one word; `statement`: both in a
-    sentence.
+    """`bound`: one of `CLASSES` or `OF_RANKS`, `UNKNOWN` or `FAILED`; `cause`: which kind of it, one word;
+    `statement`: both in a sentence.
 
     `evidence`, `advice`: sentences. `gain`: by how much the loop would be faster at most, as a factor; 1: not at all.
     """
@@ -51,6 +47,8 @@ class Verdict:
     gain: float = 1.0
     action: Action | None = None
     """The first advice as a value, of which `gain` is told."""
+    ranks: tuple[RankTime, ...] = ()
+    """What each rank needs for a step, where there are several."""
 
     @property
     def gain_text(self) -> str:
@@ -69,6 +67,7 @@ class Verdict:
             "advice": list(self.advice),
             "gain": round(self.gain, 3),
             "action": None if self.action is None else {"name": self.action.name, "value": self.action.value},
+            "ranks": [one.as_dict() for one in self.ranks],
         }
 
     def _repr_html_(self) -> str:
@@ -81,50 +80,47 @@ class Verdict:
         return f"{text} Evidence: {'; '.join(self.evidence)}." if self.evidence else text
 
 
-@dataclass(frozen=True, slots=True)
-class _Time:
-    """Seconds of the loop that count: beginning an epoch is left out, unless it is the matter."""
-
-    store: float
-    decode: float
-    batch: float
-    stall: float
-    total: float
-    first: float
-
-    @staticmethod
-    def of(figures: Figures) -> _Time:
-        told = figures.sum
-        first, whole = told("loader.first_wait_s"), told("loader.wait_s") + told("loader.own_s")
-        counts = told("loader.epochs") >= _RESTARTS and first > _RESTARTED * whole
-        drop = 0.0 if counts else 1.0
-        parts = [
-            max(0.0, told(f"loader.wait_{one}_s") - drop * told(f"loader.first_{one}_s"))
-            for one in ("store", "decode", "batch")
-        ]
-        return _Time(*parts, stall=told("loader.stall_s"), total=whole - drop * first, first=first)
-
-    @property
-    def wait(self) -> float:
-        return self.store + self.decode + self.batch
-
-    def gain(self, part: float, cause: Cause, floor: float = 0.0) -> float:
-        """If what `part` of the time waited for were mended as `cause` says. `floor`: the share of the time that
-        another stage is at work.
-
-        Stages work side by side, so the loop takes what the slowest of them takes; a pause stops all of them.
-        """
-        rest = self.total - part
-        then = rest + part * cause.remains if cause.pause else max(rest, self.total * cause.remains)
-        return min(_MOST, self.total / max(then, self.total * min(floor, 1.0), self.total / _MOST))
-
-
 def judge(figures: Figures) -> Verdict:
-    """The verdict. Any thread; raises nothing."""
+    """The verdict. Any thread; raises nothing.
+
+    Of several ranks it is that of all their loops together, unless waiting for one of them, or for each in turn, is
+    more than that.
+    """
+    times, together = rank_times(figures), _of_loops(figures)
+    verdict = replace(together, ranks=times)
+    if together.bound == UNKNOWN or len(times) < 2:
+        return together
+    slow, turns = slowest(times, figures), in_turn(times)
+    if slow is not None and (slow.twice or slow.gain >= together.gain) and (turns is None or slow.gain >= turns.gain):
+        return _held(verdict, slow, figures.ranks[slow.ranks[0]])
+    if turns is not None and turns.gain > together.gain:
+        return _held(verdict, turns, figures)
+    more = slow.cause.evidence if slow is not None else told_of_steps(times) if together.bound == CONSUMER else ()
+    return replace(verdict, evidence=(*verdict.evidence, *more))
+
+
+_CAUSES: Final[dict[str, Callable[[Figures], Cause]]] = {"store": fetching, "decode": decoding, "batch": batching}
+
+
+def _held(together: Verdict, held: Held, figures: Figures) -> Verdict:
+    """`figures`: of the rank that is waited for; of all of them, if they wait in turn."""
+    cause, evidence, advice = held.cause, _evidence(figures, LoopTime.of(figures)), ()
+    if cause.name == "writing":
+        more = _writing(figures, LoopTime.of(figures), evidence)
+        evidence, advice = more.evidence, more.advice
+    elif cause.name in _CAUSES:
+        more = _CAUSES[cause.name](figures)
+        evidence, advice = (*evidence, *more.evidence), more.advice
+    evidence, advice = (*cause.evidence, *evidence), (*cause.advice, *advice)
+    return Verdict(cause.bound, cause.name, cause.statement, evidence, advice, held.gain, ranks=together.ranks)
+
+
+def _of_loops(figures: Figures) -> Verdict:
+    """All loops together, as one."""
     if not figures.sum("loader.batches") and figures.sum("mounts/seconds"):
         return _of_mounts(figures)
-    enough = figures.sum("loader.batches") - figures.sum("loader.epochs") >= _FEWEST
-    time = _Time.of(figures)
+    enough = figures.sum("loader.batches") - figures.sum("loader.epochs") >= FEWEST
+    time = LoopTime.of(figures)
     if not enough or time.total <= 0:
         return _nothing(figures)
     evidence = _evidence(figures, time)
@@ -132,12 +128,8 @@ def judge(figures: Figures) -> Verdict:
         return _healthy(figures, evidence)
     if time.stall >= max(time.store, time.decode, time.batch):
         return _writing(figures, time, evidence)
-    causes: tuple[tuple[float, Callable[[Figures], Cause]], ...] = (
-        (time.store, fetching),
-        (time.decode, decoding),
-        (time.batch, batching),
-    )
-    part, cause_of = max(causes, key=lambda one: one[0])
+    parts = zip((time.store, time.decode, time.batch), _CAUSES.values(), strict=True)
+    part, cause_of = max(parts, key=lambda one: one[0])
     cause = cause_of(figures)
     busy = figures.ratio("loader.decode_busy_s", "loader.decode_room_s")
     floor = min(busy, 1.0) if cause_of is fetching else 0.0
@@ -176,7 +168,7 @@ def _healthy(figures: Figures, evidence: tuple[str, ...]) -> Verdict:
     return Verdict(CONSUMER, "step", "Healthy: the training step is the limit.", evidence, tuple(advice))
 
 
-def _writing(figures: Figures, time: _Time, evidence: tuple[str, ...]) -> Verdict:
+def _writing(figures: Figures, time: LoopTime, evidence: tuple[str, ...]) -> Verdict:
     stalls, size = figures.sum("loader.stalls"), figures.sum("loader.stall_bytes")
     each = f"{format_seconds(time.stall / max(stalls, 1))} and {format_bytes(size / max(stalls, 1))} each"
     told = f"{stalls:,.0f} steps wrote files and took longer than usual by {each}"
@@ -197,7 +189,7 @@ def _writing(figures: Figures, time: _Time, evidence: tuple[str, ...]) -> Verdic
     return Verdict(cause.bound, cause.name, cause.statement, cause.evidence, cause.advice, gain, cause.action)
 
 
-def _evidence(figures: Figures, time: _Time) -> tuple[str, ...]:
+def _evidence(figures: Figures, time: LoopTime) -> tuple[str, ...]:
     """What is worth knowing in any case."""
     own = figures.sum("loader.own_s")
     parts = (
@@ -259,7 +251,7 @@ def _of_mounts(figures: Figures) -> Verdict:
         return Verdict(DECODE, "cpu", statement, told, cause.advice, gain, cause.action)
     if waited >= _STILL:
         cause = fetching(mounts)
-        share = _Time(waited * seconds, 0.0, 0.0, 0.0, seconds, 0.0)
+        share = LoopTime(waited * seconds, 0.0, 0.0, 0.0, seconds, 0.0)
         more = "Read with more workers, or ahead; headrace's loader does it for you."
         gain = share.gain(share.store, replace(cause, pause=True))
         advice = (*cause.advice, more)

@@ -106,6 +106,11 @@ class Stats:
     """Of `long_s`: in steps in which this process wrote files, of `stall_bytes` in all."""
     stalls: int = 0
     stall_bytes: float = 0.0
+    own_cpu_s: float = 0.0
+    own_queued_s: float = 0.0
+    """Of `own_s`: the loop's thread computed, and could have but had no core."""
+    uneven_s: float = 0.0
+    """Of `own_s`: the loop's thread stood still, beyond what it does in its stillest steps, as if for other ranks."""
     wait_p50_s: float = 0.0
     wait_p99_s: float = 0.0
     decode: Effort = field(default_factory=Effort)
@@ -209,6 +214,9 @@ def summarise(
         stall_s=meter.steps.stall_s,
         stalls=meter.steps.stalls,
         stall_bytes=meter.steps.stall_bytes,
+        own_cpu_s=meter.steps.own_cpu_s,
+        own_queued_s=meter.steps.own_queued_s,
+        uneven_s=meter.steps.uneven_s,
         wait_p50_s=p50,
         wait_p99_s=p99,
         decode=decode,
@@ -228,6 +236,7 @@ def summarise(
 _TOLD = (
     "batches", "samples", "bytes", "elapsed_s", "wait_s", "wait_store_s", "wait_decode_s", "wait_batch_s", "own_s",
     "first_wait_s", "first_store_s", "first_decode_s", "long_s", "stall_s", "stalls", "stall_bytes",
+    "own_cpu_s", "own_queued_s", "uneven_s",
 )  # fmt: skip
 
 

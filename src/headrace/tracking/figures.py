@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import accumulate
 from math import isfinite
 from typing import Final
@@ -15,7 +17,9 @@ from headrace.tracking.blocks import Blocks, blocks_of
 from headrace.tracking.reporter import GAUGES, PREFIX
 
 _LASTING: Final = ("system/cpus", "process.cores")
-_SECONDS: Final = f"{PREFIX}process.seconds"
+_SECONDS: Final = "process.seconds"
+_BATCHES: Final = "loader.batches"
+_OF_NODE: Final = ("system/", "job/")
 NAMES: Final = (f"{PREFIX}*", "system/*", "job/*")
 
 
@@ -27,19 +31,20 @@ class Tally:
 
     def __init__(self, rank: int | None = None) -> None:
         self._rank = rank
-        self._sums: defaultdict[str, float] = defaultdict(float)
-        self._gauges: defaultdict[str, Counter[float]] = defaultdict(Counter)
-        """Of those whose median is wanted, how many values by value; of others the sum and the number are enough."""
-        self._means: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
-        self._seconds: defaultdict[int, float] = defaultdict(float)
+        self._sums: dict[int, dict[str, float]] = {}
+        self._means: dict[int, dict[str, tuple[float, int]]] = {}
+        self._gauges: dict[int, dict[str, Counter[float]]] = {}
+        """All by rank, then by name. Of gauges whose median is wanted, how many values by value; of others the sum and
+        the number are enough."""
 
     def copy(self) -> Tally:
         """Another one that goes on from here."""
         made = Tally(self._rank)
-        made._sums.update(self._sums)
-        made._means.update(self._means)
-        made._seconds.update(self._seconds)
-        made._gauges.update({name: Counter(counts) for name, counts in self._gauges.items()})
+        made._sums = {rank: dict(sums) for rank, sums in self._sums.items()}
+        made._means = {rank: dict(means) for rank, means in self._means.items()}
+        made._gauges = {
+            rank: {name: Counter(counts) for name, counts in gauges.items()} for rank, gauges in self._gauges.items()
+        }
         return made
 
     def add(self, blocks: Blocks) -> None:
@@ -50,25 +55,54 @@ class Tally:
             if not (count := int(counts.sum())) or (of_job and self._rank not in (None, rank)):
                 continue
             bare = name.removeprefix(PREFIX)
-            if name == _SECONDS:
-                self._seconds[rank] += float(array["sum"].sum())
             if of_job and bare not in GAUGES:
-                self._sums[bare] += float(array["sum"].sum())
+                sums = self._sums.setdefault(rank, {})
+                sums[bare] = sums.get(bare, 0.0) + float(array["sum"].sum())
             elif bare in _LASTING:
+                values = self._gauges.setdefault(rank, {}).setdefault(bare, Counter())
                 for value, many in zip(array["last"].tolist(), counts.tolist(), strict=True):
-                    self._gauges[bare][value] += many
+                    values[value] += many
             else:
-                whole, before = self._means[bare]
-                self._means[bare] = whole + float(array["sum"].sum()), before + count
+                means = self._means.setdefault(rank, {})
+                whole, before = means.get(bare, (0.0, 0))
+                means[bare] = whole + float(array["sum"].sum()), before + count
 
     def figures(self) -> Figures:
         """Of all that was added. Increments are summed over processes and ranks, gauges are averaged; of the cores that
         may be used it is the median, for when the job is over it is what its runner may. How long the processes were
         looked at, by the clock on the wall, is what the rank says that was there longest.
+
+        Where several ranks have a loop, each has its own beside. The machine's figures, which count to the lowest rank
+        on it, are those of the ranks after it too.
         """
-        means = {name: whole / count for name, (whole, count) in self._means.items()}
-        means |= {name: _median(counts) for name, counts in self._gauges.items()}
-        return Figures(dict(self._sums), means, max(self._seconds.values(), default=0.0))
+        sums: defaultdict[str, float] = defaultdict(float)
+        for told in self._sums.values():
+            for name, value in told.items():
+                sums[name] += value
+        seconds = max((told.get(_SECONDS, 0.0) for told in self._sums.values()), default=0.0)
+        whole = Figures(dict(sums), self._gauged({*self._means, *self._gauges}), seconds)
+        loops = sorted(rank for rank, told in self._sums.items() if told.get(_BATCHES))
+        if len(loops) < 2:
+            return whole
+        nodes = sorted(rank for rank, means in self._means.items() if any(name.startswith(_OF_NODE) for name in means))
+        return replace(whole, ranks={rank: self._of_rank(rank, nodes) for rank in loops})
+
+    def _of_rank(self, rank: int, nodes: list[int]) -> Figures:
+        node = nodes[max(0, bisect_right(nodes, rank) - 1)] if nodes else 0
+        sums = self._sums[rank]
+        return Figures(dict(sums), self._gauged({rank, node}), sums.get(_SECONDS, 0.0), node=node)
+
+    def _gauged(self, ranks: set[int]) -> dict[str, float]:
+        """Gauges of these ranks together, by name."""
+        means: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+        lasting: defaultdict[str, Counter[float]] = defaultdict(Counter)
+        for rank in ranks:
+            for name, one in self._means.get(rank, {}).items():
+                means[name].append(one)
+            for name, counts in self._gauges.get(rank, {}).items():
+                lasting[name].update(counts)
+        found = {name: sum(one for one, _ in some) / sum(count for _, count in some) for name, some in means.items()}
+        return found | {name: _median(counts) for name, counts in lasting.items()}
 
 
 def _median(counts: Counter[float]) -> float:

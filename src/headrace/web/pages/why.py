@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from headrace.base.figures import Figures
-from headrace.base.verdict import judge
+from headrace.base.ranks import RankTime
+from headrace.base.verdict import Verdict, judge
 from headrace.tracking.curves import Curve
 from headrace.tracking.stretches import Stretches
 from headrace.tracking.summary import waited
@@ -48,13 +49,14 @@ class Stretch:
 @dataclass(frozen=True, slots=True)
 class Rank:
     """One process of several. `waited`: share of its time, 0 to 1; `each`: the same in each stretch, None where it told
-    nothing; `seconds`: its time.
+    nothing; `seconds`: its time; `step`: what it needs for a step, seconds, None where it made too few.
     """
 
     rank: int
     waited: float
     seconds: float
     each: tuple[float | None, ...]
+    step: RankTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ def view(world: World, asked: Asked) -> Told:
     problem, age = follower.problem()
     first, last = (span[0] / 1e6, span[1] / 1e6) if span is not None else (None, None)
     shown = Shown(
-        RunRow.of(state), shown_verdict(verdict), seconds, _stretches(parts), _waits(parts), busy, _ranks(parts),
-        _gpu_hours(figures, len(gpus)), first, last, asked, problem, age,
+        RunRow.of(state), shown_verdict(verdict), seconds, _stretches(parts), _waits(parts), busy,
+        _ranks(parts, verdict), _gpu_hours(figures, len(gpus)), first, last, asked, problem, age,
     )  # fmt: skip
     return Told(shown, f"headrace why {asked.run}", f"hr.run({asked.run!r}).why()")
 
@@ -134,8 +136,9 @@ def _waits(parts: Stretches | None) -> Curve | None:
     return Curve("waited, per cent", ends, each, each, each, (0,) * len(each), len(each), len(each))
 
 
-def _ranks(parts: Stretches | None) -> tuple[Rank, ...]:
+def _ranks(parts: Stretches | None, verdict: Verdict) -> tuple[Rank, ...]:
     """Who waited most, first; nothing of a job of one process."""
+    steps = {one.rank: one for one in verdict.ranks}
     waits = parts.waits() if parts is not None else {}
     found: list[Rank] = []
     for rank, (waiting, own) in waits.items():
@@ -144,7 +147,8 @@ def _ranks(parts: Stretches | None) -> tuple[Rank, ...]:
             continue
         each = np.divide(waiting, whole, out=np.full(len(whole), np.nan), where=whole > 0).tolist()
         told = tuple(round(one, 4) if isfinite(one) else None for one in each)
-        found.append(Rank(rank, round(float(waiting.sum() / whole.sum()), 4), round(float(whole.sum()), 3), told))
+        share, seconds = round(float(waiting.sum() / whole.sum()), 4), round(float(whole.sum()), 3)
+        found.append(Rank(rank, share, seconds, told, steps.get(rank)))
     return tuple(sorted(found, key=lambda one: -one.waited)) if len(found) > 1 else ()
 
 
