@@ -114,6 +114,9 @@ def _job() -> Iterator[str]:
                 if "each" in deep.metadata:
                     yield f"\n## `[{key}.{below}.NAME]`: {deep.metadata['doc']}\n"
                     yield from _fields(deep.metadata["each"])
+        elif inner := one.metadata.get("items"):
+            yield f"\n## `[[{key}]]`: {one.metadata['doc']}\n"
+            yield from _fields(inner)
     yield _JOB_TAIL
 
 
@@ -273,7 +276,10 @@ _JOB_TAIL = """
 - `code.path` and `code.git`: a working tree as it is, or a clean checkout.
 - `environment.lock` and `environment.image`: a virtual environment, or an image; with neither, the command runs in
   what `headrace` itself runs in. `environment.python` needs `environment.lock`.
-- Two inputs whose variables are the same: `a-b` and `A_B` are both `HEADRACE_INPUT_A_B`.
+- `cluster.nodes` and `cluster.workers`. A job on a cluster takes no `environment.image`: Ray's nodes run in one.
+- Two inputs whose variables are the same: `a-b` and `A_B` are both `HEADRACE_INPUT_A_B`. Likewise two tasks.
+- `[[task]]` and the job's own `command`, `processes`, `[retry]` and `[resources]`: those are said of each task. What
+  else the file says is for all of them; `time_limit` for all together. [Tasks and sweeps](../guides/tasks.md).
 
 URLs that hold a password or a token are refused.
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.run import background_option, flags, flags_of, quiet_option, start
+from headrace.cli.run import background_option, flags, flags_of, quiet_option, start, tasks_options
 
 
 @click.command()
 @click.argument("run")
 @flags
 @click.option("--resume", is_flag=True, help="Go on from its newest complete checkpoint: HEADRACE_RESUME names it.")
+@tasks_options
 @background_option
 @quiet_option
-def command(run: str, *, resume: bool, detach: bool, quiet: bool, **flags: object) -> None:
+def command(
+    run: str, *, resume: bool, at_once: int | None, fresh: bool, detach: bool, quiet: bool, **flags: object
+) -> None:
     """Run RUN again from its record alone: same command, same code, as another run.
 
     Says what cannot be the same. RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
     from headrace.cli.run_access import find_run
+    from headrace.cli.run_tasks import TaskOptions
     from headrace.jobs import AsItLies, JobSpec, Recorded
 
     found = find_run(run)
@@ -29,5 +33,6 @@ def command(run: str, *, resume: bool, detach: bool, quiet: bool, **flags: objec
     source = AsItLies(record.folder) if record.code is None else Recorded(found)
     resumes = found if resume else None
     start(
-        spec, run_id, source=source, parent=parent, resumes=resumes, repeats=record, detach=detach, quiet=quiet
+        spec, run_id, source=source, parent=parent, resumes=resumes, repeats=record,
+        tasks=TaskOptions(at_once, fresh), detach=detach, quiet=quiet,
     )  # fmt: skip

@@ -14,6 +14,7 @@ import click
 from headrace.base.errors import InputError, TryAgainError
 
 if TYPE_CHECKING:
+    from headrace.cli.run_tasks import TaskOptions
     from headrace.jobs import JobSpec, Outcome, Source
     from headrace.tracking.record import RunRecord
     from headrace.tracking.runs import Run
@@ -46,34 +47,55 @@ background_option = click.option("--detach", "-d", is_flag=True, help="Go on in 
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Say nothing of our own.")
 
 
+def tasks_options(function: _Function) -> _Function:
+    """The options that say how tasks are run."""
+    at_once = click.option("--at-once", type=click.IntRange(1), metavar="N", help="Run at most N tasks side by side.")
+    fresh = click.option("--fresh", is_flag=True, help="Run all tasks, also those that are up to date.")
+    return at_once(fresh(function))
+
+
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("words", metavar="[JOB.TOML] [-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
 @flags
 @click.option("--no-code", is_flag=True, help="Record nothing of the code.")
 @click.option("--resume", metavar="RUN", help="Go on from this run's newest complete checkpoint, with the code here.")
+@click.option("--sweep", "sweeps", multiple=True, metavar="NAME=VALUES",
+              help="Once for each value: lr=0.1,0.01, seed=1..3. May be repeated: each with each.")  # fmt: skip
+@tasks_options
 @background_option
 @quiet_option
 def command(
-    words: tuple[str, ...], *, no_code: bool, resume: str | None, detach: bool, quiet: bool, **flags: object
-) -> None:
+    words: tuple[str, ...], *, no_code: bool, resume: str | None, sweeps: tuple[str, ...], at_once: int | None,
+    fresh: bool, detach: bool, quiet: bool, **flags: object,
+) -> None:  # fmt: skip
     """Run a command as a run: its output, metrics, files and checkpoints go to the home while it works.
 
     The command finds HEADRACE_RUN_ID, and HEADRACE_OUTPUTS: what it writes there is in the bucket seconds later. Each
     of the job's inputs is told by HEADRACE_INPUT_<NAME>. Its exit code, signals and terminal pass through as if it had
     been started by hand. With --resume the command may be left out: it is that run's. Where that run has no complete
     checkpoint, the one that it was resumed from counts, and so on.
+
+    A job of several tasks, and with --sweep any job, is a run of which each task is a run of its own. In the command
+    {lr} is a parameter's value.
     """
     from headrace.cli.run_access import find_run
+    from headrace.cli.run_tasks import TaskOptions
     from headrace.jobs import Here
 
     chosen, run_id = flags_of(flags)
     if no_code:
         chosen["code.capture"] = "false"
     resumes = find_run(resume) if resume is not None else None
-    spec = _spec(words, chosen, resumes)
+    spec = _spec(words, chosen, resumes, sweeps)
+    if resumes is not None and spec.task:
+        hint = "start it again: what is up to date is not run again"
+        raise InputError("a job of tasks goes on from no checkpoint", path="--resume", hint=hint)
     base = os.path.dirname(os.path.abspath(words[0])) if words and words[0].endswith(".toml") else os.getcwd()
     parent = {"run": resumes.id, "as": "resume"} if resumes is not None else None
-    start(spec, run_id, source=Here(base), parent=parent, resumes=resumes, detach=detach, quiet=quiet)
+    start(
+        spec, run_id, source=Here(base), parent=parent, resumes=resumes, tasks=TaskOptions(at_once, fresh),
+        detach=detach, quiet=quiet,
+    )  # fmt: skip
 
 
 def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
@@ -99,21 +121,26 @@ def start(
     parent: dict[str, str] | None,
     resumes: Run | None,
     repeats: RunRecord | None = None,
+    tasks: TaskOptions,
     detach: bool,
     quiet: bool,
 ) -> None:
     """Run it, and end as it does."""
-    if spec.cluster.on is not None:
-        outcome = _run_on_cluster(
+    tasks.check(spec)
+    if spec.cluster.on is not None and not spec.task:
+        outcome = run_on_cluster(
             spec, run_id, getattr(source, "base", os.getcwd()), parent, resumes, repeats, detach=detach, quiet=quiet
         )
         _end(outcome)
-    if spec.cluster.nodes > 1 or spec.cluster.workers is not None:
+    more = spec.cluster.nodes > 1 or spec.cluster.workers is not None
+    if more and spec.cluster.on is None:
         hint = "headrace run --on ray://HOST:10001 …"
         raise InputError("asks for more than this machine, but names no cluster", path="cluster.on", hint=hint)
     ready = _to_background() if detach else None
     with _signals_are_the_commands():
-        outcome = _run(spec, run_id, source, parent, resumes, repeats, ready=ready, quiet=quiet)
+        outcome = run_here(
+            spec, run_id, source, parent, resumes, repeats, tasks=tasks if spec.task else None, ready=ready, quiet=quiet
+        )
     _end(outcome)
 
 
@@ -125,8 +152,10 @@ def pair(text: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def _spec(words: tuple[str, ...], flags: dict[str, object], resumes: Run | None) -> JobSpec:
-    from headrace.jobs import JobSpec
+def _spec(
+    words: tuple[str, ...], flags: dict[str, object], resumes: Run | None, sweeps: tuple[str, ...]
+) -> JobSpec:
+    from headrace.jobs import JobSpec, swept
 
     if words and words[0].endswith(".toml"):
         spec = JobSpec.load(words[0])
@@ -143,10 +172,10 @@ def _spec(words: tuple[str, ...], flags: dict[str, object], resumes: Run | None)
         spec = JobSpec.from_json(resumes.record().spec, path=resumes.id)
     else:
         raise InputError("there is nothing to run", hint="headrace run -- python train.py, or headrace run job.toml")
-    return spec.with_flags(flags).check()
+    return swept(spec.with_flags(flags), [pair(text, "--sweep") for text in sweeps]).check()
 
 
-def _run(
+def run_here(
     spec: JobSpec,
     run_id: str | None,
     source: Source,
@@ -154,9 +183,13 @@ def _run(
     resumes: Run | None,
     repeats: RunRecord | None,
     *,
-    ready: int | None,
+    tasks: TaskOptions | None = None,
+    ready: int | None = None,
     quiet: bool,
 ) -> Outcome:
+    """A run that this process leads, to its end. `tasks`: its command is to run them; `ready`: where its id is told,
+    and nobody looks. Raises any HeadraceError.
+    """
     from headrace.base.settings import Settings, whole_environment
     from headrace.cli.target import open_namespace
     from headrace.jobs import Job, Runner, Site
@@ -170,7 +203,9 @@ def _run(
     job = Job(
         spec, source=source, environ=whole_environment(), run_id=run_id, parent=parent, resumes=resumes,
         repeats=repeats, site=Site(namespace, settings), before=Run(home, parent["run"]) if parent else None,
+        leads=tasks is not None,
     )  # fmt: skip
+    backend = tasks.backend(home, settings, source) if tasks is not None else None
 
     def started(log: str) -> None:
         # The runner takes signals from here on, and gives this one back when all is over.
@@ -184,13 +219,14 @@ def _run(
             os.close(fd)
 
     passing = None if ready is not None else (1, 2)
-    return Runner(job, home, settings.run, passing=passing, quiet=quiet, started=started).run()
+    return Runner(job, home, settings.run, passing=passing, quiet=quiet, backend=backend, started=started).run()
 
 
-def _run_on_cluster(
+def run_on_cluster(
     spec: JobSpec, run_id: str | None, base: str, parent: dict[str, str] | None, resumes: Run | None,
     repeats: RunRecord | None, *, detach: bool, quiet: bool,
 ) -> Outcome:  # fmt: skip
+    """A run that a cluster's head leads, followed to its end, or until it is recorded. Raises any HeadraceError."""
     from headrace.base.settings import Settings
     from headrace.cli.target import open_namespace
     from headrace.cluster import Following, submit

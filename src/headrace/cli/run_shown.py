@@ -8,6 +8,7 @@ from typing import Any
 from headrace.base.units import format_bytes
 
 _SHORT = 12
+_KIN = {"resume": "goes on with", "task": "is a task of"}
 
 
 def code(told: Mapping[str, Any] | None) -> str:
@@ -48,10 +49,10 @@ def inputs(told: Mapping[str, Mapping[str, Any]]) -> str | None:
 
 
 def parent(told: Mapping[str, Any] | None) -> str | None:
-    """Which run it repeats, or goes on with."""
+    """Which run it repeats, goes on with, or is a task of."""
     if told is None:
         return None
-    return f"{'goes on with' if told['as'] == 'resume' else 'repeats'} {told['run']}"
+    return f"{_KIN.get(told['as'], 'repeats')} {told['run']}"
 
 
 def tags(told: Mapping[str, str]) -> str | None:

@@ -16,6 +16,9 @@ from headrace.jobs.recover import Recovered, recover
 from headrace.jobs.runner import Outcome, Runner
 from headrace.jobs.shell import ShellRequest, shell
 from headrace.jobs.spec import JobSpec
+from headrace.jobs.tasks.child import Report, TaskOrder, serve
+from headrace.jobs.tasks.leading import Leading
+from headrace.jobs.tasks.specs import swept
 
 __all__ = [
     "AsItLies",
@@ -28,11 +31,13 @@ __all__ = [
     "Invocation",
     "Job",
     "JobSpec",
+    "Leading",
     "LocalBackend",
     "Outcome",
     "Process",
     "Recorded",
     "Recovered",
+    "Report",
     "RunFolder",
     "Runner",
     "Sent",
@@ -40,11 +45,14 @@ __all__ = [
     "Site",
     "Source",
     "Start",
+    "TaskOrder",
     "bring_checkpoint",
     "capture",
     "diff",
     "local_home",
     "open_sync",
     "recover",
+    "serve",
     "shell",
+    "swept",
 ]

@@ -36,12 +36,13 @@ class Job:
         source: where its code comes from.
         environ: the caller's environment, values and all; recorded are names, and what the spec allows.
         run_id: the run's; made of time and name if it is None.
-        parent: ``{"run": id, "as": "rerun" | "resume"}``, of the run that this one repeats or goes on with.
+        parent: ``{"run": id, "as": "rerun" | "resume" | "task"}``, of the run that this one repeats, goes on with, or
+            is a task of.
         resumes: the run from whose newest complete checkpoint this one goes on; see `resuming`.
         repeats: the record that this one is to be like.
         site: where inputs are looked up; None: it has none.
         before: the run whose pinned inputs are taken again.
-        leads: it is a gang's: what its processes need is brought together on their nodes, by a job each.
+        leads: it is a gang's, or one of tasks: what its processes need is brought together by a job each.
     """
 
     def __init__(

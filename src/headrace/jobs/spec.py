@@ -30,6 +30,8 @@ from headrace.jobs.spec_parts import (
 )
 from headrace.jobs.spec_toml import read_toml
 from headrace.jobs.spec_values import at
+from headrace.jobs.tasks import graph
+from headrace.jobs.tasks.task import TaskSpec
 
 FORMAT: Final = 1
 
@@ -69,8 +71,16 @@ class JobSpec(Declared):
         default_factory=ClusterSpec, metadata=fields.section(ClusterSpec, "the machines of a job on a Ray cluster")
     )
 
+    task: tuple[TaskSpec, ...] = fields.items(TaskSpec, "tasks, each a run of its own, instead of one command")
+
     def agree(self) -> None:
         at(lambda: check.input_names(self.inputs), "inputs")
+        if self.task:
+            bare = {"command": None, "processes": 1, "retry": RetrySpec(), "resources": ResourceSpec()}
+            for key, default in bare.items():
+                if getattr(self, key) != default:
+                    raise FieldError("is said of each task, where there are tasks", key, hint=f"task.{key}")
+            at(lambda: graph.check(self.task, self.inputs), "task")
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> JobSpec:
@@ -98,7 +108,7 @@ class JobSpec(Declared):
         Raises:
             SettingError: no command, or variables whose values were not recorded.
         """
-        if self.command is None:
+        if self.command is None and not self.task:
             raise FieldError("is missing", "command", hint='write ["python", "train.py"], or give it after --')
         if missing := self.environment.missing:
             hint = f"give them again: --set environment.variables.{missing[0]}=VALUE"

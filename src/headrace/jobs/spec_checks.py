@@ -41,6 +41,18 @@ def input_name(value: str) -> None:
     _match(_INPUT, value, "an input's name", "letters, digits, '_' and '-', beginning with a letter")
 
 
+def task_name(value: str) -> None:
+    """The name of a task: a part of a variable's name."""
+    if not value:
+        raise FieldError("is missing", hint='write name = "train"')
+    _match(_INPUT, value, "a task's name", "letters, digits, '_' and '-', beginning with a letter")
+
+
+def parameter(value: str) -> None:
+    """The name of a task's parameter: a tag, and what stands in braces in a command."""
+    _match(_INPUT, value, "a parameter's name", "letters, digits, '_' and '-', beginning with a letter")
+
+
 def input_variable(value: str) -> str:
     """The variable by which the command finds an input: ``train`` → ``HEADRACE_INPUT_TRAIN``."""
     return "HEADRACE_INPUT_" + value.upper().replace("-", "_")

@@ -7,6 +7,7 @@ All of that is metadata of the dataclass field, from which the reader, the flags
     kind     what it takes, in words;  unit: of the parsed value;  doc: what it means
     default  as the file would say it
     section  the dataclass of a table with known keys;  each: that of a table's values;  names: a table of texts
+    items    the dataclass of a list's tables
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def declare(
     """
     start = more.pop("start", default)
     told = {"parse": partial(_optional, parse) if default is None else parse, "flag": flag, "kind": kind, "doc": doc}
-    return field(default=start, metadata={**told, "unit": "", "default": default, **more})
+    metadata = {**told, "unit": "", "default": default, **more}
+    return field(default_factory=dict, metadata=metadata) if default == {} else field(default=start, metadata=metadata)
 
 
 def text(doc: str, *, default: str | None = None, check: Check | None = None, kind: str = "text") -> Any:
@@ -87,6 +89,22 @@ def names(doc: str, *, check: Check, absent: bool = False) -> Any:
 def section(kind: type[Any], doc: str) -> dict[str, Any]:
     """The metadata of a table with known keys: a dataclass of its own."""
     return {**_told(partial(read, kind), doc, "table"), "section": kind}
+
+
+def some_texts(doc: str) -> Any:
+    """A list of texts, or none, which is not the same as an empty one."""
+    return declare(partial(values.each, parse=values.a_text), doc, None, "list of texts", flag=values.listed)
+
+
+def items(kind: type[Any], doc: str) -> Any:
+    """Tables in a list, as ``[[key]]`` writes them."""
+    parse = partial(values.each, parse=partial(read, kind))
+    return field(default=(), metadata={**_told(parse, doc, "list of tables"), "items": kind})
+
+
+def part(kind: type[Any], doc: str) -> dict[str, Any]:
+    """The metadata of a table with known keys that may be left out."""
+    return _told(partial(_optional, partial(read, kind)), doc, "table")
 
 
 def many(kind: type[Any], short: str, doc: str, *, check: Check) -> Any:

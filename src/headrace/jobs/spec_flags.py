@@ -46,6 +46,8 @@ def _put(kind: type[Any], table: dict[str, Any], parts: list[str], value: object
     elif "names" in told:
         _need(key, rest, "NAME")
         table[key][".".join(rest)] = value
+    elif "items" in told:
+        raise FieldError("is a list of tables", key, hint="it is changed in the job's file")
     elif rest:
         raise FieldError("is no table", key, hint=f"write {key}=VALUE")
     elif value == "":

@@ -38,6 +38,11 @@ class InputSpec(Declared):
         check=check.choice("name", "mount", "copy"),
         kind="`name`, `mount` or `copy`",
     )
+    variable: str | None = fields.text(
+        "by which the command finds it, instead of `HEADRACE_INPUT_<NAME>`; several inputs that share one stand in it "
+        "one after the other, with `:` between",
+        check=check.variable,
+    )
 
 
 @dataclass(frozen=True)

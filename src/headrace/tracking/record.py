@@ -85,7 +85,7 @@ class RunRecord(Written):
     variables: tuple[str, ...] = ()
     """Names of the environment variables that the command got."""
     parent: Mapping[str, Any] | None = None
-    """``{"run": id, "as": "rerun" | "resume"}``."""
+    """``{"run": id, "as": "rerun" | "resume" | "task"}``."""
 
     @property
     def tags(self) -> dict[str, str]:

@@ -106,7 +106,10 @@ class Inputs:
         """What the command finds them by."""
         if not self._inputs:
             return {}
-        found = {input_variable(name): one.value for name, one in self._inputs.items()}
+        found: dict[str, str] = {}
+        for name, one in self._inputs.items():
+            variable = one.spec.variable or input_variable(name)
+            found[variable] = f"{found[variable]}{os.pathsep}{one.value}" if variable in found else one.value
         return {**found, VARIABLE: self._folder.recorded("inputs")}
 
     def binds(self) -> list[Bind]:
