@@ -461,6 +461,13 @@ def test_what_was_not_recorded_is_asked_for_again():
     assert again.with_flags({"environment.variables.TOKEN": "hunter2"}).check() == SPEC
 
 
+def _holds(told: object, value: object) -> bool:
+    """Whether it is the same, but for keys of tables that are told besides."""
+    if isinstance(value, dict) and isinstance(told, dict):
+        return all(name in told and _holds(told[name], one) for name, one in value.items())
+    return told == value
+
+
 def test_a_record_of_this_format_stays_readable():
     """As version 1 wrote it. Never to be changed."""
     record = {
@@ -476,7 +483,7 @@ def test_a_record_of_this_format_stays_readable():
     spec = JobSpec.from_json(record)
     told = spec.as_json()
     for key, value in record.items():  # later fields have their defaults
-        assert (value.items() <= told[key].items() if isinstance(value, dict) else value == told[key]), key
+        assert _holds(told[key], value), key
     assert (spec.command, spec.inputs["train"], spec.retry.exit_codes) == (
         ("python", "train.py"), InputSpec("i@v3"), (75,),
     )  # fmt: skip

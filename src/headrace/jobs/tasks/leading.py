@@ -104,7 +104,7 @@ class _Tasks:
         on_cluster = self._spec.cluster.on is not None
         most = leading.at_once or (_ON_CLUSTER if on_cluster else None)
         self._room = Room(None if on_cluster else Machine.here(whole_environment()), most)
-        self._marked = most not in (None, 1) or any(one.resources is not None for one in self._spec.task)
+        self._marked = most not in (None, 1) or any(one.resources != ResourceSpec() for one in self._tasks)
         if not leading.fresh and (why := reuse.unknown(self._spec, self._whole)) is not None:
             self._tell(f"nobody can tell which tasks are up to date, so all are run: {why}")
 
