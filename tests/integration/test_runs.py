@@ -440,8 +440,10 @@ def test_a_file_and_a_command(rig: RunsRig):
     (rig.work / "job.toml").write_text('name = "filed"\ncommand = "echo file"\n')
     assert rig.headrace("run", "-q", "job.toml").stdout == "file\n"
     assert rig.headrace("run", "-q", "job.toml", "--", "echo", "line").stdout == "line\n"
-    assert [row["name"] for row in rig.json("runs")] == ["filed", "filed"]
-    assert "options stand before" in rig.headrace("run", "job.toml", "--name", "x", code=2).stderr
+    words = ("run", "-q", "job.toml", "--name", "later", "--tag=a", "--", "echo", "--name", "x")
+    assert rig.headrace(*words).stdout == "--name x\n", "options stand on either side of the file"
+    assert [row["name"] for row in rig.json("runs")] == ["later", "filed", "filed"]
+    assert "No such option" in rig.headrace("run", "job.toml", "--nam", "x", code=2).stderr
 
 
 def test_mistakes_are_answered_in_a_line(rig: RunsRig):

@@ -131,7 +131,7 @@ def test_tasks_find_what_others_left_and_are_not_run_again_for_nothing(rig: Runs
 
 def test_a_sweep_is_run_once_for_each_combination_side_by_side(rig: RunsRig) -> None:
     sweep = ("--sweep", "lr=0.1,once", "--sweep", "seed=1..2")
-    ended = rig.headrace("run", "--at-once", "2", *sweep, "job.toml")
+    ended = rig.headrace("run", "job.toml", "--at-once", "2", *sweep)
     made = tasks(rig, whole(rig))
     assert list(made) == ["prepare", "train 0.1 1", "train 0.1 2", "train once 1", "train once 2", "evaluate"]
     said = [line.partition(" | ")[2] for line in ended.stdout.splitlines() if line.startswith("evaluate | ")]

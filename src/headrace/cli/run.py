@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headrace.base.errors import InputError, TryAgainError
+from headrace.cli.job_words import JobCommand
 
 if TYPE_CHECKING:
     from headrace.cli.run_tasks import TaskOptions
@@ -54,7 +55,7 @@ def tasks_options(function: _Function) -> _Function:
     return at_once(fresh(function))
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=JobCommand, context_settings={"allow_interspersed_args": False})
 @click.argument("words", metavar="[JOB.TOML] [-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
 @flags
 @click.option("--no-code", is_flag=True, help="Record nothing of the code.")
@@ -161,9 +162,6 @@ def _spec(
         spec = JobSpec.load(words[0])
         dashes = words[1:2] == ("--",)
         command = words[2:] if dashes else words[1:]
-        if command and not dashes and command[0].startswith("-"):
-            hint = "headrace run --name x job.toml"
-            raise InputError("options stand before the job's file", path=command[0], hint=hint)
         if command:
             flags["command"] = list(command)
     elif words:
