@@ -273,3 +273,31 @@ def measured(rig: ClusterRig, run: str) -> set[tuple[str, int]]:
 
     table: Any = read_metrics(rig.store(), f"home/runs/{run}/metrics/").table
     return {(row["name"], row["rank"]) for row in table.select(["name", "rank"]).to_pylist()}
+
+
+TASKS = """
+name = "pair"
+[cluster]
+on = "ADDRESS"
+[[task]]
+name = "prepare"
+command = "echo prepared > $HEADRACE_OUTPUTS/data.txt"
+[[task]]
+name = "train"
+after = ["prepare"]
+command = "cat $HEADRACE_TASK_PREPARE/data.txt; echo {lr} on $HEADRACE_RUN_ID"
+[task.parameters]
+lr = [1, 2]
+"""
+
+
+def test_tasks_of_a_job_are_submitted_and_led_from_here(rig: ClusterRig) -> None:
+    assert rig.cluster is not None
+    rig.script(TASKS.replace("ADDRESS", rig.cluster.address), "job.toml")
+    ended = rig.headrace("run", "job.toml", timeout=250)
+    runs = {row["tags"]["lr"]: row["id"] for row in rig.json("runs", "--tag", "task=train", "--state", "finished")}
+    assert set(runs) == {"1", "2"}
+    for lr, run in runs.items():
+        assert f"train lr={lr} | [0] {lr} on {run}" in ended.stdout.splitlines()
+        assert rig.headrace("logs", run, "--stream", "stdout").stdout == f"prepared\n{lr} on {run}\n"
+    assert rig.headrace("run", "job.toml", timeout=250).stderr.count("up to date, as run") == 3

@@ -81,7 +81,7 @@ def test_a_sweep_gives_parameters_their_values(tmp_path: Path) -> None:
         ([("lr", "1"), ("lr", "2")], "is given twice"),
         ([("lr", "3..1")], "holds nothing"),
         ([("lr", "0.1..0.5")], "is no range"),
-        ([("lr", "1..100000")], "more than 10000"),
+        ([("lr", "1..100000")], "more than 1000 values"),
         ([("lr", "1,,2")], "has an empty value"),
     ):
         with pytest.raises(SettingError, match=said):

@@ -199,7 +199,7 @@ class _Tasks:
         one.seconds = time.monotonic() - one.began
         if report.state == "lost" and self._ending is not None:  # before its runner was there to heed it
             report = replace(report, state="stopped", recorded=False)
-        if report.left:
+        if report.left and report.state == "finished":  # those after it would see less than all
             report = replace(report, state="failed", reason=f"{report.left} of its files are not in the bucket")
         one.state, one.run = report.state, one.run if report.recorded else ""
         self._tell(f"{one.planned.label}: {one.state}{f': {report.reason}' if report.reason else ''}")

@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.jobs.spec_errors import FieldError
 
-MOST: Final = 10_000
+MOST: Final = 1_000
 """Of one parameter, and of one job's tasks with all their parameters."""
 _RANGE: Final = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:/([0-9]{1,18}))?")
 _LIKE_RANGE: Final = re.compile(r"[-+.0-9eE]*[0-9]\.\.[-+.0-9eE/]*")
