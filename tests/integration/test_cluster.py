@@ -299,5 +299,5 @@ def test_tasks_of_a_job_are_submitted_and_led_from_here(rig: ClusterRig) -> None
     assert set(runs) == {"1", "2"}
     for lr, run in runs.items():
         assert f"train lr={lr} | [0] {lr} on {run}" in ended.stdout.splitlines()
-        assert rig.headrace("logs", run, "--stream", "stdout").stdout == f"prepared\n{lr} on {run}\n"
+        assert rig.headrace("logs", run, "--stream", "stdout").stdout == f"[0] prepared\n[0] {lr} on {run}\n"
     assert rig.headrace("run", "job.toml", timeout=250).stderr.count("up to date, as run") == 3

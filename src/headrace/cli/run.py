@@ -50,7 +50,8 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Say nothing of 
 
 def tasks_options(function: _Function) -> _Function:
     """The options that say how tasks are run."""
-    at_once = click.option("--at-once", type=click.IntRange(1, 256), metavar="N", help="Run at most N tasks side by side.")
+    most = click.IntRange(1, 256)
+    at_once = click.option("--at-once", type=most, metavar="N", help="Run at most N tasks side by side.")
     fresh = click.option("--fresh", is_flag=True, help="Run all tasks, also those that are up to date.")
     return at_once(fresh(function))
 

@@ -79,7 +79,7 @@ class JobSpec(Declared):
             bare = {"command": None, "processes": 1, "retry": RetrySpec(), "resources": ResourceSpec()}
             for key, default in bare.items():
                 if getattr(self, key) != default:
-                    raise FieldError("is said of each task, where there are tasks", key, hint=f"task.{key}")
+                    raise FieldError("is said of each task, where there are tasks", key, hint="write it below [[task]]")
             at(lambda: graph.check(self.task, self.inputs), "task")
 
     @staticmethod
