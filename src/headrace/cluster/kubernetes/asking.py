@@ -84,6 +84,8 @@ def needs(wanted: Wanted) -> list[str]:
     if wanted.kind == "gateway":
         make = f"kubectl create secret generic {wanted.service.secret}{where} --from-file=keys.toml"
         lines.append(f"needs the keys that clients have: {make}")
+        if not wanted.settings:
+            lines.append("needs something attached, to be its buckets: --settings headrace.toml, or one in the image")
     if wanted.kind == "rayjob":
         lines.append("needs KubeRay 1.5.1 or later, and Ray 2.52 or later in the image")
     if wanted.kind == "trainjob":

@@ -10,7 +10,7 @@ from headrace.base.errors import AlreadyExistsError, InputError
 from headrace.cluster.kubernetes import jobs, services, yaml_text
 from headrace.cluster.kubernetes.chart import chart
 from headrace.cluster.kubernetes.pods import config_map
-from headrace.cluster.kubernetes.sidecar import beside
+from headrace.cluster.kubernetes.sidecar import beside, has_pods
 from headrace.cluster.kubernetes.tree import Tree, When, filled
 from headrace.cluster.kubernetes.wanted import Kind, Wanted
 
@@ -34,8 +34,10 @@ def with_mount(wanted: Wanted, path: str) -> list[dict[str, Any]]:
     Raises:
         NotFoundError: no such file. InputError: it holds no manifests, or none with pods.
     """
-    values = wanted.values
-    return [*manifests(wanted), *(beside(document, values) for document in yaml_text.read(path))]
+    values, theirs = wanted.values, yaml_text.read(path)
+    if not any(has_pods(document) for document in theirs):
+        raise InputError("has no pods to put a mount into", path=path, hint="a Pod, a Deployment, a Job …")
+    return [*manifests(wanted), *(beside(one, values) if has_pods(one) else one for one in theirs)]
 
 
 def chart_files(wanted: Wanted) -> dict[str, str]:

@@ -57,16 +57,19 @@ def seen() -> Tree:
     return When("mount.path", {"name": "mount", "mountPath": VOLUME, "mountPropagation": "HostToContainer"})
 
 
+def has_pods(document: Mapping[str, Any]) -> bool:
+    """Whether there is anything for a mount to stand beside."""
+    return bool((_pod_of(dict(document)) or {}).get("containers"))
+
+
 def beside(document: Mapping[str, Any], values: Values) -> dict[str, Any]:
-    """A manifest of anybody's, with the mount beside the first container of its pods.
+    """A manifest of anybody's that `has_pods`, with the mount beside the first container of them.
 
     Raises:
-        InputError: it makes no pods, or has a volume or container of ours already.
+        InputError: it has a volume or container of ours already.
     """
     made = copy.deepcopy(dict(document))
-    spec = _pod_of(made)
-    if spec is None or not spec.get("containers"):
-        raise InputError("has no pods to put a mount into", path=_told(document), hint="a Pod, a Deployment, a Job …")
+    spec = _pod_of(made) or {}
     taken = {str(one.get("name")) for key in ("containers", "initContainers", "volumes") for one in spec.get(key) or ()}
     ours = filled([*volumes(), *pods.files(always=False)], values)
     if clash := sorted(taken & {_NAME, *(str(one["name"]) for one in ours)}):
