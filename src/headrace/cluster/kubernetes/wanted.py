@@ -15,6 +15,9 @@ from headrace.base.errors import InputError
 
 Kind: TypeAlias = Literal["job", "rayjob", "trainjob", "serve", "web", "gateway", "mount"]
 IMAGE: Final = "headrace:latest"
+_PARTS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    "job": ("job", "mount"), "rayjob": ("job", "mount"), "trainjob": ("job",), "mount": ("mount",),
+}  # fmt: skip
 _CPUS: Final = re.compile(r"[0-9]+(\.[0-9]{1,3})?|[0-9]+m")
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,45}[a-z0-9])?")
 
@@ -106,9 +109,7 @@ class Wanted:
     @property
     def parts(self) -> tuple[str, ...]:
         """Which of its parts its manifests are made of."""
-        return ("service",) if self.kind in ("serve", "web", "gateway") else ("mount",) if self.kind == "mount" else (
-            ("job",) if self.kind == "trainjob" else ("job", "mount")
-        )  # fmt: skip
+        return _PARTS.get(self.kind, ("service",))
 
     @property
     def values(self) -> dict[str, Any]:
