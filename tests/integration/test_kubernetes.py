@@ -199,6 +199,15 @@ def test_several_nodes_become_a_ray_cluster_whose_head_does_no_work(spec: JobSpe
     assert there == spec.with_flags(changed), "all else is as it was"
 
 
+def test_workers_of_a_gang_are_pods_of_which_some_may_be_missing(spec: JobSpec):
+    flags = {"cluster.workers": "2..6", "cluster.cpus_per_worker": "3", "cluster.gpus_per_worker": "1"}
+    ray = of_kind(manifests(for_job(spec.with_flags(flags), home=HOME)), "RayJob")["spec"]["rayClusterSpec"]
+    (group,) = ray["workerGroupSpecs"]
+    assert (group["minReplicas"], group["replicas"], group["maxReplicas"]) == (2, 6, 6)
+    assert group["rayStartParams"]["num-cpus"] == "3"
+    assert group["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
+
+
 def test_a_trainjob_is_torchrun_over_its_nodes(spec: JobSpec):
     asked = for_job(spec.with_flags({"cluster.nodes": 3, "processes": "2"}), kind="trainjob", home=HOME)
     made = manifests(asked)
@@ -213,6 +222,7 @@ def test_what_cannot_run_there_is_refused_by_name(spec: JobSpec):
         ({"inputs.train.as": "mount"}, {}, "inputs.train"),
         ({"environment.image": "other"}, {}, "environment.image"),
         ({"cluster.nodes": 2}, {"kind": "job"}, "cluster.nodes"),
+        ({"cluster.workers": "2"}, {"kind": "trainjob"}, "cluster.workers"),
         ({}, {"home": "file:///home"}, "file:///home"),
         ({}, {"home": None}, "home"),
         ({}, {"name": "Not_A_Name"}, "Not_A_Name"),

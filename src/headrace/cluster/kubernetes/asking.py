@@ -36,18 +36,18 @@ def for_job(
     Raises:
         InputError: this cannot be run there.
     """
-    several = spec.cluster.nodes > 1
-    kind = kind or ("rayjob" if several else "job")
+    least, nodes = spec.cluster.workers or (spec.cluster.nodes, spec.cluster.nodes)
+    kind = kind or ("rayjob" if _several(spec) else "job")
     _refuse(spec, kind, mount)
     named = replace(spec, name=name) if name else spec
-    gpus = _gpus(spec)
+    cpus, gpus = _cpus(spec), _gpus(spec)
     processes = spec.processes if isinstance(spec.processes, int) else max(1, gpus)
     memory = quantity(_rounded(spec.resources.memory + _OWN_BYTES)) if spec.resources.memory else ""
-    cpus = spec.cluster.cpus_per_node if several else spec.resources.cpus or spec.cluster.cpus_per_node
     usual: dict[str, Any] = {"cpus": str(cpus), "memory": memory, "gpus": gpus}
     part = JobPart(
         file=_there(named, kind, code or CODE).as_toml(),
-        nodes=spec.cluster.nodes,
+        nodes=nodes,
+        least=least,
         processes=processes,
         grace=math.ceil(spec.grace + spec.outputs.drain) + _MARGIN_S,
     )
@@ -102,9 +102,12 @@ def _told(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse(spec: JobSpec, kind: Kind, mount: MountPart | None) -> None:
-    if kind == "job" and spec.cluster.nodes > 1:
-        hint = "leave --kind out for a RayJob, or take trainjob"
-        raise InputError(f"a Job is one pod, not {spec.cluster.nodes} nodes", path="cluster.nodes", hint=hint)
+    if kind == "job" and _several(spec):
+        hint = "leave --kind out for a RayJob"
+        field = "cluster.nodes" if spec.cluster.workers is None else "cluster.workers"
+        raise InputError("a Job is one pod", path=field, hint=hint)
+    if kind == "trainjob" and spec.cluster.workers is not None:
+        raise InputError("a TrainJob has nodes", path="cluster.workers", hint="cluster.nodes; or leave --kind out")
     if kind == "trainjob" and mount is not None:
         raise InputError("a mount cannot be put beside the pods of a TrainJob", hint="take a Job or a RayJob")
     if spec.environment.image is not None:
@@ -128,9 +131,22 @@ def _there(spec: JobSpec, kind: Kind, code: str) -> JobSpec:
     return spec.with_flags(changes)
 
 
+def _several(spec: JobSpec) -> bool:
+    return spec.cluster.nodes > 1 or spec.cluster.workers is not None
+
+
+def _cpus(spec: JobSpec) -> int:
+    """Of a pod. Each worker of a gang is one."""
+    if spec.cluster.workers is not None:
+        return spec.cluster.cpus_per_worker
+    return spec.cluster.cpus_per_node if _several(spec) else spec.resources.cpus or spec.cluster.cpus_per_node
+
+
 def _gpus(spec: JobSpec) -> int:
     """Of a pod. A job that takes all there are says by `cluster.gpus_per_node` how many that is."""
-    if spec.cluster.nodes > 1 or spec.resources.gpus == "all":
+    if spec.cluster.workers is not None:
+        return spec.cluster.gpus_per_worker
+    if _several(spec) or spec.resources.gpus == "all":
         return spec.cluster.gpus_per_node
     return spec.resources.gpus if isinstance(spec.resources.gpus, int) else len(spec.resources.gpus)
 

@@ -63,7 +63,7 @@ def rayjob() -> list[Tree]:
             {
                 "groupName": "nodes",
                 "replicas": Value("job.nodes"),
-                "minReplicas": Value("job.nodes"),
+                "minReplicas": Value("job.least"),
                 "maxReplicas": Value("job.nodes"),
                 "rayStartParams": {"num-cpus": Text("{cpus}")},
                 "template": {"metadata": labels, "spec": worker},

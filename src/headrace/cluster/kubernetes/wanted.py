@@ -35,6 +35,7 @@ class JobPart:
 
     file: str = _says("the job's file, complete: the folder of its code too")
     nodes: int = _says("nodes that it runs on", 1)
+    least: int = _says("nodes that it makes do with, of a RayJob", 1)
     processes: int = _says("processes on each node, for a TrainJob", 1)
     grace: int = _says("seconds for a pod to end in: the job's grace, and the time to send what is left", 660)
     restarts: int = _says("pods that may fail before they began to work", 3)
