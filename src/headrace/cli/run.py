@@ -51,11 +51,13 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Say nothing of 
 @flags
 @click.option("--no-code", is_flag=True, help="Record nothing of the code.")
 @click.option("--resume", metavar="RUN", help="Go on from this run's newest complete checkpoint, with the code here.")
+@click.option("--go-on", is_flag=True, help="Resume the newest run of this name, unless that has finished well.")
 @background_option
 @quiet_option
 def command(
-    words: tuple[str, ...], *, no_code: bool, resume: str | None, detach: bool, quiet: bool, **flags: object
-) -> None:
+    words: tuple[str, ...], *, no_code: bool, resume: str | None, go_on: bool, detach: bool, quiet: bool,
+    **flags: object,
+) -> None:  # fmt: skip
     """Run a command as a run: its output, metrics, files and checkpoints go to the home while it works.
 
     The command finds HEADRACE_RUN_ID, and HEADRACE_OUTPUTS: what it writes there is in the bucket seconds later. Each
@@ -63,14 +65,18 @@ def command(
     been started by hand. With --resume the command may be left out: it is that run's. Where that run has no complete
     checkpoint, the one that it was resumed from counts, and so on.
     """
-    from headrace.cli.run_access import find_run
+    from headrace.cli.run_access import find_run, unfinished_run
     from headrace.jobs import Here
 
+    if go_on and resume is not None:
+        raise InputError("--go-on and --resume exclude each other", hint="leave one of them out")
     chosen, run_id = flags_of(flags)
     if no_code:
         chosen["code.capture"] = "false"
     resumes = find_run(resume) if resume is not None else None
     spec = _spec(words, chosen, resumes)
+    if go_on:
+        resumes = unfinished_run(spec.title)
     base = os.path.dirname(os.path.abspath(words[0])) if words and words[0].endswith(".toml") else os.getcwd()
     parent = {"run": resumes.id, "as": "resume"} if resumes is not None else None
     start(spec, run_id, source=Here(base), parent=parent, resumes=resumes, detach=detach, quiet=quiet)
