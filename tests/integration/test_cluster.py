@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from headrace.cluster.kubernetes import for_job, manifests
 from headrace.cluster.local import LocalCluster, LocalNode
+from headrace.jobs import JobSpec
 from headrace.testing.servers import EmbeddedS3
 from headrace.upload import published
 from tests.runs_rig import Ended, RunsRig
@@ -99,6 +102,25 @@ for batch in loader:
 (outputs / f"seen-{rank}.json").write_text(json.dumps(seen))
 dist.destroy_process_group()
 """
+
+
+def test_the_job_that_kubernetes_gets_runs_on_the_clusters_own_head(rig: ClusterRig) -> None:
+    """The file of a RayJob, by its entrypoint, as the head starts it."""
+    spec = JobSpec.from_command([PYTHON, "-c", "import os; print('rank', os.environ['RANK'])"])
+    wanted = for_job(spec.with_flags({"name": "k8s", "cluster.nodes": 2}), home="s3://b/home", code=str(rig.work))
+    _, files, ray = manifests(wanted)
+    (rig.scratch / "job").mkdir()
+    file = rig.scratch / "job/job.toml"
+    file.write_text(files["data"]["job.toml"])
+    words = [str(file) if one == "/job/job.toml" else one for one in shlex.split(ray["spec"]["entrypoint"])[1:]]
+    assert rig.cluster is not None
+    before = rig.variables
+    rig.variables = {**before, "RAY_ADDRESS": rig.cluster.inside}
+    try:
+        ended = rig.headrace(*words, timeout=200)
+    finally:
+        rig.variables = before
+    assert sorted(ended.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"]
 
 
 def test_a_gang_is_one_run(rig: ClusterRig) -> None:

@@ -54,6 +54,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "web": "Show runs in a browser: why the GPU waits, logs, metrics.",
         "jupyter": "Start JupyterLab with the namespace in its file browser.",
     },
+    "Clusters": {
+        "k8s": "Write manifests for Kubernetes.",
+    },
     "Outputs": {
         "sync": "Keep a bucket up to date with a folder that is written to.",
     },

@@ -61,14 +61,15 @@ def tasks_options(function: _Function) -> _Function:
 @flags
 @click.option("--no-code", is_flag=True, help="Record nothing of the code.")
 @click.option("--resume", metavar="RUN", help="Go on from this run's newest complete checkpoint, with the code here.")
+@click.option("--go-on", is_flag=True, help="Resume the newest run of this name, unless that has finished well.")
 @click.option("--sweep", "sweeps", multiple=True, metavar="NAME=VALUES",
               help="Once for each value: lr=0.1,0.01, seed=1..3. May be repeated: each with each.")  # fmt: skip
 @tasks_options
 @background_option
 @quiet_option
 def command(
-    words: tuple[str, ...], *, no_code: bool, resume: str | None, sweeps: tuple[str, ...], at_once: int | None,
-    fresh: bool, detach: bool, quiet: bool, **flags: object,
+    words: tuple[str, ...], *, no_code: bool, resume: str | None, go_on: bool, sweeps: tuple[str, ...],
+    at_once: int | None, fresh: bool, detach: bool, quiet: bool, **flags: object,
 ) -> None:  # fmt: skip
     """Run a command as a run: its output, metrics, files and checkpoints go to the home while it works.
 
@@ -80,18 +81,22 @@ def command(
     A job of several tasks, and with --sweep any job, is a run of which each task is a run of its own. In the command
     {lr} is a parameter's value.
     """
-    from headrace.cli.run_access import find_run
+    from headrace.cli.run_access import find_run, unfinished_run
     from headrace.cli.run_tasks import TaskOptions
     from headrace.jobs import Here
 
+    if go_on and resume is not None:
+        raise InputError("--go-on and --resume exclude each other", hint="leave one of them out")
     chosen, run_id = flags_of(flags)
     if no_code:
         chosen["code.capture"] = "false"
     resumes = find_run(resume) if resume is not None else None
     spec = _spec(words, chosen, resumes, sweeps)
-    if resumes is not None and spec.task:
+    if spec.task and (go_on or resumes is not None):
         hint = "start it again: what is up to date is not run again"
         raise InputError("a job of tasks goes on from no checkpoint", path="--resume", hint=hint)
+    if go_on:
+        resumes = unfinished_run(spec.title)
     base = os.path.dirname(os.path.abspath(words[0])) if words and words[0].endswith(".toml") else os.getcwd()
     parent = {"run": resumes.id, "as": "resume"} if resumes is not None else None
     start(

@@ -18,6 +18,13 @@ def open_runs() -> Runs:
     return Runs(Home.of(open_namespace(), Settings.load()))
 
 
+def unfinished_run(title: str) -> Run | None:
+    """The newest run of a job of this title, where there is one that has not finished well."""
+    from headrace.tracking.record import as_name
+
+    return open_runs().unfinished(as_name(title))
+
+
 def find_run(text: str) -> Run:
     """The run that is meant: an id, its beginning or end, a name, or ``latest``."""
     return open_runs().find(text)

@@ -71,6 +71,8 @@ class LocalCluster:
         self._environment = {**whole_environment(), **(variables or {}), **self.variables()}
         self._gcs, self._client = reserve_port(_HOST), reserve_port(_HOST)
         self.address = f"ray://{_HOST}:{self._client}"
+        self.inside = f"{_HOST}:{self._gcs}"
+        """Where a process of the cluster's own machines finds it."""
         port = reserve_port(_HOST)
         self.dashboard = f"http://{_HOST}:{port}" if dashboard else ""
         shown = ["--include-dashboard=true", f"--dashboard-host={_HOST}", f"--dashboard-port={port}"]

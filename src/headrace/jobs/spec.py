@@ -28,7 +28,7 @@ from headrace.jobs.spec_parts import (
     ResourceSpec,
     RetrySpec,
 )
-from headrace.jobs.spec_toml import read_toml
+from headrace.jobs.spec_toml import read_toml, write_toml
 from headrace.jobs.spec_values import at
 from headrace.jobs.tasks import graph
 from headrace.jobs.tasks.task import TaskSpec
@@ -133,6 +133,16 @@ class JobSpec(Declared):
         table = fields.plain(self)
         table["environment"]["variables"] = self.environment.shown()
         return {"format": FORMAT, **table}
+
+    def as_toml(self) -> str:
+        """A file that says the same. What is as it would be anyway is left out; values of variables are in it.
+
+        Raises:
+            SettingError: variables whose values were not recorded.
+        """
+        if self.environment.missing:
+            self.check()
+        return write_toml(fields.told(self, JobSpec()))
 
     @staticmethod
     def from_json(table: Mapping[str, Any], *, path: str | None = None) -> JobSpec:

@@ -153,6 +153,16 @@ def plain(value: object) -> Any:
     return [plain(one) for one in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else value
 
 
+def told(value: object, usual: object) -> dict[str, Any]:
+    """As `plain`, without what is as in `usual`, of the same kind."""
+    found: dict[str, Any] = {}
+    for key, one in keyed(value).items():
+        here, there = getattr(value, one.name), getattr(usual, one.name)
+        if here != there:
+            found[key] = told(here, there) if "section" in one.metadata else plain(here)
+    return found
+
+
 def unknown(key: str, known: Mapping[str, Field[Any]]) -> FieldError:
     """No field has that key."""
     tables = {name: one.metadata["section"] for name, one in known.items() if "section" in one.metadata}

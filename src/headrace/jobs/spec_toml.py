@@ -1,14 +1,16 @@
-"""A job's file: its table, and where in it something is wrong."""
+"""A job's file: its table, where in it something is wrong, and how one is written."""
 
 from __future__ import annotations
 
 import os
 import re
 import tomllib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import tomlkit
 
 from headrace.base.errors import NotFoundError, SettingError
 from headrace.jobs.spec_errors import FieldError
@@ -53,6 +55,11 @@ def read_toml(path: str | os.PathLike[str]) -> TomlFile:
         raise SettingError("is nested too deeply", path=name, hint=_HINT) from None
     except ValueError as error:  # also a number of thousands of digits
         raise _malformed(name, text, str(error)) from None
+
+
+def write_toml(table: Mapping[str, Any]) -> str:
+    """The text of such a file."""
+    return tomlkit.dumps(table)
 
 
 def _text(path: str) -> str:

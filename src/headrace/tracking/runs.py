@@ -384,6 +384,16 @@ class Runs:
             raise NotFoundError("there is no such run", path=text, hint="headrace runs lists them")
         return self.run(alike[0])
 
+    def unfinished(self, name: str) -> Run | None:
+        """The newest run of this name, where it has not finished well; None: it has, or there is none.
+
+        Raises any store error.
+        """
+        for one in self.ids():
+            if self.name(one) == name and (view := self.view(one)) is not None:
+                return None if view.state == "finished" else self.run(one)
+        return None
+
     def name(self, one: str) -> str:
         """Of a run, by its id; where that was given, by its record. Raises NotFoundError."""
         match = DATED.fullmatch(one)

@@ -25,6 +25,8 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEADER: Final = "x-headrace"
 """A header that a page of another site cannot send without being asked for first: wanted with every POST."""
+HEALTH: Final = "/healthz"
+"""Says only that the process answers: for probes, which have no token."""
 _OURS: Final = ("localhost", "127.0.0.1", "[::1]")
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -60,6 +62,9 @@ class Guard:
         refusal = self._refusal(scope, headers)
         if refusal is not None:
             await _answer(sealed, *refusal)
+            return
+        if scope["path"] == HEALTH:
+            await _answer(sealed, 200, "ok\n")
             return
         given = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)).get("token")
         if given is not None and self._is_token(given) and scope["method"] in ("GET", "HEAD"):
