@@ -102,6 +102,8 @@ def _told(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse(spec: JobSpec, kind: Kind, mount: MountPart | None) -> None:
+    if spec.task:
+        raise InputError("a manifest is of one command", path="task", hint="render a file for each task")
     if kind == "job" and _several(spec):
         hint = "leave --kind out for a RayJob"
         field = "cluster.nodes" if spec.cluster.workers is None else "cluster.workers"
