@@ -10,8 +10,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.cluster.checkpoints import Together
 from headrace.cluster.connection import ray_module, translated
 from headrace.cluster.node import Node
-from headrace.cluster.placing import Placed, place
+from headrace.cluster.placing import Placed, ask, is_there, wait_for_room
 from headrace.cluster.ranks import Rendezvous
 from headrace.cluster.submission import Submission
 from headrace.cluster.told import Begin, Ended, Machine, News
@@ -35,40 +36,54 @@ _LATE_S: Final = 20.0
 
 
 class Gang:
-    """The backend of a run whose processes are on the nodes of a cluster. `ray`: connected."""
+    """The backend of a run whose processes are on the nodes of a cluster. `ray`: connected.
+
+    Nodes are asked for when this is made, so that they start while the run is being recorded.
+    """
 
     here = False
 
     def __init__(self, ray: Any, submission: Submission) -> None:
         self._ray, self._submission = ray, submission
+        self._asked = self._ask(1, ask(ray, submission.spec.cluster))
 
     def start(self, start: Start) -> _GangAttempt | None:
         """As `Backend.start`."""
         if not start.settle():  # code and pinned inputs, which the nodes bring from there
             raise TryAgainError("what the nodes need is not in the bucket yet", path=start.job.id)
-        placed = place(self._ray, start)
-        if placed is None:
-            return None
+        asked, self._asked = self._asked, None
+        while True:
+            if asked is None:
+                asked = self._ask(start.number, wait_for_room(self._ray, start))
+            if asked is None:
+                return None
+            if is_there(self._ray, start, asked.placed):
+                break
+            asked = None
         try:
-            return _GangAttempt(self._ray, start, placed, self._nodes(placed, start))
+            return _GangAttempt(self._ray, start, asked)
         except BaseException:
-            placed.let_go()
+            asked.placed.let_go()
             raise
 
-    def _nodes(self, placed: Placed, start: Start) -> list[_Member]:
+    def _ask(self, attempt: int, placed: Placed | None) -> _Asked | None:
+        """Have an actor on each node, as soon as that is there."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # pyright: ignore
 
+        if placed is None:
+            return None
         kind: Any = self._ray.remote(_Actor)
-        return [
+        members = tuple(
             _Member(
                 number,
                 kind.options(
                     num_cpus=share.cpus, num_gpus=share.gpus, max_concurrency=8, max_restarts=0,
                     scheduling_strategy=PlacementGroupSchedulingStrategy(placed.group, number, True),
-                ).remote(self._submission, number, start.number, share.processes),
+                ).remote(self._submission, number, attempt, share.processes),
             )
             for number, share in enumerate(placed.shares)
-        ]  # fmt: skip
+        )  # fmt: skip
+        return _Asked(placed, members)
 
 
 class _Actor(Node):
@@ -97,12 +112,21 @@ class _Member:
         return f"node {self.number}" + (f" ({self.machine.host})" if self.machine is not None else "")
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Nodes that were asked for, and an actor for each."""
+
+    placed: Placed
+    members: tuple[_Member, ...]
+
+
 class _GangAttempt:
     """As `Attempt`. A thread a node asks for news; the runner's thread waits for what they find."""
 
-    def __init__(self, ray: Any, start: Start, placed: Placed, members: Sequence[_Member]) -> None:
+    def __init__(self, ray: Any, start: Start, asked: _Asked) -> None:
+        members = asked.members
         self.failure, self.lost, self.left = "", False, tuple[str, ...]()
-        self._ray, self._placed, self._members, self._start = ray, placed, members, start
+        self._ray, self._placed, self._members, self._start = ray, asked.placed, members, start
         self._result: Exit | None = None
         self._running: set[int] = set()
         self._found = threading.Lock()

@@ -43,7 +43,8 @@ _RECOVER_S: Final = 60.0
 
 
 class Node:
-    """One of them. `prepare`, then `start`, then `news` until all have ended, then `finish`, then `close`.
+    """One of them. `prepare`, once the run is recorded; then `start`, then `news` until all have ended, then `finish`,
+    then `close`.
 
     Args:
         submission: what is run.
@@ -55,35 +56,26 @@ class Node:
 
     def __init__(self, submission: Submission, number: int, attempt: int, processes: int | None, address: str) -> None:
         logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
-        self._number, self._address = number, address
-        self._settings, namespace = submission.reach.apply()
-        self._namespace = namespace
-        home = Home.of(namespace, self._settings)
-        self._home, self._run, self._spec = home, Run(home, submission.run), submission.spec
-        state = self._settings.run.state
-        self._folder = RunFolder(state, submission.run, self._run.url, part=f"{attempt}-node{number}")
-        submission.reach.write(self._folder.path)
+        self._submission, self._number, self._attempt = submission, number, attempt
+        self._processes, self._address = processes, address
+        self._settings, self._namespace = submission.reach.apply()
+        self._home = Home.of(self._namespace, self._settings)
+        self._run, self._spec = Run(self._home, submission.run), submission.spec
         self._news = _Waiting()
-        self._sync = open_sync(self._folder, self._run, self._spec.outputs, self._mark)
-        recorded = self._run.record()
-        source = Recorded(self._run) if recorded.code is not None else AsItLies(submission.folder)
-        # Ray has chosen the CPUs and GPUs, and shows this process no others.
-        spec = replace(self._spec, resources=replace(self._spec.resources, cpus=0, gpus="all"))
-        if processes is not None:
-            spec = replace(spec, processes=processes)
-        self._job = Job(
-            spec, source=source, environ=whole_environment(), run_id=submission.run,
-            site=Site(namespace, self._settings), before=self._run,
-        )  # fmt: skip
         self._ranks: list[_Rank] = []
         self._figures: Figures | None = None
         self._over = threading.Event()
 
     def prepare(self) -> Machine:
-        """Have code, environment and inputs here. Raises any HeadraceError."""
+        """Have code, environment and inputs here, as they were recorded. Raises any HeadraceError."""
         if self._spec.environment.image is not None:
             hint = "run Ray's nodes in that image"
             raise UnsupportedError("an image on a cluster is not started by headrace", hint=hint)
+        part = f"{self._attempt}-node{self._number}"
+        self._folder = RunFolder(self._settings.run.state, self._run.id, self._run.url, part)
+        self._submission.reach.write(self._folder.path)
+        self._sync = open_sync(self._folder, self._run, self._spec.outputs, self._mark)
+        self._job = self._as_job()
         threading.Thread(target=self._recover, name="headrace-recover", daemon=True).start()
         self._job.prepare(self._folder, self._settings.run.cache, self._news.note)
         for text in self._job.notes:
@@ -91,6 +83,18 @@ class Node:
         return Machine(
             socket.gethostname(), self._address, reserve_port(self._address), self._job.gpus, self._job.processes
         )
+
+    def _as_job(self) -> Job:
+        recorded = self._run.record()
+        source = Recorded(self._run) if recorded.code is not None else AsItLies(self._submission.folder)
+        # Ray has chosen the CPUs and GPUs, and shows this process no others.
+        spec = replace(self._spec, resources=replace(self._spec.resources, cpus=0, gpus="all"))
+        if self._processes is not None:
+            spec = replace(spec, processes=self._processes)
+        return Job(
+            spec, source=source, environ=whole_environment(), run_id=self._run.id,
+            site=Site(self._namespace, self._settings), before=self._run,
+        )  # fmt: skip
 
     def start(self, begin: Begin) -> None:
         """Start its processes. Raises any HeadraceError; then none is left running."""

@@ -76,25 +76,39 @@ def planned(wanted: ClusterSpec, free: Sequence[Free]) -> tuple[Share, ...] | No
     return tuple(Share(wanted.cpus_per_worker * size, wanted.gpus_per_worker * size, size) for size in sizes)
 
 
-def place(ray: Any, start: Start) -> Placed | None:
-    """Wait until the cluster has what the job asks for, saying so; None: it was to stop meanwhile."""
+def ask(ray: Any, wanted: ClusterSpec) -> Placed | None:
+    """Ask for what the job wants, without waiting for it; None: there is too little free."""
     from ray.util.placement_group import placement_group  # pyright: ignore
 
-    wanted, told = start.job.spec.cluster, ""
+    shares = planned(wanted, _free(ray))
+    if shares is None:
+        return None
+    return Placed(placement_group([share.bundle for share in shares], strategy="STRICT_SPREAD"), shares)
+
+
+def is_there(ray: Any, start: Start, asked: Placed) -> bool:
+    """Wait until the cluster gives what was asked for, saying so. False: it was to stop meanwhile; or what is free must
+    be looked at anew. Then it is let go.
+    """
+    told, until = "", time.monotonic() + _REPLAN_S
     while not start.stopped():
-        if shares := planned(wanted, _free(ray)):
-            group: Any = placement_group([share.bundle for share in shares], strategy="STRICT_SPREAD")
-            placed, until = Placed(group, shares), time.monotonic() + _REPLAN_S
-            while not start.stopped():
-                if group.wait(_LOOK_S):
-                    return placed
-                told = _say(ray, start, told)
-                if wanted.workers is not None and time.monotonic() > until:
-                    break
-            placed.let_go()
-        else:
-            told = _say(ray, start, told)
-            time.sleep(_LOOK_S)
+        if asked.group.wait(_LOOK_S):
+            return True
+        told = _say(ray, start, told)
+        if start.job.spec.cluster.workers is not None and time.monotonic() > until:
+            break
+    asked.let_go()
+    return False
+
+
+def wait_for_room(ray: Any, start: Start) -> Placed | None:
+    """Ask until there is enough, saying so; None: it was to stop meanwhile."""
+    told = ""
+    while not start.stopped():
+        if asked := ask(ray, start.job.spec.cluster):
+            return asked
+        told = _say(ray, start, told)
+        time.sleep(_LOOK_S)
     return None
 
 

@@ -154,13 +154,21 @@ def plain(value: object) -> Any:
 
 
 def told(value: object, usual: object) -> dict[str, Any]:
-    """As `plain`, without what is as in `usual`, of the same kind."""
+    """As `plain`, without what is as in `usual`, of the same kind, or is not given."""
     found: dict[str, Any] = {}
     for key, one in keyed(value).items():
         here, there = getattr(value, one.name), getattr(usual, one.name)
         if here != there:
-            found[key] = told(here, there) if "section" in one.metadata else plain(here)
+            found[key] = told(here, there) if "section" in one.metadata else _given(plain(here))
     return found
+
+
+def _given(value: Any) -> Any:
+    """Without what is None, in tables of tables too: a file has no word for it."""
+    if isinstance(value, dict):
+        table = cast("dict[str, Any]", value)
+        return {key: _given(one) for key, one in table.items() if one is not None}
+    return [_given(one) for one in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def unknown(key: str, known: Mapping[str, Field[Any]]) -> FieldError:

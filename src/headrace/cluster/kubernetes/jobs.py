@@ -144,5 +144,3 @@ def _worker(main: Tree, **more: Tree) -> Tree:
 
 def _files(component: str) -> Tree:
     return pods.config_map(component, {"job.toml": Value("job.file")})
-
-

@@ -167,4 +167,3 @@ def files(*, always: bool) -> list[Tree]:
 def job_mount() -> Tree:
     """Where a job's file is."""
     return {"name": "files", "mountPath": JOB, "subPath": "job.toml", "readOnly": True}
-

@@ -64,9 +64,7 @@ def gateway() -> list[Tree]:
     return _service("gateway", container, [keys])
 
 
-def _container(
-    component: str, command: Sequence[Tree], ready: Tree, live: Tree, env: Sequence[Tree] = ()
-) -> Tree:
+def _container(component: str, command: Sequence[Tree], ready: Tree, live: Tree, env: Sequence[Tree] = ()) -> Tree:
     return pods.container(
         component, command, env=env,
         ports=[{"name": "http", "containerPort": Value("service.port")}],
