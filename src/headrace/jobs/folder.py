@@ -30,7 +30,7 @@ FORMAT: Final = 1
 NOT_SENT: Final = ("outputs/checkpoints",)
 """Patterns of names below ``record``."""
 _FILE: Final = "file://"
-_PARTS = ("record/outputs", "record/checkpoints", "record/logs", "record/metrics", "spool", "status")
+_FOLDERS = ("record/outputs", "record/checkpoints", "record/logs", "record/metrics", "spool", "status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class RunFolder:
         if lock is None:
             raise TryAgainError("a runner of this id is at work here", path=name, hint="headrace runs shows it")
         self._lock: int | None = lock
-        for part in _PARTS:
-            os.makedirs(self.at(part), exist_ok=True)
+        for folder in _FOLDERS:
+            os.makedirs(self.at(folder), exist_ok=True)
         with suppress(FileExistsError):
             os.symlink("../checkpoints", self.recorded("outputs", "checkpoints"))
         with open(self.at("runner.json"), "w", encoding="utf-8") as file:
