@@ -55,6 +55,7 @@ class Rig:
             **self.server.variables(),
             "HEADRACE_CACHE_SIZE": "0",
             "HEADRACE_SYNC_STATE": str(self.scratch / "state"),
+            "HEADRACE_RUN_STATE": str(self.scratch / "runs"),
             **self.variables,
         }
 

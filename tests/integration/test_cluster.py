@@ -53,8 +53,10 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A cluster of two nodes with a CPU each."""
     if not (TOOLS / ".headrace").exists():
         pytest.skip("Ray is not installed: scripts/framework-tools ray")
-    with LocalCluster(python=PYTHON) as cluster:
-        rig = ClusterRig(seaweedfs, tmp_path_factory.mktemp("cluster"), cluster.variables(), cluster=cluster)
+    scratch = tmp_path_factory.mktemp("cluster")
+    head = {name: str(scratch / "head" / name) for name in ("HEADRACE_RUN_STATE", "HEADRACE_RUN_CACHE")}
+    with LocalCluster(python=PYTHON, variables=head) as cluster:
+        rig = ClusterRig(seaweedfs, scratch, cluster.variables(), cluster=cluster)
         rig.python = PYTHON
         for number in range(80):
             rig.store().put(f"data/{number:02}.bin", b"headrace")
