@@ -171,7 +171,7 @@ def test_t8_after_a_kill(w: World):
     assert [Path(kept).parent.name for kept in recovered.left] == ["left"]
     assert Path(recovered.left[0]).read_bytes() == b"half a"
     assert [(left.path, left.file) for left in w.staging.left()] == [("/d/open", recovered.left[0])]
-    w.write("/d/open", b"half and half")
+    w.write("/d/open", b"something else")
     assert w.staging.left()
     w.write("/d/open", b"half a file, and the rest")
     deadline = time.monotonic() + 20

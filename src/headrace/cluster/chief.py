@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import tempfile
 import threading
 import time
 from collections import deque
@@ -77,12 +79,15 @@ class Chief:
             reader.start()
         outcome: Outcome | None = None
         error: HeadraceError | None = None
+        folder = tempfile.mkdtemp(prefix="headrace-run-")
         try:
-            outcome = self._run(submission, (pipes[0][1], pipes[1][1]))
+            outcome = self._run(submission, folder, (pipes[0][1], pipes[1][1]))
         except HeadraceError as raised:
             error = raised
         except Exception as raised:
             error = InternalError(f"{type(raised).__name__}: {raised}", path=submission.run)
+        os.chdir("/")
+        shutil.rmtree(folder, ignore_errors=True)
         for _, writing in pipes:
             os.close(writing)
         for reader in readers:
@@ -120,8 +125,8 @@ class Chief:
     def _over(self) -> bool:
         return self._outcome is not None or self._error is not None
 
-    def _run(self, submission: Submission, passing: tuple[int, int]) -> Outcome:
-        settings, namespace = submission.reach.apply()
+    def _run(self, submission: Submission, folder: str, passing: tuple[int, int]) -> Outcome:
+        settings, namespace = submission.reach.apply(folder)
         home = Home.of(namespace, settings)
         run = Run(home, submission.run)
         resumes = Run(home, submission.resumes) if submission.resumes is not None else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -58,9 +59,7 @@ class Node:
         logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
         self._submission, self._number, self._attempt = submission, number, attempt
         self._processes, self._address = processes, address
-        self._settings, self._namespace = submission.reach.apply()
-        self._home = Home.of(self._namespace, self._settings)
-        self._run, self._spec = Run(self._home, submission.run), submission.spec
+        self._spec = submission.spec
         self._news = _Waiting()
         self._ranks: list[_Rank] = []
         self._figures: Figures | None = None
@@ -71,9 +70,13 @@ class Node:
         if self._spec.environment.image is not None:
             hint = "run Ray's nodes in that image"
             raise UnsupportedError("an image on a cluster is not started by headrace", hint=hint)
-        part = f"{self._attempt}-node{self._number}"
-        self._folder = RunFolder(self._settings.run.state, self._run.id, self._run.url, part)
-        self._submission.reach.write(self._folder.path)
+        with tempfile.TemporaryDirectory(prefix="headrace-node-") as first:
+            self._settings, self._namespace = self._submission.reach.apply(first)
+            self._home = Home.of(self._namespace, self._settings)
+            self._run = Run(self._home, self._submission.run)
+            part = f"{self._attempt}-node{self._number}"
+            self._folder = RunFolder(self._settings.run.state, self._run.id, self._run.url, part)
+            self._submission.reach.apply(self._folder.path)
         self._sync = open_sync(self._folder, self._run, self._spec.outputs, self._mark)
         self._job = self._as_job()
         threading.Thread(target=self._recover, name="headrace-recover", daemon=True).start()
@@ -144,6 +147,7 @@ class Node:
         self._over.set()
         self._job.close()
         self._sync.close()
+        os.chdir("/")
         if remove:
             self._folder.remove()
         self._folder.close()

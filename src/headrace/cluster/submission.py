@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -38,16 +37,17 @@ class Reach:
         chosen = {name: value for name, value in given if any(fnmatchcase(name, one) for one in patterns)}
         return Reach(tomlkit.dumps(document), chosen)
 
-    def apply(self) -> tuple[Settings, Namespace]:
-        """Have this process reach them so: its variables, and its working folder, which is a new one."""
+    def apply(self, folder: str) -> tuple[Settings, Namespace]:
+        """Have this process reach them so: its variables, and the settings in `folder`, its working folder from now on.
+        Where they lie, a command that runs below finds them.
+        """
         os.environ.update(self.variables)
-        folder = tempfile.mkdtemp(prefix="headrace-node-")
         self.write(folder)
         os.chdir(folder)
         return Settings.load(), Namespace.load()
 
     def write(self, folder: str) -> None:
-        """The settings, where a command that runs below `folder` finds them. They may hold secrets."""
+        """The settings, which may hold secrets."""
         fd = os.open(os.path.join(folder, "headrace.toml"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(fd, "w", encoding="utf-8") as file:
             file.write(self.settings)
