@@ -252,7 +252,7 @@ def run_on_cluster(
             outcome = submit(
                 spec, run, settings, folder=base, parent=parent, resumes=resumes.id if resumes is not None else None,
                 repeats=repeats.id if repeats is not None else None,
-                following=None if detach else Following(stop=lambda: signalled[0] if signalled else None),
+                following=None if detach else Following(stop=lambda: signalled[0] if signalled else None), quiet=quiet,
             )  # fmt: skip
     finally:
         for number, handler in before.items():

@@ -138,7 +138,7 @@ class Chief:
             before=Run(home, submission.parent["run"]) if submission.parent is not None else None, leads=True,
         )  # fmt: skip
         runner = Runner(
-            job, home, settings.run, passing=passing,
+            job, home, settings.run, passing=passing, quiet=submission.quiet,
             backend=Gang(ray_module(), submission), started=self._is_recorded,
         )  # fmt: skip
         with self._changed:

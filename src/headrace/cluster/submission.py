@@ -59,7 +59,8 @@ class Submission:
 
     `run`: its id; `code`: what was captured of the caller's tree, whose parts lie in the bucket already; None: nothing,
     or it is checked out there. `folder`: where the command runs when no code was recorded. `parent`, `resumes`,
-    `repeats`: as `Job` has them, by ids of runs. `user`: who submits it.
+    `repeats`: as `Job` has them, by ids of runs. `user`: who submits it. `quiet`: its leader's own lines go to the
+    log alone.
     """
 
     run: str
@@ -71,6 +72,7 @@ class Submission:
     parent: Mapping[str, str] | None = None
     resumes: str | None = None
     repeats: str | None = None
+    quiet: bool = False
 
 
 def _plain(value: Any) -> Any:

@@ -37,6 +37,7 @@ def submit(
     resumes: str | None = None,
     repeats: str | None = None,
     following: Following | None = None,
+    quiet: bool = False,
 ) -> Outcome | None:
     """Run a job on the cluster that it names, and follow it. Returns how it ended; without `following`: None, as soon
     as it is recorded; it goes on without this process.
@@ -50,6 +51,7 @@ def submit(
         resumes: as `Job` has it, by its id.
         repeats: likewise.
         following: see there.
+        quiet: nothing of our own is passed on.
 
     Raises:
         AlreadyExistsError: there is a run of this id. TryAgainError: the cluster does not answer; or who led the run is
@@ -64,7 +66,7 @@ def submit(
         if spec.code.git is None and spec.code.capture and repeats is None:
             code = _send_code(os.path.join(folder, spec.code.path or "."), spec, run)
         reach = Reach.from_here(settings, spec.cluster.send)
-        submission = Submission(run.id, spec, reach, folder, user_here(), code, parent, resumes, repeats)
+        submission = Submission(run.id, spec, reach, folder, user_here(), code, parent, resumes, repeats, quiet)
         try:
             kind: Any = ray.remote(Chief)
             chief = kind.options(
