@@ -24,6 +24,7 @@ from headrace.base import uring  # noqa: E402
 from headrace.base.errors import UnsupportedError  # noqa: E402
 from headrace.testing.servers import Azurite, CephRGW, EmbeddedS3, FakeGCS, Sftp  # noqa: E402
 
+from .cluster_rig import SharedCluster, shared_cluster  # noqa: E402
 from .servers import Keeper, ask  # noqa: E402
 from .times import Meter, Recorder, longest_first  # noqa: E402
 
@@ -80,6 +81,7 @@ _KINDS = {
     "azurite": lambda: Azurite(ROOT / ".tools"),
     "gcs": FakeGCS,
     "sftp": Sftp,
+    "ray": shared_cluster,
 }
 
 
@@ -142,6 +144,12 @@ def gcs(shared: Callable[[str], FakeGCS]) -> FakeGCS:
 def sftp(shared: Callable[[str], Sftp]) -> Sftp:
     """OpenSSH's SFTP server."""
     return shared("sftp")
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(shared: Callable[[str], SharedCluster]) -> SharedCluster:
+    """A Ray cluster of two nodes with two CPUs each."""
+    return shared("ray")
 
 
 # A clean environment

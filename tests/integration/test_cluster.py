@@ -7,46 +7,19 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.cluster.kubernetes import for_job, manifests
-from headrace.cluster.local import LocalCluster, LocalNode
+from headrace.cluster.local import LocalCluster
 from headrace.jobs import JobSpec
 from headrace.testing.servers import EmbeddedS3
 from headrace.upload import published
-from tests.runs_rig import Ended, RunsRig
+from tests.cluster_rig import PYTHON, TOOLS, ClusterRig, state_below
 from tests.sync_rig import wait_for
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
-
-TOOLS = Path(__file__).parents[2] / ".tools/ray"
-PYTHON = str(TOOLS / "bin/python")
-
-
-@dataclass
-class ClusterRig(RunsRig):
-    """The same, with a cluster; `keys`: what the data set has."""
-
-    cluster: LocalCluster | None = None
-
-    def on(self, *arguments: str, nodes: int = 2, code: int = 0) -> Ended:
-        """A run on the cluster, to its end."""
-        return self.headrace(*self.words(*arguments, nodes=nodes), code=code, timeout=200)
-
-    def words(self, *arguments: str, nodes: int = 2) -> list[str]:
-        assert self.cluster is not None
-        return ["run", "--on", self.cluster.address, "--nodes", str(nodes), *arguments]
-
-    def add(self, cpus: int = 1) -> LocalNode:
-        """A node, which knows nothing of the caller's settings."""
-        assert self.cluster is not None
-        home = self.scratch / f"machine{len(self.cluster.nodes)}"
-        return self.cluster.add(cpus, {name: str(home / name) for name in ("HEADRACE_RUN_STATE", "HEADRACE_RUN_CACHE")})
-
 
 @pytest.fixture(scope="module")
 def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRig]:
@@ -54,8 +27,7 @@ def rig(seaweedfs: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iter
     if not (TOOLS / ".headrace").exists():
         pytest.skip("Ray is not installed: scripts/framework-tools ray")
     scratch = tmp_path_factory.mktemp("cluster")
-    head = {name: str(scratch / "head" / name) for name in ("HEADRACE_RUN_STATE", "HEADRACE_RUN_CACHE")}
-    with LocalCluster(python=PYTHON, variables=head) as cluster:
+    with LocalCluster(python=PYTHON, variables=state_below(scratch / "head")) as cluster:
         rig = ClusterRig(seaweedfs, scratch, cluster.variables(), cluster=cluster)
         rig.python = PYTHON
         for number in range(80):

@@ -1,0 +1,67 @@
+"""Ray clusters whose nodes are processes of this machine: one that a run's tests share, and commands that use one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.base.errors import UnsupportedError
+from headrace.cluster.local import LocalCluster, LocalNode
+from tests.runs_rig import Ended, RunsRig
+
+TOOLS = Path(__file__).parents[1] / ".tools/ray"
+PYTHON = str(TOOLS / "bin/python")
+"""The interpreter that has Ray."""
+_STATE = ("HEADRACE_RUN_STATE", "HEADRACE_RUN_CACHE", "HEADRACE_CACHE_DIR", "HEADRACE_SYNC_STATE")
+
+
+def state_below(folder: Path) -> dict[str, str]:
+    """Settings of a node that keeps what it has to itself."""
+    return {name: str(folder / name) for name in _STATE}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCluster:
+    """A cluster of two nodes with two CPUs each, that other tests use at the same time: nothing on it may be killed but
+    what the test has started. `variables`: what a command needs to be let in.
+    """
+
+    address: str
+    inside: str
+    variables: Mapping[str, str]
+
+
+@contextmanager
+def shared_cluster() -> Iterator[SharedCluster]:
+    """Raises UnsupportedError: Ray is not installed."""
+    if not (TOOLS / ".headrace").exists():
+        raise UnsupportedError("Ray is not installed: scripts/framework-tools ray")
+    with tempfile.TemporaryDirectory(prefix="hr-shared-", ignore_cleanup_errors=True) as name:
+        scratch = Path(name)
+        with LocalCluster(python=PYTHON, variables=state_below(scratch / "head")) as cluster:
+            for number in range(2):
+                cluster.add(2, state_below(scratch / f"node{number}"))
+            yield SharedCluster(cluster.address, cluster.inside, cluster.variables())
+
+
+@dataclass
+class ClusterRig(RunsRig):
+    """Commands that have a cluster of their own, whose nodes may be killed."""
+
+    cluster: LocalCluster | None = None
+
+    def on(self, *arguments: str, nodes: int = 2, code: int = 0) -> Ended:
+        """A run on the cluster, to its end."""
+        return self.headrace(*self.words(*arguments, nodes=nodes), code=code, timeout=200)
+
+    def words(self, *arguments: str, nodes: int = 2) -> list[str]:
+        assert self.cluster is not None
+        return ["run", "--on", self.cluster.address, "--nodes", str(nodes), *arguments]
+
+    def add(self, cpus: int = 1) -> LocalNode:
+        """A node, which knows nothing of the caller's settings."""
+        assert self.cluster is not None
+        return self.cluster.add(cpus, state_below(self.scratch / f"machine{len(self.cluster.nodes)}"))
