@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ class SharedCluster:
 
 
 @contextmanager
-def shared_cluster() -> Iterator[SharedCluster]:
+def shared_cluster() -> Generator[SharedCluster]:
     """Raises UnsupportedError: Ray is not installed."""
     if not (TOOLS / ".headrace").exists():
         raise UnsupportedError("Ray is not installed: scripts/framework-tools ray")
