@@ -140,6 +140,22 @@ def test_the_latest_is_the_newest_also_where_ids_were_given(rig: RunsRig):
     assert [row["name"] for row in rig.json("runs")] == ["three", "two", "one"]
 
 
+@pytest.mark.parametrize("digits", ["0001", "fff1"])
+def test_of_runs_of_one_second_the_newest_is_the_one_that_came_last(rig: RunsRig, digits: str):
+    """Whatever the last four digits of its id are."""
+    home = Counted(rig).home
+    states = ("failed", "finished", "stopped", "failed")
+    for number, state in enumerate(states):
+        run = Run(home, f"20260101-000000-job-{digits if number == 3 else f'8{number}00'}")
+        created = f"2026-01-01T00:00:00.{number}00Z"
+        run.create(RunRecord(run.id, "job", created, ("true",), "/", "host", "me", "0"))
+        said(run, 0, state)
+        runs = Runs(home)
+        assert runs.find("latest").id == runs.find("job").id == run.id
+        unfinished = runs.unfinished("job")
+        assert (unfinished and unfinished.id) == (None if state == "finished" else run.id)
+
+
 def test_a_watch_shows_what_comes_and_how_it_ends(rig: RunsRig):
     rig.headrace("run", "-q", "--name", "first", "--", "true")
     seen = rig.scratch / "seen"

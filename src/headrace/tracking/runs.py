@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import groupby, islice
 from typing import Final
 
 from headrace.base.account import Threads
@@ -373,9 +373,9 @@ class Runs:
         if _ID.fullmatch(text) and self.run(text).exists():
             return self.run(text)
         ids = self.ids()
-        for one in ids:
+        for one in self._to_the_moment(one for one in ids if text == "latest" or self.name(one) == text):
             # some stores list a folder for a while after all in it is deleted
-            if (text == "latest" or self.name(one) == text) and self.run(one).exists():
+            if self.run(one).exists():
                 return self.run(one)
         alike = [one for one in ids if (one.startswith(text) or one.endswith(text)) and self.run(one).exists()]
         if len(alike) > 1:
@@ -389,8 +389,8 @@ class Runs:
 
         Raises any store error.
         """
-        for one in self.ids():
-            if self.name(one) == name and (view := self.view(one)) is not None:
+        for one in self._to_the_moment(one for one in self.ids() if self.name(one) == name):
+            if (view := self.view(one)) is not None:
                 return None if view.state == "finished" else self.run(one)
         return None
 
@@ -412,6 +412,12 @@ class Runs:
         """How they stand, the newest first. One that cannot be read is left out."""
         with Threads(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
             yield from (view for view in pool.map(self.view, self.ids()[:limit]) if view is not None)
+
+    def _to_the_moment(self, ids: Iterable[str]) -> Iterator[str]:
+        """The same, the newest first. Ids tell seconds: of those of one second, their records tell who came last."""
+        for _, same in groupby(ids, key=lambda one: one[:15] if DATED.fullmatch(one) else one):
+            group = list(same)
+            yield from sorted(group, key=self._created, reverse=True) if len(group) > 1 else group
 
     def _created(self, name: str) -> str:
         """As times in ids are written, and finer; empty: it has no record."""
