@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, UnsupportedError
 from headrace.store.protocol import Store
-from headrace.tracking.arrow import Table, pa, pq, texts, to_array, to_valid
+from headrace.tracking.arrow import Table, as_schema, pa, pq, texts, to_array, to_valid
 from headrace.tracking.points import SCHEMA, table
 from headrace.tracking.rollups import rollups
 from headrace.tracking.segments import FORMAT, SEGMENT
@@ -231,8 +231,7 @@ def _read(store: Store, names: Collection[str], key: str) -> Table:
     try:
         file = pq.ParquetFile(pa.BufferReader(blob.data), page_checksum_verification=True)
         _check(file.metadata.metadata or {}, where)
-        read = file.read(use_threads=False)
-        read = read.select(SCHEMA.names).replace_schema_metadata().cast(SCHEMA)
+        read = as_schema(file.read(use_threads=False), SCHEMA)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         hint = "delete it to read the rest of the run"
         raise CorruptError(f"is no segment of metrics: {error}", path=where, hint=hint) from error

@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace.base.verdict import judge
 from headrace.store import open_store
-from headrace.tracking.arrow import Table, pa, pq
+from headrace.tracking.arrow import Table, as_schema, pa, pq
 from headrace.tracking.blocks import Blocks, blocks_of
 from headrace.tracking.figures import Tally
 from headrace.tracking.judged import at_its_end
@@ -92,6 +92,6 @@ class Rolling:
 def _read(path: str) -> Table:
     """Raises OSError: the disk, or what is there is no segment."""
     try:
-        return pq.ParquetFile(path).read(use_threads=False).replace_schema_metadata().cast(SCHEMA)
+        return as_schema(pq.ParquetFile(path).read(use_threads=False), SCHEMA)
     except pa.ArrowException as error:
         raise OSError(f"{path}: {error}") from error

@@ -26,7 +26,7 @@ import numpy as np
 
 from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
 from headrace.store.protocol import Store
-from headrace.tracking.arrow import Table, numbers, pa, pq, texts, to_array
+from headrace.tracking.arrow import Table, as_schema, numbers, pa, pq, texts, to_array
 from headrace.tracking.blocks import BLOCK, Blocks, blocks_of
 from headrace.tracking.points import SCHEMA, table
 from headrace.tracking.segments import publishing
@@ -134,7 +134,7 @@ class Rollup:
             with _translated(f"{self.store.url}/{self.key}"):
                 data = self.store.get(self.key).data
                 file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-                return _plain(file.read(use_threads=False))
+                return as_schema(file.read(use_threads=False), SCHEMA)
         wanted = {name for name in self._names if any(name == one or fnmatchcase(name, one) for one in names)}
         return self._groups([at for at, name in enumerate(self._names) if name in wanted])
 
@@ -153,7 +153,7 @@ class Rollup:
                 start, stop = _span(self._footer, first)[0], _span(self._footer, last)[1]
                 piece = _Piece(self.size, start, self.store.get(self.key, start, stop).data)
                 file = pq.ParquetFile(pa.PythonFile(piece, "r"), metadata=self._footer, page_checksum_verification=True)
-                tables.append(_plain(file.read_row_groups(list(range(first, last + 1)), use_threads=False)))
+                tables.append(as_schema(file.read_row_groups(list(range(first, last + 1)), use_threads=False), SCHEMA))
             return pa.concat_tables(tables)
 
     @cached_property
@@ -250,10 +250,6 @@ def _following(found: list[Rollup], due: int) -> Iterator[Rollup]:
         if one.first == due:
             due = one.last + 1
             yield one
-
-
-def _plain(read: Table) -> Table:
-    return read.select(SCHEMA.names).replace_schema_metadata().cast(SCHEMA)
 
 
 def _check(told: Any, where: str) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+_DEVICES: Final = ("/dev/nvidiactl", "/dev/dxg")
+"""Of the driver, and of Windows' below Linux: without one there is no GPU, and no need of the library."""
 
 
 class Gpus:
@@ -50,6 +54,8 @@ class Gpus:
 
 
 def _pynvml() -> Any:
+    if not any(os.path.exists(one) for one in _DEVICES):
+        return None
     try:
         import pynvml
     except ImportError:

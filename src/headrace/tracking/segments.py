@@ -24,8 +24,10 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final
 
+import numpy as np
+
 from headrace.base.errors import HeadraceError, InputError, NoRoomError, TryAgainError
-from headrace.tracking.arrow import Table, pa, pq
+from headrace.tracking.arrow import Table, pa, pq, to_array
 from headrace.tracking.points import SCHEMA, Point, of_process, table
 from headrace.tracking.spool import SUFFIX, decode
 
@@ -176,7 +178,7 @@ class Merger:
             cut = name.rfind("-") + 1
             held.setdefault(name[:cut], []).append(name[cut:])
         told = {"headrace.format": str(FORMAT), "headrace.spool": json.dumps(held), "headrace.note": self.note}
-        whole = points.unify_dictionaries().sort_by("time").replace_schema_metadata(told)
+        whole = _by_time(points.unify_dictionaries()).replace_schema_metadata(told)
         with publishing(os.path.join(self._segments, f"{self._next:08d}.parquet")) as file:
             pq.write_table(whole, file, compression="zstd", write_page_checksum=True)
         self._next += 1
@@ -205,6 +207,11 @@ class Merger:
         if name not in self._told:
             self._told.add(name)
             _log.warning("%s %s", os.path.join(self._spool, name), text)
+
+
+def _by_time(points: Table) -> Table:
+    times = np.concatenate([to_array(one, np.int64) for one in points.column("time").chunks])
+    return points if (times[1:] >= times[:-1]).all() else points.sort_by("time")  # which imports pyarrow.compute
 
 
 @contextmanager
