@@ -26,6 +26,7 @@ from headrace.cluster.placing import Placed, ask, is_there, wait_for_room
 from headrace.cluster.ranks import Rendezvous
 from headrace.cluster.submission import Submission
 from headrace.cluster.told import Begin, Ended, Machine, News
+from headrace.cluster.whereabouts import write_nodes
 from headrace.jobs import Exit, Start
 from headrace.tracking.newest import newest_checkpoint
 
@@ -227,6 +228,7 @@ class _GangAttempt:
         machines = [member.machine for member in self._members if member.machine is not None]
         sizes = tuple(machine.processes for machine in machines)
         meeting = Rendezvous(start.job.id, sizes, machines[0].address, machines[0].port, start.number - 1)
+        write_nodes(start.folder, start.number, machines, meeting)
         begin = Begin(start.number, meeting, _checkpoint(start))
         names = ", ".join(f"{machine.host} × {machine.processes}" for machine in machines)
         start.tell(f"{meeting.world} processes on {len(machines)} nodes: {names}")
