@@ -9,7 +9,7 @@ import sys
 import termios
 import threading
 import tty
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -56,67 +56,67 @@ def rank_shell(wanted: RankShell, settings: Settings, tell: Callable[[str], None
     if address is None:
         raise InputError("names no cluster", path=wanted.run.id, hint="--on ray://HOST:10001")
     with connected(address) as ray:
-        node = _node(ray, where, wanted)
-        variables = [f"--env={name}={value}" for name, value in where.variables.items()]
-        terminal = _terminal()
-        shown = {name: value for name in ("TERM", "COLORTERM", "LANG") if (value := environment(name))}
-        if where.gpus:
-            shown["CUDA_VISIBLE_DEVICES"] = ",".join(where.gpus)
-        opened = Opened(
-            headrace.__version__, Reach.from_here(settings, spec.cluster.send),
-            (wanted.run.id, *variables, *wanted.words), terminal, shown,
-        )  # fmt: skip
-        tell(f"rank {wanted.rank} of {wanted.run.id}, on {node['NodeManagerHostname']} ({node['NodeManagerAddress']})")
-        actor = _started(ray, node["NodeID"], opened, address)
         try:
-            return _joined(ray, actor, raw=terminal is not None)
+            node = _node(ray.nodes(), where, wanted)
+            tell(f"rank {wanted.rank} of {wanted.run.id}, on {node['NodeManagerHostname']} ({_address(node)})")
+            actor = _started(ray, node["NodeID"], _opened(wanted, where, Reach.from_here(settings, spec.cluster.send)))
+            return _joined(ray, actor)
         except Exception as error:
-            raise translated(error, where.host) from error
-        finally:
-            with suppress(Exception):
-                ray.get(actor.end.remote(), timeout=_END_S)
-            with suppress(Exception):
-                ray.kill(actor)
+            raise translated(error, address) from error
 
 
-def _node(ray: Any, where: Whereabouts, wanted: RankShell) -> dict[str, Any]:
+def _opened(wanted: RankShell, where: Whereabouts, reach: Reach) -> Opened:
+    shown = {name: value for name in ("TERM", "COLORTERM", "LANG") if (value := environment(name))}
+    if where.gpus:
+        shown["CUDA_VISIBLE_DEVICES"] = ",".join(where.gpus)
+    variables = [f"--env={name}={value}" for name, value in where.variables.items()]
+    words = (wanted.run.id, *variables, *wanted.words)
+    return Opened(headrace.__version__, reach, words, _size() if _at_a_terminal() else None, shown)
+
+
+def _node(nodes: Sequence[dict[str, Any]], where: Whereabouts, wanted: RankShell) -> dict[str, Any]:
     """The one where the rank ran: by Ray's id, or, where Ray was started again on it, by what the machine is called."""
-    alive: list[dict[str, Any]] = [one for one in ray.nodes() if one["Alive"]]
+    alive = [one for one in nodes if one["Alive"]]
     same = [one for one in alive if one["NodeID"] == where.id]
-    same += [
-        one for one in alive if (one["NodeManagerHostname"], one["NodeManagerAddress"]) == (where.host, where.address)
-    ]
+    same += [one for one in alive if (one["NodeManagerHostname"], _address(one)) == (where.host, where.address)]
     if wanted.anywhere:
         same += sorted(alive, key=lambda one: "node:__internal_head__" in one["Resources"])
     if not same:
         hint = "--anywhere: on another node of the cluster"
-        where_ = f"{where.host} ({where.address})"
-        raise NotFoundError(f"the node where rank {wanted.rank} ran is gone", path=where_, hint=hint)
+        place = f"{where.host} ({where.address})"
+        raise NotFoundError(f"the node where rank {wanted.rank} ran is gone", path=place, hint=hint)
     return same[0]
 
 
-def _started(ray: Any, node: str, opened: Opened, address: str) -> Any:
+def _address(node: dict[str, Any]) -> str:
+    return str(node["NodeManagerAddress"])
+
+
+def _started(ray: Any, node: str, opened: Opened) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # pyright: ignore
 
     kind: Any = ray.remote(ShellThere)
+    return kind.options(
+        num_cpus=0, max_concurrency=8, max_restarts=0,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+    ).remote(opened)  # fmt: skip
+
+
+def _joined(ray: Any, actor: Any) -> Exit:
+    """Keys there and drawings here, until the shell ends, or this does."""
     try:
-        return kind.options(
-            num_cpus=0, max_concurrency=8, max_restarts=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-        ).remote(opened)  # fmt: skip
-    except Exception as error:
-        raise translated(error, address) from error
-
-
-def _joined(ray: Any, actor: Any, *, raw: bool) -> Exit:
-    """Keys there and drawings here, until the shell ends."""
-    with _ended_by_signals(), _Keys(ray, actor, raw=raw):
-        while True:
-            drawn: Drawn = ray.get(actor.draw.remote(_POLL_S))
-            for fd, data in drawn.pieces:
-                _write(fd, data)
-            if drawn.exit is not None:
-                return drawn.exit
+        with _ended_by_signals(), _Keys(ray, actor, raw=_at_a_terminal()):
+            while True:
+                drawn: Drawn = ray.get(actor.draw.remote(_POLL_S))
+                for fd, data in drawn.pieces:
+                    _write(fd, data)
+                if drawn.exit is not None:
+                    return drawn.exit
+    finally:
+        with suppress(Exception):
+            ray.get(actor.end.remote(), timeout=_END_S)
+        with suppress(Exception):
+            ray.kill(actor)
 
 
 class _Keys:
@@ -181,8 +181,8 @@ def _ended_by_signals() -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _terminal() -> Size | None:
-    return _size() if os.isatty(0) and os.isatty(1) else None
+def _at_a_terminal() -> bool:
+    return os.isatty(0) and os.isatty(1)
 
 
 def _size() -> Size:
