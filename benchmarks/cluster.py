@@ -16,12 +16,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import os
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -43,6 +45,8 @@ RESULTS = Path(__file__).parent / "results"
 HEADRACE = [sys.executable, "-m", "headrace.cli"]
 BUCKET = "cluster"
 SAMPLES = 480
+HISTORY_S = 240.0
+"""A history that takes longer has failed."""
 FIRST = """
 import sys, time
 open(sys.argv[1], "w").write(repr(time.time()))
@@ -163,39 +167,72 @@ def nodes(place: Place, turns: int) -> list[dict[str, Any]]:
     return [{"row": "nodes", "one": one, "two": two, "share": two / (2 * one)}]
 
 
-def lost(place: Place, histories: int) -> list[dict[str, Any]]:
-    """What became of each history."""
-    script, chance = place.folder / "lossy.py", random.Random(7)
-    script.write_text(LOSSY)
+def lost(place: Place, histories: int, seed: int) -> list[dict[str, Any]]:
+    """What became of each history. One that fails is told by its seed, and the next begins."""
+    (place.folder / "lossy.py").write_text(LOSSY)
     rows: list[dict[str, Any]] = []
-    for number in range(histories):
-        name = f"lost-{number}"
-        process = subprocess.Popen(place.command(name, str(script), "--workers", "1..2"), cwd=place.folder,
-                                   env=dict(place.environment), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                   text=True)  # fmt: skip
+    for number in range(seed, seed + histories):
+        began = time.monotonic()
+        try:
+            row = _history(place, number)
+        except Exception as error:  # the others count all the same
+            row = {"once": False, "again_s": float("nan"), "error": f"{type(error).__name__}: {error}"[:300]}
+            _give_up(place, f"lost-{number}")
+        rows.append({"row": "lost", "seed": number, **row, "took_s": time.monotonic() - began})
+        _mend(place)
+        good = sum(one["once"] for one in rows)
+        again = "" if rows[-1]["once"] else f"; again: --only lost --histories 1 --seed {number}"
+        sys.stderr.write(f"{len(rows)} of {histories}, {good} good: {json.dumps(rows[-1])}{again}\n")
+        sys.stderr.flush()
+    return rows
+
+
+def _history(place: Place, seed: int) -> dict[str, Any]:
+    """A run on two nodes, of which one is killed at a moment that `seed` says."""
+    chance = random.Random(seed)
+    name, first = f"lost-{seed}", chance.randrange(1, SAMPLES // 8 - 8)
+    rest, victim, killed = chance.random(), chance.randrange(2), 0.0
+    process = subprocess.Popen(place.command(name, str(place.folder / "lossy.py"), "--workers", "1..2"),
+                               cwd=place.folder, env=dict(place.environment), stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True)  # fmt: skip
+    late = threading.Timer(HISTORY_S, process.kill)
+    late.start()
+    try:
         assert process.stdout is not None
-        first = chance.randrange(1, SAMPLES // 8 - 8)
-        killed = 0.0
         for line in process.stdout:
             if not killed and " step " in line and int(line.split()[2]) >= first:
-                time.sleep(chance.random())
+                time.sleep(rest)
                 killed = time.time()
-                chance.choice(place.cluster.nodes[-2:]).kill()
+                place.cluster.nodes[victim].kill()
         code = process.wait()
-        run = Run(place.home, name)
-        lines = LogReader(place.store, f"{run.prefix}logs/").read()
-        steps = [line.text.split() for line in lines if line.text.startswith("step ")]
-        seen = Counter(key for part in place.outputs(name, "seen-") for key in part)
-        after = min((float(at) for _, _, at, attempt in steps if attempt != "1"), default=float("nan"))
-        rows.append({
-            "row": "lost", "at_step": first, "code": code, "once": len(seen) == SAMPLES and set(seen.values()) == {1},
-            "again_s": after - killed,
-        })  # fmt: skip
-        sys.stderr.write(f"{rows[-1]}\n")
-        place.cluster.nodes[:] = [one for one in place.cluster.nodes if one.process.poll() is None]
-        while len(place.cluster.nodes) < 2:
-            place.cluster.add()
-    return rows
+    finally:
+        late.cancel()
+        process.kill()
+        process.wait()
+    if not killed:
+        raise RuntimeError(f"it ended ({code}) before its step {first}")
+    run = Run(place.home, name)
+    lines = LogReader(place.store, f"{run.prefix}logs/").read()
+    steps = [line.text.split() for line in lines if line.text.startswith("step ")]
+    seen = Counter(key for part in place.outputs(name, "seen-") for key in part)
+    after = min((float(at) for _, _, at, attempt in steps if attempt != "1"), default=float("nan"))
+    once = code == 0 and len(seen) == SAMPLES and set(seen.values()) == {1}
+    return {"at_step": first, "code": code, "once": once, "again_s": after - killed}
+
+
+def _give_up(place: Place, name: str) -> None:
+    """Nothing of a history that failed is in the next one's way."""
+    subprocess.run([*HEADRACE, "stop", "--grace", "1s", name], env=dict(place.environment), check=False,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    for node in place.cluster.nodes:
+        node.kill()
+
+
+def _mend(place: Place) -> None:
+    """The cluster has two nodes again."""
+    place.cluster.nodes[:] = [one for one in place.cluster.nodes if one.process.poll() is None]
+    while len(place.cluster.nodes) < 2:
+        place.cluster.add()
 
 
 def main() -> None:
@@ -204,6 +241,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["submit", "nodes", "lost"], action="append")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--histories", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0, help="of the first history")
     told = parser.parse_args()
     wanted = told.only or ["submit", "nodes", "lost"]
     folder = Path(tempfile.mkdtemp(prefix="hr-bench-cluster-"))
@@ -224,7 +262,7 @@ def main() -> None:
                 if "nodes" in wanted:
                     rows += nodes(place, told.turns)
                 if "lost" in wanted:
-                    rows += lost(place, told.histories)
+                    rows += lost(place, told.histories, told.seed)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     _report(rows, wanted)
@@ -253,16 +291,25 @@ def _report(rows: list[dict[str, Any]], wanted: list[str]) -> None:
     for row in every:
         if row["row"] != "lost":
             lines.append(f"| {row['row']} | {', '.join(_figure(name, row[name]) for name in row if name != 'row')} |")
-    if losses := [row for row in every if row["row"] == "lost"]:
-        again = [row["again_s"] for row in losses]
-        once = sum(row["once"] and row["code"] == 0 for row in losses)
-        lines.append(
-            f"| lost | {len(losses)} histories: each sample once in {once}; first step after the kill: median "
-            f"{median(again):.1f} s, at most {max(again):.1f} s |"
-        )
+    lines += _losses([row for row in every if row["row"] == "lost"])
     text = "\n".join(lines) + "\n"
     (RESULTS / "cluster.md").write_text(text)
     sys.stdout.write(text)
+
+
+def _losses(rows: list[dict[str, Any]]) -> list[str]:
+    if not rows:
+        return []
+    again = sorted(row["again_s"] for row in rows if not math.isnan(row["again_s"]))
+    good, failed = sum(row["once"] for row in rows), [row.get("seed") for row in rows if not row["once"]]
+    late = [row.get("seed") for row in rows if row["again_s"] > 30]
+    lines = ["", "## A node killed at a random moment", "", "| | |", "|---|---|", f"| histories | {len(rows)} |",
+             f"| each sample once | {good}{f'; not with seeds {failed}' if failed else ''} |"]  # fmt: skip
+    if again:
+        lines.append(f"| first step after the kill, median | {median(again):.1f} s |")
+        lines.append(f"| worst | {again[-1]:.1f} s{f'; over 30 s with seeds {late}' if late else ''} |")
+    took = [row["took_s"] for row in rows if "took_s" in row]
+    return [*lines, *([f"| a history takes, median | {median(took):.0f} s |"] if took else [])]
 
 
 def _figure(name: str, value: object) -> str:

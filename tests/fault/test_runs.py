@@ -151,6 +151,19 @@ def test_a_killed_runner_takes_its_job_along_and_the_rest_is_sent_later(rig: Run
     assert json.loads(rig.headrace("sync", "--recover", "--json").stdout) == []
 
 
+def test_what_is_left_of_a_run_that_was_deleted_keeps_no_other_from_being_recovered(rig: RunsRig):
+    for run in ("deleted", "lost"):
+        runner = rig.start("run", "--id", run, "--", "sh", "-c", "echo x > $HEADRACE_OUTPUTS/x; exec sleep 100")
+        assert wait_for(lambda run=run: rig.read(run, "outputs/x"), 60)
+        runner.kill()
+        runner.communicate(timeout=30)
+    rig.headrace("runs", "rm", "--force", "deleted")
+    rows = json.loads(rig.headrace("sync", "--recover", "--json").stdout)
+    assert [row["state"] for row in rows] == ["record gone, left as it is", "lost"]
+    assert [path.name for path in rig.state.iterdir()] == ["deleted"]
+    assert (rig.state / "deleted/record/outputs/x").exists()
+
+
 def test_a_runner_that_dies_before_its_run_is_recorded_leaves_nothing(rig: RunsRig):
     with open(rig.work / "large", "wb") as file:  # to be captured, which takes a while
         file.truncate(900_000_000)

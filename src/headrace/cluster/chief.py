@@ -1,14 +1,15 @@
 """The leader of a run on a cluster: its runner, in an actor that outlives who submitted it.
 
 It has no CPU of its own, runs on the head, and is named by the run's id in the namespace ``headrace``: Ray refuses a
-second of that name. When the run is over and whoever follows has heard the end, the actor ends itself.
+second of that name. It is there before anything is sent, so of two who submit one id one sends nothing. It ends
+itself when who submits is gone before the run was handed over, and when the run is over and whoever follows has heard
+the end.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -19,16 +20,22 @@ from typing import Any, Final
 
 import headrace
 from headrace.base.errors import HeadraceError, InternalError, UnsupportedError
-from headrace.base.settings import whole_environment
+from headrace.base.places import make_folder
+from headrace.base.settings import Settings, whole_environment
 from headrace.cluster.connection import ray_module
 from headrace.cluster.gang import Gang
-from headrace.cluster.submission import Submission
+from headrace.cluster.submission import SETTINGS, Submission
 from headrace.jobs import AsItLies, Here, Job, Outcome, Recorded, Runner, Sent, Site, Source
+from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.tracking.runs import Run
 
 _LINGER_S: Final = 30.0
 """How long the end is there to be asked for."""
+HOLD_S: Final = 5.0
+"""How often who submits says that it is there."""
+_HELD_S: Final = 15.0
+"""Its silence, after which it is gone."""
 _MOST: Final = 4 << 20
 """Bytes of output that are kept for who follows: the rest is in the bucket."""
 
@@ -47,7 +54,7 @@ class Heard:
 
 
 class Chief:
-    """See above. `run` once; the others from any thread meanwhile.
+    """See above. `hold` until there is what `run` needs, that once; the others from any thread meanwhile.
 
     Args:
         version: of who submits. Raises UnsupportedError: another.
@@ -67,9 +74,17 @@ class Chief:
         self._heard_end = False
         self._runner: Runner | None = None
         self._stopped: tuple[str, float | None] | None = None
+        self._held_at = time.monotonic()
+        self._begun = threading.Event()
+        threading.Thread(target=self._await, name="headrace-held", daemon=True).start()
+
+    def hold(self) -> None:
+        """Who submits is there, and has the name."""
+        self._held_at = time.monotonic()
 
     def run(self, submission: Submission) -> None:
         """All of it."""
+        self._begun.set()
         pipes = [os.pipe(), os.pipe()]
         readers = [
             threading.Thread(target=self._read, args=(number, reading), daemon=True)
@@ -79,15 +94,13 @@ class Chief:
             reader.start()
         outcome: Outcome | None = None
         error: HeadraceError | None = None
-        folder = tempfile.mkdtemp(prefix="headrace-run-")
         try:
-            outcome = self._run(submission, folder, (pipes[0][1], pipes[1][1]))
+            outcome = self._run(submission, (pipes[0][1], pipes[1][1]))
         except HeadraceError as raised:
             error = raised
         except Exception as raised:
             error = InternalError(f"{type(raised).__name__}: {raised}", path=submission.run)
         os.chdir("/")
-        shutil.rmtree(folder, ignore_errors=True)
         for _, writing in pipes:
             os.close(writing)
         for reader in readers:
@@ -125,8 +138,29 @@ class Chief:
     def _over(self) -> bool:
         return self._outcome is not None or self._error is not None
 
-    def _run(self, submission: Submission, folder: str, passing: tuple[int, int]) -> Outcome:
-        settings, namespace = submission.reach.apply(folder)
+    def _run(self, submission: Submission, passing: tuple[int, int]) -> Outcome:
+        with tempfile.TemporaryDirectory(prefix="headrace-run-") as first:
+            settings, _ = submission.reach.apply(first)
+            # In the run's own folder they go with it, also where this is killed.
+            folder = os.path.join(settings.run.state, submission.run)
+            make_folder(folder, "HEADRACE_RUN_STATE")
+            settings, namespace = submission.reach.apply(folder)
+        try:
+            runner = self._runner_of(submission, settings, namespace, passing)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, SETTINGS))
+                os.rmdir(folder)
+            raise
+        with self._changed:
+            self._runner = runner
+            if self._stopped is not None:
+                runner.stop(*self._stopped)
+        return runner.run()
+
+    def _runner_of(
+        self, submission: Submission, settings: Settings, namespace: Namespace, passing: tuple[int, int]
+    ) -> Runner:
         home = Home.of(namespace, settings)
         run = Run(home, submission.run)
         resumes = Run(home, submission.resumes) if submission.resumes is not None else None
@@ -137,15 +171,10 @@ class Chief:
             site=Site(namespace, settings),
             before=Run(home, submission.parent["run"]) if submission.parent is not None else None, leads=True,
         )  # fmt: skip
-        runner = Runner(
+        return Runner(
             job, home, settings.run, passing=passing, quiet=submission.quiet,
             backend=Gang(ray_module(), submission), started=self._is_recorded,
         )  # fmt: skip
-        with self._changed:
-            self._runner = runner
-            if self._stopped is not None:
-                runner.stop(*self._stopped)
-        return runner.run()
 
     def _is_recorded(self, _log: str) -> None:
         with self._changed:
@@ -164,6 +193,12 @@ class Chief:
                         self._held -= len(gone)
                         self._missed += len(gone)
                     self._changed.notify_all()
+
+    def _await(self) -> None:
+        """For the run, as long as who submits it is there."""
+        while not self._begun.wait(1.0):
+            if time.monotonic() - self._held_at > _HELD_S:
+                os._exit(0)
 
     def _end(self) -> None:
         """Once the end was heard, or nobody asks for it."""

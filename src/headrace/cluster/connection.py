@@ -63,8 +63,10 @@ def _init(ray: Any, address: str) -> None:
                 logging_level="ERROR", configure_logging=False,
             )  # fmt: skip
             return
-        except ConnectionAbortedError:  # the head is there, and cannot serve yet: it starts a process for each client
-            if time.monotonic() > until:
+        except ConnectionError as error:
+            # The head is there, and cannot serve yet: it starts a process for each client.
+            begins = isinstance(error, ConnectionAbortedError) or "already been disconnected" in str(error)
+            if not begins or time.monotonic() > until:
                 raise
             with suppress(Exception):
                 ray.shutdown()

@@ -12,18 +12,21 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
 from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.cluster.checkpoints import Together
 from headrace.cluster.connection import ray_module, translated
-from headrace.cluster.node import Node
+from headrace.cluster.node import LED_S, Node
+from headrace.cluster.notices import going
 from headrace.cluster.placing import Placed, ask, is_there, wait_for_room
 from headrace.cluster.ranks import Rendezvous
 from headrace.cluster.submission import Submission
 from headrace.cluster.told import Begin, Ended, Machine, News
+from headrace.cluster.whereabouts import write_nodes
 from headrace.jobs import Exit, Start
 from headrace.tracking.newest import newest_checkpoint
 
@@ -31,6 +34,8 @@ _POLL_S: Final = 2.0
 _NAMED: Final = 5
 _TOGETHER_S: Final = 10.0
 """Once one process has failed, how long the others have between SIGTERM and SIGKILL."""
+_GRACE_SHARE: Final = 0.6
+"""Of the time that a machine has left: the rest is for sending what was saved."""
 _LATE_S: Final = 20.0
 """How long a node may owe an answer, beyond what it was asked to wait, before it counts as gone."""
 
@@ -92,6 +97,10 @@ class _Actor(Node):
     def __init__(self, submission: Submission, number: int, attempt: int, processes: int | None) -> None:
         super().__init__(submission, number, attempt, processes, ray_module().util.get_node_ip_address())
 
+    def prepare(self) -> Machine:
+        """As `Node` does, with the name that Ray has for it."""
+        return replace(super().prepare(), id=ray_module().get_runtime_context().get_node_id())
+
 
 class _GoneError(Exception):
     """A node is gone before the attempt has begun on all of them."""
@@ -107,6 +116,8 @@ class _Member:
         """Those of its processes that have not ended."""
         self.gone = ""
         """Why it does not answer any more."""
+        self.goes_at = float("inf")
+        """When its machine is switched off, as far as anybody says; of `time.time`."""
 
     def __str__(self) -> str:
         return f"node {self.number}" + (f" ({self.machine.host})" if self.machine is not None else "")
@@ -121,7 +132,9 @@ class _Asked:
 
 
 class _GangAttempt:
-    """As `Attempt`. A thread a node asks for news; the runner's thread waits for what they find."""
+    """As `Attempt`. A thread a node asks for news, one more says that there is a leader; the runner's thread waits for
+    what they find.
+    """
 
     def __init__(self, ray: Any, start: Start, asked: _Asked) -> None:
         members = asked.members
@@ -139,6 +152,9 @@ class _GangAttempt:
             self._begin()
         except _GoneError as error:
             self._result, self.failure, self.lost = Exit(None, int(SIGKILL)), f"{error} is gone", True
+        except BaseException:
+            self._over.set()
+            raise
 
     # as an Attempt
 
@@ -173,8 +189,9 @@ class _GangAttempt:
         complete = self._result is not None and self._result.succeeded
         drain = self._start.job.spec.outputs.drain
         asked = {
-            member: member.actor.finish.remote(drain, complete=complete) for member in self._members if not member.gone
-        }
+            member: member.actor.finish.remote(min(drain, _rest(member)), complete=complete)
+            for member in self._members if not member.gone
+        }  # fmt: skip
         left: list[str] = []
         kept: dict[_Member, bool] = {}
         for member, ref in asked.items():
@@ -211,18 +228,23 @@ class _GangAttempt:
         machines = [member.machine for member in self._members if member.machine is not None]
         sizes = tuple(machine.processes for machine in machines)
         meeting = Rendezvous(start.job.id, sizes, machines[0].address, machines[0].port, start.number - 1)
+        write_nodes(start.folder, start.number, machines, meeting)
         begin = Begin(start.number, meeting, _checkpoint(start))
         names = ", ".join(f"{machine.host} × {machine.processes}" for machine in machines)
         start.tell(f"{meeting.world} processes on {len(machines)} nodes: {names}")
         start.begins()
+        self._thread(self._lead, "headrace-lead")
         self._all(lambda member: member.actor.start.remote(begin), lambda _member, _none: None)
         self._running = set(range(meeting.world))
         for member in self._members:
             member.ranks = set(range(meeting.first(member.number), meeting.first(member.number + 1)))
         for member in self._members:
-            thread = threading.Thread(target=self._ask, args=(member,), name=f"headrace-{member.number}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            self._thread(partial(self._ask, member), f"headrace-{member.number}")
+
+    def _thread(self, work: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def _met(self, member: _Member, machine: Machine) -> None:
         member.machine = machine
@@ -293,13 +315,39 @@ class _GangAttempt:
                 self._fail(Exit(None, int(SIGKILL)), f"{member} is gone", lost=True)
         os.eventfd_write(self._wake_fd, 1)
 
-    def _fail(self, result: Exit, why: str, *, lost: bool) -> None:
+    def _lead(self) -> None:
+        """Say to the nodes that there is who leads them, and look whether one was told to go."""
+        while not self._over.wait(LED_S):
+            for member in self._members:
+                if not member.gone:
+                    member.actor.led.remote()
+            due = going(self._ray)
+            for member in self._members:
+                if member.machine is not None and member.machine.id in due:
+                    self._goes(member, due[member.machine.id])
+
+    def _goes(self, member: _Member, at: float) -> None:
+        """All have the job's grace, or what the machine leaves them: what they save then is sent, and gone on from."""
+        with self._found:
+            member.goes_at = at
+            if self._result is not None or not self._running:
+                return
+            grace = min(self._start.job.spec.grace, _rest(member) * _GRACE_SHARE)
+            self._fail(Exit(None, int(SIGTERM)), f"{member} is to go", lost=True, grace=grace)
+        os.eventfd_write(self._wake_fd, 1)
+
+    def _fail(self, result: Exit, why: str, *, lost: bool, grace: float = _TOGETHER_S) -> None:
         """The first that fails ends all. The others' ends follow from it."""
         self._result, self.failure, self.lost = result, why, lost
         if self._running and not self._start.stopped():
-            self._start.tell(f"{why}: the others are ended")
+            self._start.tell(f"{why}: {'the others' if result.signal != SIGTERM else 'all'} are ended")
             self.signal(SIGTERM)
-            self._kill_at = time.monotonic() + _TOGETHER_S
+            self._kill_at = time.monotonic() + grace
+
+
+def _rest(member: _Member) -> float:
+    """Seconds that its machine is there, at least one."""
+    return max(1.0, member.goes_at - time.time())
 
 
 def _checkpoint(start: Start) -> tuple[str, str] | None:

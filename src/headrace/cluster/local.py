@@ -42,12 +42,18 @@ class LocalNode:
 
     def kill(self) -> None:
         """As if its power was cut: all that runs on it ends at once."""
+        if self.process.poll() is not None:
+            return
         tree = Tree(self.process.pid)
         tree.sample(None)
         for pid in (*tree.members, self.process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
+
+    def notice(self) -> None:
+        """As if its machine was to be taken away in 30 seconds: it drains, and ends by itself."""
+        self.process.terminate()
 
 
 class LocalCluster:
@@ -98,6 +104,10 @@ class LocalCluster:
         options = [f"--address={_HOST}:{self._gcs}", f"--num-cpus={cpus}"]
         self.nodes.append(self._start(f"node{self._added}", f"{_NET}{self._added + 1}", options, variables or {}))
         return self.nodes[-1]
+
+    def kill_head(self) -> None:
+        """As if the power of the head's machine was cut. The nodes are on their own."""
+        self._head.kill()
 
     def close(self) -> None:
         """All of it is gone. Idempotent."""

@@ -1,7 +1,7 @@
 """One node of a gang: the job brought together here, its processes started, what they write handed on.
 
-It runs as an actor of Ray's, which ends with the one that leads the gang; then a guard beside each process ends that.
-Any thread may call, as Ray does.
+It runs as an actor of Ray's. When it ends, a guard beside each process ends that. Ray does not end it where the head is
+gone, so a node that nobody leads any more ends its processes itself. Any thread may call, as Ray does.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
 from headrace.base.errors import HeadraceError, InternalError, UnsupportedError
@@ -23,24 +23,24 @@ from headrace.base.ports import reserve_port
 from headrace.base.settings import whole_environment
 from headrace.cluster.figures import Figures
 from headrace.cluster.submission import Submission
-from headrace.cluster.told import Begin, Ended, Machine, News, Part, Sent, Text
+from headrace.cluster.telling import Telling
+from headrace.cluster.told import Begin, Ended, Machine, News, Part, Sent
 from headrace.jobs import AsItLies, Job, Recorded, RunFolder, Site, bring_checkpoint, open_sync, recover
 from headrace.jobs.process import Exit, Process
 from headrace.namespace.home import Home
 from headrace.store.protocol import ObjectInfo
-from headrace.tracking.logs import as_lines
-from headrace.tracking.reporter import FACT
 from headrace.tracking.runs import Run
-from headrace.tracking.spool import SUFFIX
 
 _log = logging.getLogger("headrace.cluster")
 _TICK_S: Final = 0.5
-_MOST_TOLD: Final = 8 << 20
-"""Bytes of lines and files in one answer, about."""
-_MOST_HELD: Final = 64 << 20
-"""Bytes of lines that wait to be told; a process that writes more waits."""
-_LONGEST: Final = 64 << 10
 _RECOVER_S: Final = 60.0
+LED_S: Final = 3.0
+"""How often who leads says so."""
+_UNLED_S: Final = 15.0
+"""Silence of who leads, after which there is nobody. With `_LAST_S` it is less than what makes a node count as gone:
+what runs here is over when all is begun again elsewhere."""
+_LAST_S: Final = 5.0
+"""How long the processes of a node that nobody leads have between SIGTERM and SIGKILL."""
 
 
 class Node:
@@ -60,10 +60,11 @@ class Node:
         self._submission, self._number, self._attempt = submission, number, attempt
         self._processes, self._address = processes, address
         self._spec = submission.spec
-        self._news = _Waiting()
+        self._news = Telling()
         self._ranks: list[_Rank] = []
         self._figures: Figures | None = None
         self._over = threading.Event()
+        self._led_at = time.monotonic()
 
     def prepare(self) -> Machine:
         """Have code, environment and inputs here, as they were recorded. Raises any HeadraceError."""
@@ -117,6 +118,7 @@ class Node:
             self.signal(9)
             raise
         self._sync.start()
+        self.led()
         self._figures = Figures(self._folder, first, os.getpid())
         threading.Thread(target=self._tick, name="headrace-node", daemon=True).start()
 
@@ -124,7 +126,12 @@ class Node:
         """What there is to tell, once there is any, or nothing after `timeout` seconds. `acknowledged`: the number of
         the last that has arrived; what it told is forgotten here.
         """
+        self.led()
         return self._news.take(acknowledged, timeout, self._folder)
+
+    def led(self) -> None:
+        """Who leads the gang is there."""
+        self._led_at = time.monotonic()
 
     def signal(self, number: int) -> None:
         """To all its processes, and what they started."""
@@ -160,6 +167,21 @@ class Node:
                 self._figures.tick()
             except OSError as error:
                 _log.warning("figures of this node wait: %s", error)
+            if time.monotonic() - self._led_at > _UNLED_S:
+                self._unled()
+
+    def _unled(self) -> None:
+        """Nobody asks any more: end all that runs here, and this actor. What is not sent then is left to `recover`."""
+        _log.warning("who leads the run is silent: its processes on this node are ended")
+        self._news.forget()
+        self.signal(int(SIGTERM))
+        until = time.monotonic() + _LAST_S
+        for rank in self._ranks:
+            rank.wait(until - time.monotonic())
+        self.signal(int(SIGKILL))
+        with suppress(HeadraceError):
+            self._sync.finish(self._spec.outputs.drain, complete=False)
+        os._exit(1)
 
     def _mark(self, folder: str, members: Sequence[ObjectInfo], note: Any) -> None:
         self._news.part(Part(folder, tuple(members), dict(note)))
@@ -174,7 +196,7 @@ class Node:
 class _Rank:
     """One process, waited for by a thread of its own."""
 
-    def __init__(self, number: int, process: Process, news: _Waiting) -> None:
+    def __init__(self, number: int, process: Process, news: Telling) -> None:
         self.process, self._number, self._news = process, number, news
         self._reading, self._writing = os.pipe()
         self._thread = threading.Thread(target=self._wait, name=f"headrace-rank-{number}", daemon=True)
@@ -187,120 +209,13 @@ class _Rank:
         os.close(self._reading)
         os.close(self._writing)
 
+    def wait(self, timeout: float) -> None:
+        """For its end, so long."""
+        self._thread.join(max(0.0, timeout))
+
     def _wait(self) -> None:
         ended: Exit | None = None
         while ended is None:
             ended = self.process.wait(3600.0, self._reading)
         self.process.close()
         self._news.end(Ended(self._number, ended.code, ended.signal))
-
-
-class _Waiting:
-    """What is to be told. Any thread."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._rests: dict[tuple[int, str], bytes] = {}
-        self._texts: list[Text] = []
-        self._held = 0
-        self._notes: list[str] = []
-        self._ended: list[Ended] = []
-        self._parts: list[Part] = []
-        self._handed: set[str] = set()
-        self._last = News()
-        self._files: dict[str, bytes] = {}
-
-    def sink(self, rank: int) -> Callable[[str, bytes], None]:
-        """Where the output of a process goes."""
-        return partial(self._output, rank)
-
-    def note(self, text: str) -> None:
-        with self._changed:
-            if text:
-                self._notes.append(text)
-                self._changed.notify_all()
-
-    def end(self, ended: Ended) -> None:
-        """After the last of its output."""
-        with self._changed:
-            for (rank, stream), rest in list(self._rests.items()):
-                if rank == ended.rank and rest:
-                    self._add(Text(rank, stream, as_lines(rest)))
-                    del self._rests[rank, stream]
-            self._ended.append(ended)
-            self._changed.notify_all()
-
-    def part(self, part: Part) -> None:
-        with self._changed:
-            self._parts.append(part)
-            self._handed.add(part.folder)
-            self._changed.notify_all()
-
-    def take(self, acknowledged: int, timeout: float, folder: RunFolder) -> News:
-        """See `Node.news`."""
-        with self._changed:
-            if acknowledged < self._last.number:
-                return self._last  # the answer was lost on its way
-            self._forget(folder)
-            until = time.monotonic() + timeout
-            while True:
-                files = _files(folder.at("spool"))
-                if files or self._texts or self._notes or self._ended or self._parts:
-                    break
-                if not self._changed.wait(min(_TICK_S, max(0.0, until - time.monotonic()))) and (
-                    time.monotonic() >= until
-                ):
-                    break
-            texts, size = [], 0
-            while self._texts and size < _MOST_TOLD:
-                texts.append(self._texts.pop(0))
-                size += len(texts[-1].lines)
-            self._held -= size
-            ended = () if self._texts else tuple(self._ended)
-            self._last = News(
-                self._last.number + 1, tuple(texts), files, tuple(self._notes), ended, tuple(self._parts),
-                frozenset(_open(folder) - self._handed),
-            )  # fmt: skip
-            self._notes.clear()
-            self._parts.clear()
-            if ended:
-                self._ended.clear()
-            self._changed.notify_all()
-            return self._last
-
-    def _forget(self, folder: RunFolder) -> None:
-        for name in self._last.files:
-            with suppress(OSError):
-                os.unlink(os.path.join(folder.at("spool"), name))
-
-    def _output(self, rank: int, stream: str, data: bytes) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._held < _MOST_HELD)
-            rest = self._rests.pop((rank, stream), b"") + data
-            cut = len(rest) if len(rest) > _LONGEST else rest.rfind(b"\n") + 1
-            if cut:
-                self._add(Text(rank, stream, as_lines(rest[:cut])))
-            if rest[cut:]:
-                self._rests[rank, stream] = rest[cut:]
-
-    def _add(self, text: Text) -> None:
-        self._texts.append(text)
-        self._held += len(text.lines)
-        self._changed.notify_all()
-
-
-def _files(spool: str) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    size = 0
-    for name in sorted(os.listdir(spool)):
-        if name.endswith((SUFFIX, FACT)) and size < _MOST_TOLD:
-            with open(os.path.join(spool, name), "rb") as file:
-                found[name] = file.read()
-            size += len(found[name])
-    return found
-
-
-def _open(folder: RunFolder) -> set[str]:
-    """Checkpoint folders in which there is anything."""
-    root = folder.recorded("checkpoints")
-    return {f"checkpoints/{one.name}" for one in os.scandir(root) if one.is_dir() and any(os.scandir(one.path))}

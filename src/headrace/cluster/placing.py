@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.cluster.notices import going
 from headrace.jobs import Start
 from headrace.jobs.spec_parts import ClusterSpec
 
@@ -121,16 +122,22 @@ def _room(wanted: ClusterSpec, node: Free) -> int:
 
 def _free(ray: Any) -> list[Free]:
     """Of each node that lives. Ray tells that through its state module only, which is none of its public ones."""
-    alive = {one["NodeID"]: one["Resources"] for one in ray.nodes() if one["Alive"]}
+    alive = {one["NodeID"]: one["Resources"] for one in _staying(ray)}
     with suppress(Exception):
         told = ray._private.state.available_resources_per_node()
         alive = {name: told.get(name, {}) for name in alive}
     return [Free(one.get("CPU", 0.0), one.get("GPU", 0.0)) for one in alive.values()]
 
 
+def _staying(ray: Any) -> list[dict[str, Any]]:
+    """Nodes that live, and are not about to go: Ray starts nothing more on those."""
+    leaving = going(ray)
+    return [one for one in ray.nodes() if one["Alive"] and one["NodeID"] not in leaving]
+
+
 def _say(ray: Any, start: Start, told: str) -> str:
     """Why it waits, if that is another reason than `told`."""
-    said = waits_for(start.job.spec.cluster, [one["Resources"] for one in ray.nodes() if one["Alive"]], _free(ray))
+    said = waits_for(start.job.spec.cluster, [one["Resources"] for one in _staying(ray)], _free(ray))
     if said != told:
         start.waits(said)
         start.tell(f"waits: {said}")

@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 import tomlkit
 
 from headrace.base.settings import Settings, whole_environment
 from headrace.jobs import Code, JobSpec
 from headrace.namespace import Namespace
+
+SETTINGS: Final = "headrace.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Reach:
 
     def write(self, folder: str) -> None:
         """The settings, which may hold secrets."""
-        fd = os.open(os.path.join(folder, "headrace.toml"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        fd = os.open(os.path.join(folder, SETTINGS), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(fd, "w", encoding="utf-8") as file:
             file.write(self.settings)
 

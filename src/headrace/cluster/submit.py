@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import headrace
 from headrace.base.account import Threads
-from headrace.base.errors import AlreadyExistsError, TryAgainError
+from headrace.base.errors import TryAgainError
 from headrace.base.settings import Settings
-from headrace.cluster.chief import Chief, Heard
+from headrace.cluster.chief import Heard
+from headrace.cluster.claim import Claim, claimed, taken
 from headrace.cluster.connection import connected, translated
 from headrace.cluster.submission import Reach, Submission
 from headrace.jobs import Code, JobSpec, Outcome, capture, local_home
@@ -22,8 +22,6 @@ from headrace.tracking.runs import Run
 from headrace.upload import Uploader
 
 _POLL_S: Final = 1.0
-_HEAD: Final = {"node:__internal_head__": 0.001}
-"""What only the head has: without it the cluster is gone anyway, so a run's leader loses nothing by being there."""
 _AT_ONCE: Final = 8
 
 
@@ -58,26 +56,21 @@ def submit(
         gone, and what it wrote is in the bucket. Any HeadraceError: the run could not be recorded.
     """
     if run.exists():
-        hint = "take another --id, or none"
-        raise AlreadyExistsError("there is a run of this id", path=run.url, hint=hint)
+        raise taken(run)
     address = spec.cluster.on or ""
     with connected(address) as ray:
-        code = None
-        if spec.code.git is None and spec.code.capture and repeats is None:
-            code = _send_code(os.path.join(folder, spec.code.path or "."), spec, run)
-        reach = Reach.from_here(settings, spec.cluster.send)
-        submission = Submission(run.id, spec, reach, folder, user_here(), code, parent, resumes, repeats, quiet)
-        try:
-            kind: Any = ray.remote(Chief)
-            chief = kind.options(
-                name=run.id, lifetime="detached", num_cpus=0, max_concurrency=16, max_restarts=0, resources=_HEAD
-            ).remote(headrace.__version__)
-            chief.run.remote(submission)
-        except ValueError as error:
-            hint = f"headrace logs -f {run.id}"
-            raise AlreadyExistsError("a run of this id is under way", path=run.id, hint=hint) from error
-        except Exception as error:
-            raise translated(error, address) from error
+        with claimed(ray, run, address) as claim:
+            chief, code = claim.chief, None
+            if spec.code.git is None and spec.code.capture and repeats is None:
+                code = _send_code(os.path.join(folder, spec.code.path or "."), spec, run, claim)
+            else:
+                claim.confirm()
+            reach = Reach.from_here(settings, spec.cluster.send)
+            submission = Submission(run.id, spec, reach, folder, user_here(), code, parent, resumes, repeats, quiet)
+            try:
+                chief.run.remote(submission)
+            except Exception as error:
+                raise translated(error, address) from error
         return _follow(ray, chief, run.id, following)
 
 
@@ -92,12 +85,18 @@ class Following:
     stop: Callable[[], tuple[str, float | None] | None] = lambda: None
 
 
-def _send_code(tree: str, spec: JobSpec, run: Run) -> Code:
-    """Capture the tree, and put its parts where the run keeps them: the nodes bring them from there."""
+def _send_code(tree: str, spec: JobSpec, run: Run, claim: Claim) -> Code:
+    """Capture the tree, and put its parts where the run keeps them: the nodes bring them from there. What one that was
+    never recorded has left there is removed.
+    """
     folder = tempfile.mkdtemp(prefix="headrace-code-")
     try:
         code = capture(tree, folder, limit=spec.code.limit, ignore=spec.code.ignore, home=local_home(run.url))
+        claim.confirm()
         wanted = [(name, f"{run.prefix}code/{os.path.relpath(name, folder)}") for name in _files(folder)]
+        keys = {key for _, key in wanted}
+        if left := [one.key for page in run.store.list(f"{run.prefix}code/") for one in page if one.key not in keys]:
+            run.store.delete(left)
         with Uploader() as uploader, Threads(_AT_ONCE, thread_name_prefix="headrace-code") as pool:
             for one in [pool.submit(uploader.put_file, run.store, key, name) for name, key in wanted]:
                 one.result()
@@ -118,8 +117,9 @@ def _follow(ray: Any, chief: Any, run: str, following: Following | None) -> Outc
         except Exception as error:
             found = translated(error, run)
             if isinstance(error, ray.exceptions.RayActorError):
-                hint = f"headrace runs shows it as lost within a minute; headrace logs {run}"
-                found = TryAgainError("who led the run is gone", path=run, hint=hint)
+                found = _lost("who led the run is gone", run)
+            elif isinstance(error, ConnectionError):
+                found = _lost("the cluster does not answer any more", run)
             raise found from error
         after = heard.next
         if following is None:
@@ -136,6 +136,11 @@ def _follow(ray: Any, chief: Any, run: str, following: Following | None) -> Outc
         if not asked and (order := following.stop()) is not None:
             asked = True
             chief.stop.remote(*order)
+
+
+def _lost(reason: str, run: str) -> TryAgainError:
+    hint = f"if headrace runs shows it as lost a minute from now, go on: headrace rerun --resume {run}"
+    return TryAgainError(reason, path=run, hint=hint)
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -12,7 +12,7 @@ from headrace.store.protocol import ObjectInfo
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A node as the gang knows it. `address`, `port`: where rank 0 would be met; `gpus`: names, as CUDA knows them;
-    `processes`: that it starts.
+    `processes`: that it starts; `id`: Ray's for it.
     """
 
     host: str
@@ -20,6 +20,7 @@ class Machine:
     port: int
     gpus: tuple[str, ...]
     processes: int
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from headrace.jobs.place import AsItLies, Here, Recorded, Sent, Source
 from headrace.jobs.process import Exit, Process
 from headrace.jobs.recover import Recovered, recover
 from headrace.jobs.runner import Outcome, Runner
+from headrace.jobs.scratch import Scratch
 from headrace.jobs.shell import ShellRequest, shell
 from headrace.jobs.spec import JobSpec
 from headrace.jobs.tasks.child import Report, TaskOrder, serve
@@ -40,6 +41,7 @@ __all__ = [
     "Report",
     "RunFolder",
     "Runner",
+    "Scratch",
     "Sent",
     "ShellRequest",
     "Site",

@@ -168,7 +168,8 @@ class Claims:
         last = max((int(name) for name in self._tickets()), default=0)
         path = os.path.join(self._waiting, f"{last + 1:08d}")
         fd = try_lock(path)
-        assert fd is not None, "nobody else makes one meanwhile"
+        if fd is None:  # nobody makes one meanwhile, but any program of the user's may lock it
+            raise TryAgainError("another holds the place in the queue", path=path, hint="try again")
         self._ticket = path, fd
         _write(fd, json.dumps({"run": self._run, "things": [thing for want in wants for thing in want.things]}))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-from headrace.base.errors import HeadraceError, TryAgainError
+from headrace.base.errors import HeadraceError, NotFoundError, TryAgainError
 from headrace.base.settings import whole_environment
 from headrace.jobs.environment import stop_container
 from headrace.jobs.folder import Left, left
@@ -57,7 +57,11 @@ def _recover(one: Left, namespace: Namespace, timeout: float) -> Recovered:
     if not run.exists() and not _has_outputs(one.path):  # its runner died before it was recorded
         shutil.rmtree(one.path, ignore_errors=True)
         return Recovered(one.id, one.path, run.url, "never started", 0, 0, None)
-    if run.record().environment.get("kind") == "image":  # whose container did not end with its client
+    try:
+        record = run.record()
+    except NotFoundError:  # it was deleted: there is nowhere to send the rest to
+        return Recovered(one.id, one.path, run.url, "record gone, left as it is", 0, 0, None)
+    if record.environment.get("kind") == "image":  # whose container did not end with its client
         stop_container(one.id, whole_environment())
     if one.part:
         return _recover_part(one, run, timeout)

@@ -14,7 +14,7 @@ from headrace.web.told import Page, Told
 from headrace.web.world import World
 
 COUNT: Final = 200
-_RECORD: Final = ("logs/", "metrics/", "status/", "orders/", "code/", "lease.json", "run.json", "inputs/")
+_RECORD: Final = ("logs/", "metrics/", "status/", "orders/", "code/", "lease.json", "run.json", "inputs/", "nodes/")
 """What makes the record; other pages show it."""
 
 

@@ -1,0 +1,1 @@
+"""A shell on a node of a cluster, at the caller's terminal."""
