@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import random
 import subprocess
@@ -28,6 +29,9 @@ from headrace.store.protocol import Blob, Store
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Objects, Upstream, etag_of
 from headrace.testing.plan import Fault, Kind, Plan
+from headrace.testing.servers import EmbeddedS3
+from tests.cluster_rig import PYTHON, SharedCluster
+from tests.runs_rig import RunsRig
 
 TOKEN = "a token that this job's nodes have"
 PATIENCE_S = 60
@@ -328,3 +332,40 @@ def serving(file: Path, cache: Path) -> Generator[subprocess.Popen[str]]:
         process.wait(PATIENCE_S)
         assert process.stdout is not None
         process.stdout.close()
+
+
+SHARING = """
+import json, os, sys
+from pathlib import Path
+import headrace as hr
+
+loader = hr.Dataset.open(sys.argv[1]).shuffle(seed=1).shard(0, 1).batch(4).loader()
+seen = sorted(str(key) for batch in loader for key in batch["__key__"])
+told = json.dumps([seen, dict(loader.stats().counters)])
+(Path(os.environ["HEADRACE_OUTPUTS"]) / f"rank-{os.environ['RANK']}.json").write_text(told)
+"""
+
+
+@pytest.mark.server
+@pytest.mark.timeout(300)
+def test_nodes_of_a_job_on_a_cluster_share_when_it_says_so(
+    seaweedfs: EmbeddedS3, ray_cluster: SharedCluster, tmp_path: Path
+) -> None:
+    rig = RunsRig(seaweedfs, tmp_path, ray_cluster.variables)
+    rig.python = PYTHON
+    keys = [f"{number:03}" for number in range(80)]
+    for key in keys:
+        rig.store().put(f"data/{key}.bin", key.encode() * 1000)
+    script = rig.script(SHARING)
+    words = ["run", "--on", ray_cluster.address, "--nodes", "2", "--set", "cluster.peers=true", "--id", "sharing"]
+    try:
+        rig.headrace(*words, "--", PYTHON, str(script), f"s3://{rig.bucket}/data", timeout=200)
+        found = [json.loads(rig.read("sharing", f"outputs/rank-{rank}.json") or b"") for rank in (0, 1)]
+    finally:
+        rig.close()
+    assert [seen for seen, _ in found] == [keys, keys]
+    counts = [counters for _, counters in found]
+    assert all(one.get("peers.reads", 0) > 0 for one in counts), counts
+    # Of two nodes one keeps each: it was read by one from the other, or that was late.
+    assert sum(one.get(name, 0) for one in counts for name in ("peers.reads", "peers.late")) >= len(keys), counts
+    assert all(one["peers.bytes"] == 3000 * one["peers.reads"] for one in counts)

@@ -22,6 +22,7 @@ from headrace.base.errors import ChangedError, DeniedError, HeadraceError, Input
 from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.fetch import PEER_PATH, Fetcher, Keepers, Read
+from headrace.fetch.threads import Workers
 from headrace.http_server import Address, Exchange, FileSlice, Limits, Response, Server, Whole
 from headrace.namespace import Namespace
 from headrace.store.protocol import Blob
@@ -29,6 +30,7 @@ from headrace.store.protocol import Blob
 _log = logging.getLogger("headrace.cluster")
 _MOST: Final = 256
 """Requests under way; more are refused, as the store is the better answer then."""
+_THREADS: Final = 4
 _RANGE: Final = re.compile(r"bytes=(\d{1,19})-(\d{0,19})")
 _DRAIN_S: Final = 1.0
 
@@ -72,6 +74,15 @@ class PeerServer:
         self._door.token = token.encode()
         self._server.start()
 
+    def join(self, path: str, number: int, nodes: Sequence[str], token: str) -> dict[str, str]:
+        """Begin to answer the nodes at these addresses, of which this is one; write into the file at `path` which they
+        are. Returns the variables that have a process ask them. Raises OSError.
+        """
+        names = [f"node{one}" for one in range(len(nodes))]
+        Keepers(names[number], dict(zip(names, nodes, strict=True)), token).save(path)
+        self.start(token)
+        return {"HEADRACE_CACHE_PEERS": path}
+
     def wait(self) -> None:
         """Until it is closed."""
         self._server.wait()
@@ -103,11 +114,9 @@ class _Door:
     """An `Application`."""
 
     def __init__(self, fetcher: Fetcher, namespace: Namespace) -> None:
-        from concurrent.futures import ThreadPoolExecutor
-
         self.token = b""
         self._fetcher, self._namespace = fetcher, namespace
-        self._workers = ThreadPoolExecutor(4, "headrace-peers")
+        self._workers = Workers("peers", _THREADS)
         self._proven: set[str] = set()
         self._under_way = 0
         self._lock = threading.Lock()
@@ -126,12 +135,12 @@ class _Door:
                 room = self._under_way < _MOST
                 self._under_way += room
             if room:
-                self._workers.submit(self._look, exchange)
+                self._workers.add(partial(self._look, exchange))
             else:
                 exchange.answer(Response(503))
 
     def close(self) -> None:
-        self._workers.shutdown(wait=True, cancel_futures=True)
+        self._workers.close(_DRAIN_S)
 
     def _look(self, exchange: Exchange) -> None:
         """The file, if all of it is here; else what the fetcher brings, which it keeps."""
