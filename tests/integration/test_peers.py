@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -144,7 +143,7 @@ def second_epoch(folder: Path, origin: FaultServer, store: Store, *, shared: boo
         before = gets(origin)
         assert epoch(nodes, store, 2) == BODIES
         if shared:
-            assert all(node.count("peers.reads") > len(BODIES) / 4 for node in nodes)
+            assert all(node.count("peers.reads") > 0 for node in nodes)
             assert all(node.count("peers.bytes") == 6000 * node.count("peers.reads") for node in nodes)
         return gets(origin) - before
 
@@ -167,7 +166,7 @@ def test_the_first_epoch_asks_the_store_once_for_each_whoever_reads(
             node.join(nodes)
         for node in nodes:
             assert node.read(everything(store)) == BODIES
-        assert gets(origin) == len(BODIES)
+        assert gets(origin) == len(BODIES) + sum(node.count("peers.late") for node in nodes)
         kept = [len(list(Path(node.settings.cache.dir).glob("v1/objects/*/*"))) for node in nodes]
         assert sum(kept) == len(BODIES)  # each lies in one cache alone
 
@@ -186,8 +185,10 @@ def test_pieces_of_a_large_object_lie_on_one_node_each(
             found = node.read(reads)
             assert all(found[f"large@{read.start}"] == body[read.start : read.stop] for read in reads)
         pieces = len(body) // (16 * BLOCK) + 1
-        assert sum(node.count("peers.reads") for node in nodes) == len(reads)
-        assert node_bytes(nodes) <= len(body) + pieces * BLOCK  # a block on the border may be on both sides
+        late = sum(node.count("peers.late") for node in nodes)
+        assert sum(node.count("peers.reads") for node in nodes) + late >= len(reads)  # one of two keeps each
+        # A block on the border may be on both sides.
+        assert node_bytes(nodes) <= len(body) + pieces * BLOCK + late * 9000
 
 
 def node_bytes(nodes: Sequence[Node]) -> float:
@@ -299,21 +300,19 @@ def test_a_node_that_is_killed_is_asked_no_more_and_none_of_it_is_lost(
     with pair(tmp_path) as (a, _b):
         Keepers("a", nodes, TOKEN).save(a.file)
         a.fetcher = Fetcher.open(a.settings)
+        share = [read for read in everything(store) if keeper(a, read) == "b"]
         with serving(tmp_path / "b.toml", tmp_path / "other") as process:
+            a.read(share[:1])  # the first that a new process answers may be late
             assert a.read(everything(store)) == BODIES
             asked = a.count("peers.reads")
-            assert asked > len(BODIES) / 4
+            assert asked > 0
             process.kill()
             process.wait()
             before = gets(origin)
             assert a.read(everything(store)) == BODIES
         assert a.count("peers.reads") == asked
-        assert gets(origin) - before == asked  # its share, and no more
-        other = replace(a.settings, cache=replace(a.settings.cache, peers=""))
-        fetcher = Fetcher.open(other)
-        kept = [fetcher.file(read) for read in everything(store)]
-        fetcher.close()
-        assert sum(one is None for one in kept) == asked  # a keeps its own share
+        assert gets(origin) - before == len(share)  # no more: a keeps its own share, and no other
+        assert a.read(share[:9]) == {read.key: BODIES[read.key] for read in share[:9]}
 
 
 @contextmanager

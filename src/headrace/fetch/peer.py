@@ -12,7 +12,7 @@ from headrace.fetch.read import Read
 from headrace.store.endpoint import Endpoint
 
 PATH: Final = "/v1/object"
-_FIRST_LATE_S: Final = 0.5
+_FIRST_LATE_S: Final = 1.0
 _LEAST_LATE_S: Final = 0.1
 _SETTLE: Final = 64
 """When a node is late, seconds: until so many answers of it were seen; and never sooner than that."""
