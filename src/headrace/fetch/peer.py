@@ -55,6 +55,8 @@ class Peer:
         self.known_by, self.wire = (url, token), _Wire(url, token)
         self._latency, self._seen = Latency(), 0
         self._failures, self._away_until = 0, 0.0
+        self.last = 0.0
+        """When it last answered, monotonic seconds."""
 
     def may_be_asked(self) -> bool:
         """Whether it has answered lately, or it is time to find out."""
@@ -67,7 +69,7 @@ class Peer:
         return True
 
     def answered(self, seconds: float) -> None:
-        self._failures = 0
+        self._failures, self.last = 0, time.monotonic()
         self._latency.add(seconds)
         self._seen += 1
         if self._seen % _SETTLE == 0:

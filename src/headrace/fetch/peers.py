@@ -194,7 +194,8 @@ class _Asked:
         """From now on, until it is answered or late. On the reactor's thread."""
         if self._over or self._sent:
             return
-        last = max((connection.last for connection in self.operation.connections), default=0.0)
+        # One that waits for its turn is not late while others are answered.
+        last = max((connection.last for connection in self.operation.connections), default=self._node.last)
         late_at = max(last, self._began) + self._node.late_after
         if time.monotonic() < late_at:  # at first, or bytes have come since
             reactor.at(late_at, partial(self.watch, reactor))
