@@ -7,6 +7,8 @@ store.
 - *nodes*: samples a second of two nodes together against twice those of one, when decoding is the limit.
 - *lost*: histories in which a node is killed at a random moment: whether each sample was seen once, and how long after
   the kill the first step came.
+- *peers*: GETs that reach the store in a second epoch of data twice as large as one node's cache, on two nodes that do
+  not share their caches, and that do.
 
 Results go to ``benchmarks/results/cluster.{md,json}``.
 """
@@ -31,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import urlsplit
 
 from headrace.base.settings import Settings
 from headrace.cluster.local import LocalCluster
@@ -38,12 +41,15 @@ from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.store import Store, open_store
 from headrace.store.embedded import EmbeddedS3
+from headrace.testing.http import FaultServer
+from headrace.testing.origins import Upstream
 from headrace.tracking.logs import LogReader
 from headrace.tracking.runs import Run
 
 RESULTS = Path(__file__).parent / "results"
 HEADRACE = [sys.executable, "-m", "headrace.cli"]
 BUCKET = "cluster"
+ROWS = ["submit", "nodes", "lost", "peers"]
 SAMPLES = 480
 HISTORY_S = 240.0
 """A history that takes longer has failed."""
@@ -100,6 +106,24 @@ for batch in loader:
 (outputs / f"seen-{rank}.json").write_text(json.dumps(seen))
 dist.destroy_process_group()
 """
+TWICE = """
+import os
+import torch.distributed as dist
+import headrace as hr
+from headrace.fetch import default_fetcher
+dist.init_process_group("gloo")
+for epoch in (1, 2):
+    for batch in hr.Dataset.open(os.environ["DATA"]).shuffle(seed=epoch).shard().batch(8).loader():
+        pass
+    default_fetcher().settle()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        hr.Namespace.load().exists(f"{os.environ['DATA']}/after-{epoch}")
+    dist.barrier()
+dist.destroy_process_group()
+"""
+SHARED_BYTES, SHARED_CHARGE = 20_000, 6 * 4096
+"""Of a sample of *peers*, and what a cache counts for it."""
 
 
 @dataclass(frozen=True)
@@ -235,15 +259,48 @@ def _mend(place: Place) -> None:
         place.cluster.add()
 
 
+def peers(server: EmbeddedS3, folder: Path, environment: Mapping[str, str], samples: int) -> list[dict[str, Any]]:
+    """GETs of samples in the second epoch, on a cluster of its own whose nodes have small caches."""
+    store = open_store(f"s3://{BUCKET}", server.options())
+    for number in range(samples):
+        store.put(f"shared/{number:05}.bin", os.urandom(SHARED_BYTES))
+    script = folder / "twice.py"
+    script.write_text(TWICE)
+    where = urlsplit(environment["AWS_ENDPOINT_URL_S3"])
+    found: dict[str, int] = {}
+    with FaultServer(Upstream(where.hostname or "", where.port or 0)) as between:
+        counted = {**environment, "AWS_ENDPOINT_URL_S3": between.endpoint}
+        with LocalCluster(variables=counted) as cluster:
+            caches = [folder / "caches" / str(number) for number in range(2)]
+            for cache in caches:
+                cluster.add(1, {
+                    "HEADRACE_CACHE_DIR": str(cache), "HEADRACE_CACHE_MIN_FREE": "0",
+                    "HEADRACE_CACHE_SIZE": str(samples * SHARED_CHARGE // 2),
+                })  # fmt: skip
+            for way in ("false", "true"):
+                shutil.rmtree(folder / "caches", ignore_errors=True)
+                words = [*HEADRACE, "run", "-q", "--on", cluster.address, "--nodes", "2", "--id", f"peers-{way}",
+                         "--env", f"DATA=s3://{BUCKET}/shared", "--set", f"cluster.peers={way}", "--",
+                         sys.executable, str(script)]  # fmt: skip
+                begun = len(between.seen)
+                subprocess.run(words, cwd=folder, check=True, env={**counted, **cluster.variables()})
+                seen = between.seen[begun:]
+                first = next(at for at, one in enumerate(seen) if one.path.endswith("shared/after-1"))
+                found[way] = sum(one.operation == "get" and "/shared/" in one.path for one in seen[first:])
+    without, shared = found["false"], found["true"]
+    return [{"row": "peers", "samples": samples, "without": without, "with": shared, "share": shared / without}]
+
+
 def main() -> None:
     """All rows, or those that are named."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=["submit", "nodes", "lost"], action="append")
+    parser.add_argument("--only", choices=ROWS, action="append")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--histories", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0, help="of the first history")
+    parser.add_argument("--samples", type=int, default=4000, help="of `peers`")
     told = parser.parse_args()
-    wanted = told.only or ["submit", "nodes", "lost"]
+    wanted = told.only or ROWS
     folder = Path(tempfile.mkdtemp(prefix="hr-bench-cluster-"))
     rows: list[dict[str, Any]] = []
     try:
@@ -253,16 +310,19 @@ def main() -> None:
                 **os.environ, **server.variables(), "HEADRACE_HOME": f"s3://{BUCKET}/home", "HEADRACE_CACHE_SIZE": "0",
                 "HEADRACE_RUN_STATE": str(folder / "runs"), "HEADRACE_RUN_CACHE": str(folder / "kept"),
             }  # fmt: skip
-            with LocalCluster(variables=environment, dashboard="submit" in wanted) as cluster:
-                cluster.add()
-                cluster.add()
-                place = _place(cluster, server, folder, {**environment, **cluster.variables()})
-                if "submit" in wanted:
-                    rows += submit(place, told.turns)
-                if "nodes" in wanted:
-                    rows += nodes(place, told.turns)
-                if "lost" in wanted:
-                    rows += lost(place, told.histories, told.seed)
+            if "peers" in wanted:
+                rows += peers(server, folder, environment, told.samples)
+            if set(wanted) - {"peers"}:
+                with LocalCluster(variables=environment, dashboard="submit" in wanted) as cluster:
+                    cluster.add()
+                    cluster.add()
+                    place = _place(cluster, server, folder, {**environment, **cluster.variables()})
+                    if "submit" in wanted:
+                        rows += submit(place, told.turns)
+                    if "nodes" in wanted:
+                        rows += nodes(place, told.turns)
+                    if "lost" in wanted:
+                        rows += lost(place, told.histories, told.seed)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     _report(rows, wanted)

@@ -113,6 +113,8 @@ def _told_of_store(figures: Figures) -> tuple[str, ...]:
         )
     if hits + misses:
         told.append(f"{hits / (hits + misses):.0%} of the reads came from the cache")
+        if shared := figures.sum("peers.reads"):
+            told.append(f"{shared / (hits + misses):.0%} from other nodes' caches")
     return tuple(told)
 
 

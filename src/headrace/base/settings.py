@@ -89,6 +89,14 @@ class CacheSettings:
     block: int = _bytes("4MiB", "block size of large entries")
     whole: int = _bytes("16MiB", "objects up to this size are cached whole")
     ttl: float = _seconds("60s", "how long a listing or an ETag seen is trusted")
+    peers: str = field(
+        default="",
+        metadata={
+            "parse": _parse_text,
+            "doc": "file that names the nodes that share their caches; empty: none does",
+            "unit": "path",
+        },
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``headrace cache status|verify|evict|pin|unpin|refresh``."""
+"""``headrace cache status|verify|evict|pin|unpin|refresh|serve``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import CorruptError, InputError
+from headrace.base.errors import CorruptError, InputError, UnsupportedError
 from headrace.cli.output import Kind, json_option, show_record
 
 if TYPE_CHECKING:
@@ -106,6 +106,36 @@ def refresh(path: str) -> None:
     from headrace.mount import live
 
     live.refresh_all(settings)
+
+
+@command.command()
+def serve() -> None:
+    """Let the other nodes that the file `cache.peers` names read what this node keeps, until Ctrl-C.
+
+    On a Ray cluster `[cluster] peers = true` does all of it.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("httptools") is None:
+        raise UnsupportedError("sharing a cache needs httptools", hint="pip install 'headrace[gateway]'")
+    from headrace.base.settings import Settings
+    from headrace.cli.serving import stop_on_signals
+    from headrace.cli.target import open_namespace
+    from headrace.cluster.peers import serve as serve_peers
+    from headrace.fetch import Keepers
+
+    settings = Settings.load()
+    if not settings.cache.peers:
+        hint = "HEADRACE_CACHE_PEERS; see docs/guides/scale.md, Caches that share"
+        raise InputError("no file names the nodes that share their caches", hint=hint)
+    keepers = Keepers.load(settings.cache.peers)
+    stop_on_signals()
+    with serve_peers(keepers, settings, open_namespace()) as server:
+        try:
+            click.echo(f"{keepers.here} answers at {server.url} (Ctrl-C stops it)")
+            server.wait()
+        except KeyboardInterrupt:
+            click.echo("stopping", err=True)
 
 
 def _open() -> Cache:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from secrets import token_hex
 from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
@@ -229,7 +230,8 @@ class _GangAttempt:
         sizes = tuple(machine.processes for machine in machines)
         meeting = Rendezvous(start.job.id, sizes, machines[0].address, machines[0].port, start.number - 1)
         write_nodes(start.folder, start.number, machines, meeting)
-        begin = Begin(start.number, meeting, _checkpoint(start))
+        peers = tuple(machine.peer for machine in machines)
+        begin = Begin(start.number, meeting, _checkpoint(start), peers, token_hex(32))
         names = ", ".join(f"{machine.host} × {machine.processes}" for machine in machines)
         start.tell(f"{meeting.world} processes on {len(machines)} nodes: {names}")
         start.begins()

@@ -15,21 +15,26 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from signal import SIGKILL, SIGTERM
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.base.errors import HeadraceError, InternalError, UnsupportedError
 from headrace.base.ports import reserve_port
-from headrace.base.settings import whole_environment
+from headrace.base.settings import Settings, whole_environment
 from headrace.cluster.figures import Figures
 from headrace.cluster.submission import Submission
 from headrace.cluster.telling import Telling
 from headrace.cluster.told import Begin, Ended, Machine, News, Part, Sent
 from headrace.jobs import AsItLies, Job, Recorded, RunFolder, Site, bring_checkpoint, open_sync, recover
 from headrace.jobs.process import Exit, Process
+from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.store.protocol import ObjectInfo
 from headrace.tracking.runs import Run
+
+if TYPE_CHECKING:
+    from headrace.cluster.peers import PeerServer
 
 _log = logging.getLogger("headrace.cluster")
 _TICK_S: Final = 0.5
@@ -63,6 +68,7 @@ class Node:
         self._news = Telling()
         self._ranks: list[_Rank] = []
         self._figures: Figures | None = None
+        self._peer: PeerServer | None = None
         self._over = threading.Event()
         self._led_at = time.monotonic()
 
@@ -84,9 +90,12 @@ class Node:
         self._job.prepare(self._folder, self._settings.run.cache, self._news.note)
         for text in self._job.notes:
             self._news.note(text)
+        if self._spec.cluster.peers:
+            self._peer = _peer_server(self._settings, self._namespace, self._address)
         return Machine(
-            socket.gethostname(), self._address, reserve_port(self._address), self._job.gpus, self._job.processes
-        )
+            socket.gethostname(), self._address, reserve_port(self._address), self._job.gpus, self._job.processes,
+            peer="" if self._peer is None else self._peer.url,
+        )  # fmt: skip
 
     def _as_job(self) -> Job:
         recorded = self._run.record()
@@ -107,6 +116,9 @@ class Node:
             run, name = begin.checkpoint
             resume = bring_checkpoint(Run(self._home, run), name, self._folder.at("resume", str(begin.attempt)))
         invocation = self._job.invocation(self._folder, begin.attempt, resume, launched=False)
+        if self._peer is not None:
+            shared = self._peer.join(self._folder.at("peers.toml"), self._number, begin.peers, begin.token)
+            invocation = replace(invocation, environment={**invocation.environment, **shared})
         given = tuple(invocation.environment)
         first = begin.meeting.first(self._number)
         try:
@@ -152,6 +164,8 @@ class Node:
     def close(self, *, remove: bool) -> None:
         """Let go of all. `remove`: nothing in the folder is needed any more."""
         self._over.set()
+        if self._peer is not None:
+            self._peer.close()
         self._job.close()
         self._sync.close()
         os.chdir("/")
@@ -219,3 +233,29 @@ class _Rank:
             ended = self.process.wait(3600.0, self._reading)
         self.process.close()
         self._news.end(Ended(self._number, ended.code, ended.signal))
+
+
+def _peer_server(settings: Settings, namespace: Namespace, host: str) -> PeerServer:
+    if find_spec("httptools") is None:
+        raise UnsupportedError("nodes that share their caches need httptools", hint="pip install 'headrace[ray]'")
+    from headrace.cluster.peers import PeerServer
+    from headrace.http_server import Address
+
+    return PeerServer(settings, namespace, Address(host))
+
+
+def _files(spool: str) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    size = 0
+    for name in sorted(os.listdir(spool)):
+        if name.endswith((SUFFIX, FACT)) and size < _MOST_TOLD:
+            with open(os.path.join(spool, name), "rb") as file:
+                found[name] = file.read()
+            size += len(found[name])
+    return found
+
+
+def _open(folder: RunFolder) -> set[str]:
+    """Checkpoint folders in which there is anything."""
+    root = folder.recorded("checkpoints")
+    return {f"checkpoints/{one.name}" for one in os.scandir(root) if one.is_dir() and any(os.scandir(one.path))}

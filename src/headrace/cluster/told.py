@@ -12,7 +12,7 @@ from headrace.store.protocol import ObjectInfo
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A node as the gang knows it. `address`, `port`: where rank 0 would be met; `gpus`: names, as CUDA knows them;
-    `processes`: that it starts; `id`: Ray's for it.
+    `processes`: that it starts; `id`: Ray's for it; `peer`: where others read from its cache, empty where they do not.
     """
 
     host: str
@@ -21,15 +21,20 @@ class Machine:
     gpus: tuple[str, ...]
     processes: int
     id: str = ""
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """An attempt begins. `checkpoint`: of which run (its id), and which, to go on from."""
+    """An attempt begins. `checkpoint`: of which run (its id), and which, to go on from. `peers`: of nodes that share
+    their caches, where each answers; `token`: by which they know each other.
+    """
 
     attempt: int
     meeting: Rendezvous
     checkpoint: tuple[str, str] | None
+    peers: tuple[str, ...] = ()
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,12 @@
 
 from headrace.fetch.answer import without_etag
 from headrace.fetch.fetcher import Fetcher, FetchStats, default_fetcher
+from headrace.fetch.keepers import Keepers
+from headrace.fetch.peer import PATH as PEER_PATH
 from headrace.fetch.read import Read, Sink, Ticket
 from headrace.fetch.straight import Straight
 
-__all__ = ["FetchStats", "Fetcher", "Read", "Sink", "Straight", "Ticket", "default_fetcher", "without_etag"]
+__all__ = [
+    "PEER_PATH", "FetchStats", "Fetcher", "Keepers", "Read", "Sink", "Straight", "Ticket", "default_fetcher",
+    "without_etag",
+]  # fmt: skip

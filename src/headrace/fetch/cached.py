@@ -16,6 +16,7 @@ from headrace.fetch.blocks import BlockReads
 from headrace.fetch.direct import PART, Direct
 from headrace.fetch.filling import Filling
 from headrace.fetch.operation import Operation
+from headrace.fetch.peers import Peers
 from headrace.fetch.read import Read, Sink
 from headrace.fetch.threads import Workers
 from headrace.fetch.wanted import Wanted
@@ -59,7 +60,9 @@ class Cached:
         self._fetched = 0  # bytes; written by fetch threads without a lock: a gauge of progress
         self.filling = Filling(cache, max(backlog, PART), lambda: self._fetched, lambda: bool(hurries))
         self._parking = Workers("cache-wait", 1)
-        self._blocks = BlockReads(cache, direct, self.filling, metrics, self._park, self._came)
+        self.peers: Peers | None = None
+        """Other nodes' caches, which are asked before the store."""
+        self._blocks = BlockReads(cache, direct, self.filling, metrics, self._park, self.came)
 
     def takes(self, read: Read) -> bool:
         """Whether this read goes through the cache: a known version of a known size in a store that is not local."""
@@ -209,6 +212,10 @@ class Cached:
             self._hits += 0.1 * (hits / (hits + misses) - self._hits)
 
     def _fetch(self, missing: Sequence[Wanted]) -> None:
+        if self.peers is not None:
+            missing = self.peers.take(missing)
+            if not missing:
+                return
         keep = self.filling.wait()
         ready: list[Operation] = []
         for wanted in missing:
@@ -246,7 +253,7 @@ class Cached:
                 wanted.operation.done(result)
                 self.filling.end(0, claim.abandon)
                 return
-            self._came(len(result.data))
+            self.came(len(result.data))
             data = result.data if read.whole else result.data[read.start : read.stop]
             wanted.operation.done(Blob(data, result.info))
             self.filling.keep(Fill(wanted.name, result.data, wanted.label(), claim))
@@ -263,7 +270,7 @@ class Cached:
             operation.done(result)
             if isinstance(result, HeadraceError) or len(result.data) != read.size:
                 return
-            self._came(len(result.data))
+            self.came(len(result.data))
             if self.filling.full:
                 self._metrics.add("cache.fill_shed")
             else:
@@ -275,7 +282,8 @@ class Cached:
             return operation
         return Operation(read, done, operation.ticket, operation.demand)
 
-    def _came(self, size: int) -> None:
+    def came(self, size: int) -> None:
+        """So many bytes were read that the cache did not have."""
         self._fetched += size
 
     def _park(self, wanted: Wanted, busy: Busy) -> None:

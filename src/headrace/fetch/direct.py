@@ -34,7 +34,7 @@ class Direct:
         self._bulk = bulk
         self._settings = settings
         self._metrics = metrics
-        self._budget = Budget(settings.memory)
+        self.budget = Budget(settings.memory)
         self._reactor: Reactor | None = None
         self._starting = threading.Lock()
         self._wires: dict[int, tuple[Store, Wire | None]] = {}
@@ -81,7 +81,7 @@ class Direct:
     @property
     def in_flight(self) -> int:
         """Bytes under way."""
-        return self._budget.used
+        return self.budget.used
 
     def close(self) -> None:
         """Stop. Unfinished reads fail."""
@@ -94,7 +94,7 @@ class Direct:
     def _running(self) -> Reactor:
         with self._starting:  # two that were started at once would each have half of the reads, and one never end
             if self._reactor is None:
-                self._reactor = Reactor(self._settings, self._budget, self._metrics, bulk=self._bulk)
+                self._reactor = Reactor(self._settings, self.budget, self._metrics, bulk=self._bulk)
             return self._reactor
 
     def _by_thread(self, operations: Sequence[Operation]) -> None:
@@ -109,7 +109,7 @@ class Direct:
         if operation.ticket.cancelled:
             return InternalError("the read was cancelled", path=read.path)
         cost = read.length(1024 * 1024)
-        while not self._budget.take(cost, demand=operation.demand):
+        while not self.budget.take(cost, demand=operation.demand):
             time.sleep(0.001)
         try:
             self._metrics.add("fetch.requests")
@@ -125,7 +125,7 @@ class Direct:
             self._metrics.add("fetch.errors")
             return InternalError(f"{type(error).__name__}: {error}", path=read.path)
         finally:
-            self._budget.give(cost)
+            self.budget.give(cost)
         return blob if read.version is None else _checked(read, blob)
 
 

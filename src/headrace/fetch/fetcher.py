@@ -17,6 +17,7 @@ from headrace.cache import Cache, Entries
 from headrace.fetch.cached import Cached
 from headrace.fetch.direct import Direct
 from headrace.fetch.operation import Operation
+from headrace.fetch.peers import Peers
 from headrace.fetch.read import Read, Sink, Ticket, sealed
 from headrace.fetch.straight import Limiter, Straight
 from headrace.store.protocol import Blob, ObjectInfo, Store
@@ -51,6 +52,8 @@ class Fetcher:
         if cache is not None:
             backlog = settings.fetch.memory // 4
             self._cached = Cached(cache, self._direct, settings.cache, backlog, self._hurries, metrics)
+            if settings.cache.peers:
+                self._cached.peers = Peers(settings, self._direct, metrics, self._cached.came)
 
     @staticmethod
     def open(settings: Settings, cache: Cache | None = None, metrics: Metrics | None = None) -> Fetcher:
@@ -210,6 +213,8 @@ class Fetcher:
 
     def close(self) -> None:
         """Stop all threads within seconds; unfinished reads fail. The cache is closed too."""
+        if self._cached is not None and self._cached.peers is not None:
+            self._cached.peers.close()
         self._direct.close()
         if self._cached is not None:
             self._cached.close()

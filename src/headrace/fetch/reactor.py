@@ -57,6 +57,8 @@ class Reactor:
         self._closed = self._ended = False
         self._ringing = threading.Lock()
         self._wakes: list[float] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._set = 0
         self._aside: ThreadPoolExecutor | None = None
         self._thread = threading.Thread(target=self._run, name="headrace-fetch", daemon=True)
         self._thread.start()
@@ -85,6 +87,13 @@ class Reactor:
     def wake_at(self, moment: float) -> None:
         """Make sure timers are looked at by `moment` (monotonic seconds)."""
         heapq.heappush(self._wakes, moment)
+
+    def at(self, moment: float, work: Callable[[], None]) -> None:
+        """Run `work` at `moment` (monotonic seconds), or up to 20 ms later while a read is under way. On the reactor's
+        own thread; never run once the reactor has ended.
+        """
+        self._set += 1  # two of one moment are in order
+        heapq.heappush(self._timers, (moment, self._set, work))
 
     def rewatch(self, pool: Pool, connection: Connection) -> None:
         """Wait for what the connection now waits for."""
@@ -165,6 +174,8 @@ class Reactor:
                     swept = now
                     while self._wakes and self._wakes[0] <= now:
                         heapq.heappop(self._wakes)
+                    while self._timers and self._timers[0][0] <= now:
+                        heapq.heappop(self._timers)[2]()
                     for pool in list(self._pools.values()):
                         pool.sweep(now)
         except Exception:

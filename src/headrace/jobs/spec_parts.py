@@ -215,6 +215,9 @@ class ClusterSpec(Declared):
     cpus_per_worker: int = fields.count("CPUs that each worker must have free", default=1)
     gpus_per_worker: int = fields.count("GPUs that each worker must have free", default=0)
     restarts: int = fields.count("how often it is started again because a node was lost; no attempt counts", default=3)
+    peers: bool = fields.truth(
+        "nodes share their caches: one that misses asks the node that keeps the object, then the store", default=False
+    )
     send: tuple[str, ...] = fields.texts(
         "patterns of variables that the nodes get to reach the stores; `[]`: they have their own",
         default=("AWS_*", "AZURE_STORAGE_*"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.mount import kernel, stats
 
-_COUNTERS = ("fetch.", "cache.", "mount.errors")
+_COUNTERS = ("fetch.", "cache.", "peers.", "mount.errors")
 _GAUGES = frozenset({"fetch.bytes_in_flight"})
 GROUP: tuple[str, ...] = ("mount.opened", "mount.waited_s")
 """Counters of a process group."""
