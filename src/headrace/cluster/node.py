@@ -242,20 +242,3 @@ def _peer_server(settings: Settings, namespace: Namespace, host: str) -> PeerSer
     from headrace.http_server import Address
 
     return PeerServer(settings, namespace, Address(host))
-
-
-def _files(spool: str) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    size = 0
-    for name in sorted(os.listdir(spool)):
-        if name.endswith((SUFFIX, FACT)) and size < _MOST_TOLD:
-            with open(os.path.join(spool, name), "rb") as file:
-                found[name] = file.read()
-            size += len(found[name])
-    return found
-
-
-def _open(folder: RunFolder) -> set[str]:
-    """Checkpoint folders in which there is anything."""
-    root = folder.recorded("checkpoints")
-    return {f"checkpoints/{one.name}" for one in os.scandir(root) if one.is_dir() and any(os.scandir(one.path))}
