@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.errors import ChangedError, UnsupportedError
+from headrace.base.settings import Settings
 from headrace.dataset import Dataset
 from headrace.dataset.shards.index import ShardRows
+from headrace.dataset.source import open_source
 from headrace.namespace import Namespace
 from headrace.pack.journal import Record
 from headrace.pack.options import PackOptions
@@ -38,10 +40,12 @@ class Orders:
     schema: Schema | None
     function: Callable[[Any], Any] | None
 
-    def plan(self, namespace: Namespace) -> Plan:
-        """The plan, over the source as this process finds it."""
-        dataset = Dataset.open(self.source, self.options.by, namespace, format=self.form)
-        return planned(dataset, self.options, self.cuts)
+    def plan(self, namespace: Namespace, settings: Settings) -> Plan:
+        """The plan, over the source as this process finds it. Raises as `Dataset.open`."""
+        index = open_source(
+            self.source, by=self.options.by, namespace=namespace, format=self.form, settings=settings
+        )
+        return planned(Dataset.of(index, self.source), self.options, self.cuts)
 
     def check(self, terms: Mapping[str, Any]) -> None:
         """That a plan made here is the one that was ordered.

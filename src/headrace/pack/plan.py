@@ -180,7 +180,7 @@ def planned(dataset: Dataset, options: PackOptions, cuts: Cuts) -> Plan:
 def _ordered(dataset: Dataset, options: PackOptions, kept: Ints | None) -> Dataset:
     """The samples that are packed, in the order in which they are."""
     if kept is not None:
-        dataset = dataclasses.replace(dataset, stream=Chosen(dataset.stream, kept, options.where or ""))
+        dataset = dataclasses.replace(dataset, stream=Chosen(dataset.stream, kept, (options.where or "").strip()))
     named = (Stage("map", name_by_shard, threads=1),) if is_numbered(dataset) else ()
     leaves = tuple(
         dataclasses.replace(leaf, index=Pinned(leaf.index), stages=(*named, *leaf.stages)) for leaf in dataset.leaves

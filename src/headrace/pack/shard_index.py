@@ -15,7 +15,16 @@ from headrace.base.settings import Settings
 from headrace.dataset.shards.adopt import BESIDE, Kept, export
 from headrace.dataset.shards.format import Alike, Format, Member
 from headrace.dataset.shards.formats import format_named
-from headrace.dataset.shards.index import Job, Shard, find_set, index_bytes, index_members
+from headrace.dataset.shards.index import (
+    Job,
+    Shard,
+    ShardRows,
+    find_set,
+    index_bytes,
+    index_members,
+    put_rows,
+    rows_on,
+)
 from headrace.dataset.shards.tar import split_name
 from headrace.dataset.shards.tar_run import Run
 from headrace.dataset.shards.tar_samples import alike_in
@@ -34,7 +43,8 @@ _LONGEST_NAME = 255
 class ShardIndex:
     """Gathers shards' rows on this node's shelf, and writes them beside the shards. `add`: any thread.
 
-    Shards that an earlier run made are on the shelf too, or are scanned from the store.
+    Shards that an earlier run made are on the shelf too, or are scanned from the store; of those that another node has
+    made it sends the rows.
     """
 
     def __init__(self, journal: Journal, layout: Layout, settings: Settings) -> None:
@@ -56,6 +66,21 @@ class ShardIndex:
             elif file is not None:
                 index_bytes(self._shelf, job, shard, _Local(file, info.key, info.size))
 
+    def rows(self, record: Record) -> ShardRows | None:
+        """A finished shard's rows, for another node's `take`; None where there are none here."""
+        if self._format is None or record.empty:
+            return None
+        shard = self._shard(record)
+        with contextlib.suppress(OSError):
+            return rows_on(self._shelf, self._job([shard]), shard)
+        return None
+
+    def take(self, record: Record, rows: ShardRows) -> None:
+        """Have the rows of a shard that was made elsewhere."""
+        shard = self._shard(record)
+        with contextlib.suppress(OSError):  # as in `add`
+            put_rows(self._shelf, self._job([shard]), shard, rows)
+
     def write(self, records: list[Record]) -> None:
         """Write the index of all shards that have samples. Raises what scanning and writing raise."""
         if self._format is None:
@@ -70,6 +95,9 @@ class ShardIndex:
             return
         job = self._job(shards)
         export(find_set(self._shelf, job), job, Kept(journal.store, journal.prefix + BESIDE))
+
+    def _shard(self, record: Record) -> Shard:
+        return Shard(self._journal.prefix + record.name, record.size, record.version)
 
     def _job(self, shards: list[Shard]) -> Job:
         assert self._format is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 
 from headrace.base.errors import CorruptError
@@ -32,7 +32,7 @@ _PART, _PARTS = 8 << 20, 128 << 20
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Workshop:
-    """Makes shards of one packing. Any thread, each a shard of its own. `stop`: set when what is under way should end."""
+    """Makes shards of one packing. Any thread, each a shard of its own. `stop`: set to end what is under way."""
 
     orders: Orders
     plan: Plan
@@ -41,19 +41,19 @@ class Workshop:
     index: ShardIndex
     stop: threading.Event
     progress: Progress
-    _maker: Maker
-    _fetcher: Fetcher
+    maker: Maker
+    fetcher: Fetcher
 
     def make(self, number: int) -> Record:
         """Make shard `number`, with its index, and note it. See `Maker.make`."""
-        return self._maker.make(number)
+        return self.maker.make(number)
 
     def prove(self, record: Record) -> None:
         """Read a shard back. Raises CorruptError: it is not what was written. As `Store.get`."""
         if record.empty:
             return
         info = self.journal.store.head(self.journal.prefix + record.name)
-        if digest_of(self._fetcher, self.journal.store, info, self.stop) != record.digest:
+        if digest_of(self.fetcher, self.journal.store, info, self.stop) != record.digest:
             raise CorruptError(
                 "reads otherwise than it was written",
                 path=f"{self.journal.url}/{record.name}",
@@ -77,21 +77,22 @@ def workshop(
     *,
     workers: int,
     stop: threading.Event,
+    among: int | None = None,
     progress: Progress = SILENT,
 ) -> Generator[Workshop]:
-    """One for `workers` shards at once. What `orders` lacks (terms and columns) it has complete.
+    """One for `workers` shards at once, which has a share of this machine as one among so many. Its own orders are
+    complete: with terms and columns, whatever `orders` lacks.
 
     Raises:
         InputError: (BadSampleError) columns that do not go with the source. What the store raises.
     """
-    options = orders.options
-    journal = journal_of(namespace, orders.destination)
-    layout = layout_named(options.layout)
+    options, among = orders.options, among or workers
+    journal, layout = journal_of(namespace, orders.destination), layout_named(options.layout)
     with closing(_fetcher(settings, options)) as fetcher, _uploader(workers) as uploader:
         budget = Budget(options.max_errors, plan.samples)
         means = Means(
-            threads=max(1, cores() // workers),
-            prefetch=max(_LEAST_AHEAD, options.memory // workers),
+            threads=max(1, cores() // among),
+            prefetch=max(_LEAST_AHEAD, options.memory // among),
             budget=budget,
             fetcher=fetcher,
             stop=stop,
@@ -113,21 +114,19 @@ def workshop(
             progress=progress,
             made=index.add,
         )
-        whole = dataclasses.replace(orders, terms=plan.terms, schema=schema)
-        yield Workshop(whole, plan, journal, budget, index, stop, progress, maker, fetcher)
+        orders = dataclasses.replace(orders, terms=plan.terms, schema=schema)
+        yield Workshop(orders, plan, journal, budget, index, stop, progress, maker, fetcher)
 
 
 @contextmanager
 def opened(orders: Orders, namespace: Namespace, settings: Settings, stop: threading.Event) -> Generator[Workshop]:
-    """A workshop of one worker, among as many on this machine as it has cores, for orders from elsewhere.
+    """A workshop for one shard at once, among as many on this machine as it has cores, by orders from elsewhere.
 
     Raises:
         ChangedError: the source holds other samples here. UnsupportedError: another pyarrow. Else as `workshop`.
     """
-    share = dataclasses.replace(orders.options, memory=max(1, orders.options.memory // cores()))
-    with workshop(
-        dataclasses.replace(orders, options=share), orders.plan(namespace), namespace, settings, workers=1, stop=stop
-    ) as shop:
+    plan = orders.plan(namespace, settings)
+    with workshop(orders, plan, namespace, settings, workers=1, among=cores(), stop=stop) as shop:
         orders.check(shop.plan.terms)
         yield shop
 
