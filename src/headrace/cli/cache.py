@@ -117,8 +117,8 @@ def _open() -> Cache:
 
 
 def _names(cache: Cache, path: str) -> Iterator[str]:
-    from headrace.cli.reading import reads_below
     from headrace.cli.target import open_namespace
+    from headrace.dataset.below import reads_below
 
     for read in reads_below(open_namespace(), path):
         if read.version is not None and read.size is not None:

@@ -22,7 +22,6 @@ from headrace.cluster.connection import connected, translated
 from headrace.cluster.flight import Begun, Flight, Machine, Options
 from headrace.cluster.submission import Reach
 from headrace.cluster.worker import Answer, Asked, Site
-from headrace.jobs.spec_parts import ClusterSpec
 
 __all__ = ["Done", "Gone", "Machine", "Options", "Site", "Workers", "work_off", "workers"]
 
@@ -66,6 +65,8 @@ def workers(address: str, settings: Settings, *, send: tuple[str, ...] | None = 
 
     One at a time in a process. Raises as `connected`.
     """
+    from headrace.jobs.spec_parts import ClusterSpec  # only here: workers import this module, and lead no jobs
+
     reach = Reach.from_here(settings, ClusterSpec().send if send is None else send)
     with connected(address) as ray:
         yield Workers(ray, reach, address)
