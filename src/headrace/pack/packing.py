@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from headrace.base.errors import CorruptError, DeniedError, InputError, UnsupportedError
 from headrace.base.progress import SILENT, Progress
@@ -23,6 +23,7 @@ from headrace.pack.preparing import source_format
 from headrace.pack.workshop import Workshop, workshop
 from headrace.upload import clear
 
+Taker: TypeAlias = Callable[[Record], None]
 _LEFT_OVER_S = 3600.0
 
 
@@ -128,7 +129,7 @@ def _packed(shop: Workshop, hands: Hands) -> Packed:
 class Hands(Protocol):
     """Who makes shards, and reads them back."""
 
-    def make(self, shop: Workshop, numbers: Sequence[int], take: Callable[[Record], None]) -> None:
+    def make(self, shop: Workshop, numbers: Sequence[int], take: Taker) -> None:
         """Have these shards made and noted, their index put where `shop` finds it, and `take` called with each. Any
         thread may call it. Raises the first error.
         """
@@ -145,7 +146,7 @@ class Threads:
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
 
-    def make(self, shop: Workshop, numbers: Sequence[int], take: Callable[[Record], None]) -> None:
+    def make(self, shop: Workshop, numbers: Sequence[int], take: Taker) -> None:
         """See `Hands.make`."""
         self._crew.run(lambda number: take(shop.make(number)), numbers, "pack")
 

@@ -19,6 +19,7 @@ from headrace.namespace import Namespace
 from headrace.pack import Packed, PackOptions, pack
 from headrace.pack.journal import Record
 from headrace.pack.orders import Made, Orders, pieces_of
+from headrace.pack.packing import Taker
 from headrace.pack.workshop import Workshop, opened
 
 _NAME: Final = "headrace pack"
@@ -64,7 +65,7 @@ def pack_on(
     One thread, and one such call at a time in a process: see `workers`.
     """
     with workers(address, settings) as crew:
-        nodes = _Nodes(crew, Options(name=_NAME, tell=tell))
+        nodes = Nodes(crew, Options(name=_NAME, tell=tell))
         return pack(
             source,
             destination,
@@ -77,13 +78,13 @@ def pack_on(
         )
 
 
-class _Nodes:
-    """`headrace.pack.packing.Hands`."""
+class Nodes:
+    """`headrace.pack.packing.Hands`: workers of a cluster, for any number of packings. One thread."""
 
     def __init__(self, crew: Workers, options: Options) -> None:
         self._crew, self._options = crew, options
 
-    def make(self, shop: Workshop, numbers: Sequence[int], take: Callable[[Record], None]) -> None:
+    def make(self, shop: Workshop, numbers: Sequence[int], take: Taker) -> None:
         """See `Hands.make`."""
         pieces = pieces_of(numbers, shop.orders.options.shard_size)
         work = partial(make_shards, _sent(shop.orders))

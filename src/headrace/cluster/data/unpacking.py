@@ -51,12 +51,12 @@ def unpack_on(
     One thread, and one such call at a time in a process: see `workers`.
     """
     with workers(address, settings) as crew:
-        nodes = _Nodes(crew, Options(name=_NAME, tell=tell), progress)
+        nodes = Nodes(crew, Options(name=_NAME, tell=tell), progress)
         return unpack(source, destination, overwrite=overwrite, namespace=namespace, hands=nodes)
 
 
-class _Nodes:
-    """`headrace.pack.unpacking.UnpackHands`."""
+class Nodes:
+    """`headrace.pack.unpacking.UnpackHands`: workers of a cluster. One thread."""
 
     def __init__(self, crew: Workers, options: Options, progress: Progress) -> None:
         self._crew, self._options, self._progress = crew, options, progress
