@@ -59,13 +59,11 @@ def grouped(parts: Sequence[Part], pieces: int) -> list[tuple[Part, ...]]:
     folders = sum(isinstance(part, str) for part in parts)
     most = max(1, -(-folders // max(1, pieces)))
     groups: list[list[Part]] = []
-    count = most
+    count = 0
     for part in parts:
-        if count >= most and isinstance(part, str):
+        if not groups or (count >= most and isinstance(part, str)):
             groups.append([])
             count = 0
-        if not groups:
-            groups.append([])
         groups[-1].append(part)
         count += isinstance(part, str)
     return [tuple(group) for group in groups]
