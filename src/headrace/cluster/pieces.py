@@ -166,7 +166,7 @@ class Workers:
             flight.cancel()
 
     def machines(self, least: float = 1.0) -> list[Machine]:
-        """The nodes that live and have so many CPUs, free or not, in the order of their ids."""
+        """The nodes that live and have so many CPUs, free or not, in the order of their names."""
         try:
             found = [one for one in self._ray.nodes() if one["Alive"] and one["Resources"].get("CPU", 0) >= least]
         except Exception as error:
@@ -177,7 +177,7 @@ class Workers:
             else f"{one['NodeManagerHostname']} ({one['NodeManagerAddress']})" for one in found
         }  # fmt: skip
         machines = [Machine(one["NodeID"], named[one["NodeID"]], one["Resources"]["CPU"]) for one in found]
-        return sorted(machines, key=lambda machine: machine.id)
+        return sorted(machines, key=lambda machine: machine.name)
 
     def _recent(self) -> list[Machine]:
         if time.monotonic() - self._known_at > _LOOK_S:
