@@ -21,32 +21,44 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 COUNT = 60
 LAYOUTS = """
 import dataclasses, sys
+from headrace.base.errors import BadSampleError
 from headrace.base.progress import SILENT
 from headrace.base.settings import Settings
 from headrace.cluster.data.packing import Nodes
 from headrace.cluster.data.unpacking import Nodes as UnpackNodes
 from headrace.cluster.pieces import Options, workers
 from headrace.dataset import Skip
-from headrace.namespace import Namespace
 from headrace.pack import PackOptions, pack, unpack
 
 cluster, bucket = sys.argv[1:]
-settings, namespace = Settings.load(), Namespace.load()
+bad = PackOptions(shard_size=2048, layout="parquet", columns="label:i64, x:f32[2]", where="label < 390")
 cases = {
+    "tar": ("data", PackOptions(shard_size=60_000, seed=3)),
     "tfrecord": ("data", PackOptions(shard_size=60_000, layout="tfrecord", verify="full")),
     "parquet": ("data", PackOptions(shard_size=60_000, layout="parquet", where="size < 9_000")),
-    "text": ("text", PackOptions(shard_size=2048, layout="parquet", columns="label:i64, x:f32[2]",
-                                 where="label < 390", max_errors=Skip(max_count=2))),
+    "text": ("text", dataclasses.replace(bad, max_errors=Skip(max_count=2))),
 }
-with workers(cluster, settings) as crew:
+
+def refused(**by):
+    try:
+        pack(bucket + "text", bucket + "bad", bad, **by)
+    except BadSampleError as error:
+        return str(error)
+
+with workers(cluster, Settings.load()) as crew:
+    hands = Nodes(crew, Options())
     for name, (source, options) in cases.items():
         one = pack(bucket + source, bucket + "one/" + name, options)
-        two = pack(bucket + source, bucket + "two/" + name, options, hands=Nodes(crew, Options()))
+        two = pack(bucket + source, bucket + "two/" + name, options, hands=hands)
         assert one.shards > 3 and dataclasses.replace(one, path="") == dataclasses.replace(two, path=""), (one, two)
+        again = pack(bucket + source, bucket + "two/" + name, options, hands=hands)
+        assert (again.made, again.kept) == (0, two.shards)
+    assert "1.csv: record 2" in refused(hands=hands) and refused(hands=hands) == refused()
     hands = UnpackNodes(crew, Options(), SILENT)
-    one = unpack(bucket + "one/tfrecord", bucket + "one/members")
-    two = unpack(bucket + "two/tfrecord", bucket + "two/members", hands=hands)
-    assert dataclasses.replace(one, path="") == dataclasses.replace(two, path=""), (one, two)
+    for name in ("tar", "tfrecord"):
+        one = unpack(bucket + "one/" + name, bucket + "one/members-" + name)
+        two = unpack(bucket + "two/" + name, bucket + "two/members-" + name, hands=hands)
+        assert dataclasses.replace(one, path="") == dataclasses.replace(two, path=""), (one, two)
 """
 GATE = """
 import os, time
@@ -105,23 +117,14 @@ def gated(rig: RunsRig, name: str) -> tuple[Path, Path]:
     return mark, go
 
 
-def test_shards_have_the_bytes_of_one_machine(rig: RunsRig, ray_cluster: SharedCluster) -> None:
-    bucket, words = f"s3://{rig.bucket}", ["--shard-size", "60kB", "--shuffle", "3"]
-    one = rig.json("pack", f"{bucket}/data", f"{bucket}/one/tar", *words)
-    two = rig.json("pack", f"{bucket}/data", f"{bucket}/two/tar", *words, "--on", ray_cluster.address)
-    assert one["shards"] > 3
-    assert {**one, "path": ""} == {**two, "path": ""}
-    script = rig.script(LAYOUTS, "layouts.py")
-    arguments = [PYTHON, script, ray_cluster.address, f"{bucket}/"]
+def test_shards_and_members_have_the_bytes_of_one_machine(rig: RunsRig, ray_cluster: SharedCluster) -> None:
+    arguments = [PYTHON, rig.script(LAYOUTS, "layouts.py"), ray_cluster.address, f"s3://{rig.bucket}/"]
     ended = subprocess.run(arguments, cwd=rig.work, env=rig.environment, check=False, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     made = objects(rig, "two")
     assert made == objects(rig, "one"), "shards, their index, and the notes, all of them"
     assert {"tar/_pack/index/rows", "tfrecord/_pack/index/rows", "text/_pack/skipped.json"} <= made.keys()
-    rig.headrace("unpack", f"{bucket}/two/tar", f"{bucket}/back", "--on", ray_cluster.address)
-    assert objects(rig, "back") == objects(rig, "data")
-    again = rig.json("pack", f"{bucket}/data", f"{bucket}/two/tar", *words, "--on", ray_cluster.address)
-    assert (again["made"], again["kept"]) == (0, two["shards"])
+    assert objects(rig, "two/members-tar") == objects(rig, "data")
 
 
 def test_a_worker_that_is_killed_half_way_through_a_shard_costs_nothing(
@@ -137,8 +140,8 @@ def test_a_worker_that_is_killed_half_way_through_a_shard_costs_nothing(
     said, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "a piece was lost with its worker" in errors
-    assert json.loads(said)["made"] == 3
-    rig.headrace(*words, f"{bucket}/whole")
+    whole = rig.json(*words, f"{bucket}/whole")
+    assert {**json.loads(said), "path": ""} == {**whole, "path": ""}
     assert objects(rig, "killed") == objects(rig, "whole")
 
 
@@ -158,11 +161,7 @@ def test_a_leader_that_is_killed_is_followed_by_another(rig: RunsRig, ray_cluste
     go.touch()
 
 
-def test_a_bad_sample_ends_it_as_on_one_machine(rig: RunsRig, ray_cluster: SharedCluster) -> None:
-    words = ["pack", f"s3://{rig.bucket}/text", f"s3://{rig.bucket}/bad", "--format", "parquet"]
-    words += ["--columns", "label:i64, x:f32[2]", "--shard-size", "3kB"]
-    there = rig.headrace(*words, "--on", ray_cluster.address, code=2)
-    here = rig.headrace(*words, code=2)
-    assert "1.csv: record 2" in there.stderr
-    assert there.stderr == here.stderr
-    rig.headrace(*words, "--on", ray_cluster.address, "-j", "3", code=2)
+def test_how_many_at_once_is_the_clusters_affair(rig: RunsRig) -> None:
+    places = [f"s3://{rig.bucket}/data", f"s3://{rig.bucket}/refused", "--on", "ray://nowhere:1", "-j", "3"]
+    for verb in ("pack", "unpack"):
+        assert "a cluster's CPUs decide" in rig.headrace(verb, *places, code=2).stderr
