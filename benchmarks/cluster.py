@@ -7,6 +7,7 @@ store.
 - *nodes*: samples a second of two nodes together against twice those of one, when decoding is the limit.
 - *lost*: histories in which a node is killed at a random moment: whether each sample was seen once, and how long after
   the kill the first step came.
+- *pack*: pictures packed by two nodes of a core each, against one machine of one core: see ``cluster_pack.py``.
 
 Results go to ``benchmarks/results/cluster.{md,json}``.
 """
@@ -30,6 +31,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from cluster_pack import pack
 from headrace.base.settings import Settings
 from headrace.cluster.local import LocalCluster
 from headrace.namespace import Namespace
@@ -201,11 +203,12 @@ def lost(place: Place, histories: int) -> list[dict[str, Any]]:
 def main() -> None:
     """All rows, or those that are named."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=["submit", "nodes", "lost"], action="append")
+    parser.add_argument("--only", choices=["submit", "nodes", "lost", "pack"], action="append")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--histories", type=int, default=50)
+    parser.add_argument("--pictures", type=int, default=14_000)
     told = parser.parse_args()
-    wanted = told.only or ["submit", "nodes", "lost"]
+    wanted = told.only or ["submit", "nodes", "lost", "pack"]
     folder = Path(tempfile.mkdtemp(prefix="hr-bench-cluster-"))
     rows: list[dict[str, Any]] = []
     try:
@@ -225,6 +228,8 @@ def main() -> None:
                     rows += nodes(place, told.turns)
                 if "lost" in wanted:
                     rows += lost(place, told.histories)
+            if "pack" in wanted:
+                rows += pack(place.store, BUCKET, place.folder, environment, pictures=told.pictures, turns=told.turns)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     _report(rows, wanted)
