@@ -29,9 +29,9 @@ def rig(
     """Commands, a bucket with single objects and shards, and a cluster, ``$CLUSTER``."""
     variables = {**ray_cluster.variables, "CLUSTER": ray_cluster.address}
     rig = RunsRig(seaweedfs, tmp_path_factory.mktemp("data"), variables, python=PYTHON)
+    contents = {**{key: key.encode() for key in OBJECTS}, **{key: shard(key) for key in SHARDS}}
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda key: rig.store().put(key, key.encode()), OBJECTS))
-        list(pool.map(lambda key: rig.store().put(key, shard(key)), SHARDS))
+        list(pool.map(rig.store().put, contents, contents.values()))
     yield rig
     rig.close()
 
@@ -125,19 +125,38 @@ def kept(rig: RunsRig, name: str) -> dict[str, bytes]:
     return {key.removeprefix(prefix): bytes(rig.store().get(key).data) for key in keys}
 
 
+LOADS = """
+import dataclasses, json, os, sys
+from headrace.base.settings import Settings
+from headrace.cluster.data.caches import verify_caches
+from headrace.cluster.data.loading import load_on
+from headrace.cluster.pieces import workers
+from headrace.namespace import Namespace
+
+here = {"namespace": Namespace.load(), "settings": Settings.load()}
+with workers(os.environ["CLUSTER"], Settings.load()) as crew:
+    loads = [load_on(crew, sys.argv[1], copies=copies, **here) for copies in (1, None)]
+    checked = verify_caches(crew)
+told = [[{**dataclasses.asdict(one), "node": node} for node, one in load.nodes.items()] for load in loads]
+verified = [(report.checked, len(report.bad), checked.folders[node]) for node, report in checked.nodes.items()]
+print(json.dumps({"loads": told, "verified": verified, "gone": [*loads[0].gone, *loads[1].gone, *checked.gone]}))
+"""
+
+
 def test_load_warms_every_node_or_a_share_of_each(rig: RunsRig) -> None:
     path, on = f"s3://{rig.bucket}/shards", ("--on", rig.variables["CLUSTER"])
-    shared = rig.json("load", path, *on, "--copies", "1")
-    assert (shared["loaded"], shared["failed"], shared["gone"]) == (len(SHARDS), 0, [])
-    shares = [node["loaded"] for node in shared["nodes"]]
+    said = told(rig, LOADS, path)
+    shares = [node["loaded"] for node in said["loads"][0]]
     assert len(shares) == 2
     assert sum(shares) == len(SHARDS), "each on one node"
-    full = rig.json("load", path, *on)
-    assert [node["loaded"] + node["already"] for node in full["nodes"]] == [len(SHARDS)] * 2
-    assert [node["already"] for node in full["nodes"]] == shares, "what a node has is not brought again"
-    checked = rig.json("cache", "verify", *on)
-    assert all(node["checked"] >= len(SHARDS) and node["damaged"] is None for node in checked["nodes"])
-    assert len({node["path"] for node in checked["nodes"]}) == 2
+    assert [node["already"] for node in said["loads"][1]] == shares, "what a node has is not brought again"
+    assert [node["loaded"] + node["already"] for node in said["loads"][1]] == [len(SHARDS)] * 2
+    assert all(checked >= len(SHARDS) and not damaged for checked, damaged, _ in said["verified"])
+    assert len({folder for _, _, folder in said["verified"]}) == 2
+    assert said["gone"] == []
+    again = rig.json("load", path, *on)
+    assert (again["already"], again["loaded"], again["failed"]) == (2 * len(SHARDS), 0, 0)
+    assert [node["id"] for node in again["nodes"]] == [node["node"] for node in said["loads"][0]]
     missing = rig.headrace("load", f"s3://{rig.bucket}/nothing", *on, code=3)
     assert missing.stderr.startswith(f"error: s3://{rig.bucket}/nothing")
 
