@@ -61,10 +61,12 @@ def _on_cluster(path: str, on: str, jobs: int, copies: int | None, *, as_json: b
     from headrace.cli.progress import progress
     from headrace.cli.target import open_namespace
     from headrace.cluster.data.loading import load_on
+    from headrace.cluster.pieces import workers
 
-    with progress("loaded") as report:
+    settings, namespace = Settings.load(), open_namespace()
+    with workers(on, settings) as crew, progress("loaded") as report:
         found = load_on(
-            on, path, namespace=open_namespace(), settings=Settings.load(), copies=copies, in_flight=jobs,
+            crew, path, namespace=namespace, settings=settings, copies=copies, in_flight=jobs,
             progress=report, tell=tell,
         )  # fmt: skip
     _show(path, found, as_json=as_json)

@@ -89,7 +89,7 @@ class Workers:
     """A cluster's. One thread. See `workers`."""
 
     def __init__(self, ray: Any, reach: Reach, address: str) -> None:
-        self._ray, self._reach, self._address = ray, reach, address
+        self._ray, self._reach, self.address = ray, reach, address
         self._known: list[Machine] = []
         self._known_at = float("-inf")
 
@@ -110,7 +110,7 @@ class Workers:
             UnsupportedError: the nodes have no headrace, or another. TryAgainError: the cluster does not answer any
             more; or a piece was lost as often as it may be. Any HeadraceError of the work's: the first ends all.
         """
-        flight = Flight(self._ray, self._asked(work), options or Options(), self._address)
+        flight = Flight(self._ray, self._asked(work), options or Options(), self.address)
         todo = deque[Begun]()
         coming = map(Begun, pieces)
         try:
@@ -141,7 +141,7 @@ class Workers:
         A node that dies is told once, as `Gone`; its other pieces are passed over, and the other nodes go on. No node
         gets further ahead of another than some pieces, so that `pieces` may be a long stream.
         """
-        flight = Flight(self._ray, self._asked(work), options or Options(), self._address)
+        flight = Flight(self._ray, self._asked(work), options or Options(), self.address)
         queues = _Queues(pieces)
         try:
             while True:
@@ -170,7 +170,7 @@ class Workers:
         try:
             found = [one for one in self._ray.nodes() if one["Alive"] and one["Resources"].get("CPU", 0) >= least]
         except Exception as error:
-            raise translated(error, self._address) from error
+            raise translated(error, self.address) from error
         hosts = [one["NodeManagerHostname"] for one in found]
         named = {
             one["NodeID"]: one["NodeManagerHostname"] if hosts.count(one["NodeManagerHostname"]) == 1
@@ -188,7 +188,7 @@ class Workers:
         try:
             return self._ray.put(Asked(work, self._reach, headrace.__version__))
         except Exception as error:
-            raise translated(error, self._address) from error
+            raise translated(error, self.address) from error
 
     def _is_gone(self, node: Machine, error: Exception) -> bool:
         known = self._ray.exceptions

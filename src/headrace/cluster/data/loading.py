@@ -9,7 +9,7 @@ from headrace.base.errors import TryAgainError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.cluster.data.shares import slices
-from headrace.cluster.pieces import Gone, Machine, Options, Site, Workers, workers
+from headrace.cluster.pieces import Gone, Machine, Options, Site, Workers
 from headrace.dataset.below import Named, Origin, as_reads, objects_below
 from headrace.fetch.warming import Warmed, Warmer
 from headrace.namespace import Namespace
@@ -46,7 +46,7 @@ class ClusterWarmed:
 
 
 def load_on(
-    address: str,
+    workers: Workers,
     path: str,
     *,
     namespace: Namespace,
@@ -62,7 +62,7 @@ def load_on(
     share, they share what it held. Goes on after an object that cannot be had.
 
     Args:
-        address: ``ray://HOST:10001``; ``ray://auto``: the cluster that this machine is of.
+        workers: the cluster's.
         path: a path, a URL, or a snapshot ``NAME@VERSION``; listed here, once.
         namespace: of the caller.
         settings: of the caller: where the nodes reach the stores.
@@ -76,33 +76,31 @@ def load_on(
         TryAgainError: the cluster does not answer, has no node with a CPU, or loses all of them. Any store error while
         the path is listed.
 
-    One thread, and one such call at a time in a process: see `workers`.
+    One thread.
     """
-    found = ClusterWarmed()
-    with workers(address, settings) as crew:
-        machines = crew.machines()
-        if not machines:
-            raise TryAgainError("the cluster has no node with a CPU", path=address, hint="see: ray status")
-        found.nodes = {machine.name: Warmed() for machine in machines}
-        job = _Load(crew, path, namespace, settings, copies, in_flight, progress, tell)
-        lost = frozenset[str]()
-        while True:
-            gone = job.run([machine for machine in machines if machine.name in found.nodes], lost, found)
-            for name in gone:
-                del found.nodes[name]
-            found.gone += sorted(gone)
-            if not found.nodes:
-                raise TryAgainError("all nodes are gone", path=address, hint="see: ray status")
-            lost |= gone
-            if not gone or copies is None:
-                return found
+    machines = workers.machines()
+    found = ClusterWarmed({machine.name: Warmed() for machine in machines})
+    job = _Load(workers, path, namespace, settings, copies, in_flight, progress, tell)
+    lost = frozenset[str]()
+    while found.nodes:
+        gone = job.run([machine for machine in machines if machine.name in found.nodes], lost, found)
+        for name in gone:
+            del found.nodes[name]
+        found.gone += sorted(gone)
+        lost |= gone
+        if not gone or copies is None:
+            break
+    if not found.nodes:
+        reason = "all nodes are gone" if machines else "no node of the cluster has a CPU"
+        raise TryAgainError(reason, path=workers.address, hint="see: ray status")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
     """As `load_on` was called."""
 
-    crew: Workers
+    workers: Workers
     path: str
     namespace: Namespace
     settings: Settings
@@ -116,7 +114,7 @@ class _Load:
         gone: set[str] = set()
         names = {machine.id: machine.name for machine in machines}
         options = Options(name="headrace load", tell=self.tell)
-        for done in self.crew.on_nodes(warm, self._pieces(machines, lost), options=options):
+        for done in self.workers.on_nodes(warm, self._pieces(machines, lost), options=options):
             if isinstance(done, Gone):
                 gone.add(done.node.name)
                 self.tell(f"{done.node.name} is gone; the others go on")
