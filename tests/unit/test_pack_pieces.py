@@ -60,7 +60,7 @@ class Elsewhere:
                 made = there.make_anywhere(number)
                 self.made.append(made)
                 if made.rows is not None:
-                    shop.index.take(made.record, made.rows)
+                    shop.index.take(made.rows)
                 take(made.record)
 
     def prove(self, shop: Workshop, records: Sequence[Record]) -> None:

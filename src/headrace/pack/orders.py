@@ -9,7 +9,7 @@ from typing import Any
 from headrace.base.errors import ChangedError, UnsupportedError
 from headrace.base.settings import Settings
 from headrace.dataset import Dataset
-from headrace.dataset.shards.index import ShardRows
+from headrace.dataset.shards.index import Scanned
 from headrace.dataset.source import open_source
 from headrace.namespace import Namespace
 from headrace.pack.journal import Record
@@ -72,7 +72,7 @@ class Made:
     """A shard that is finished. `rows`: its index, where that is asked for and there is one."""
 
     record: Record
-    rows: ShardRows | None = None
+    rows: Scanned | None = None
 
 
 def pieces_of(numbers: Sequence[int], shard_size: int) -> list[tuple[int, ...]]:

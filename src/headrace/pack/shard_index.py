@@ -17,13 +17,13 @@ from headrace.dataset.shards.format import Alike, Format, Member
 from headrace.dataset.shards.formats import format_named
 from headrace.dataset.shards.index import (
     Job,
+    Scanned,
     Shard,
-    ShardRows,
     find_set,
     index_bytes,
     index_members,
-    put_rows,
-    rows_on,
+    put_scanned,
+    scan_shards,
 )
 from headrace.dataset.shards.tar import split_name
 from headrace.dataset.shards.tar_run import Run
@@ -66,20 +66,19 @@ class ShardIndex:
             elif file is not None:
                 index_bytes(self._shelf, job, shard, _Local(file, info.key, info.size))
 
-    def rows(self, record: Record) -> ShardRows | None:
-        """A finished shard's rows, for another node's `take`; None where there are none here."""
+    def rows(self, record: Record) -> Scanned | None:
+        """A finished shard's rows, for another node's `take`; None where it needs none. Raises what scanning raises."""
         if self._format is None or record.empty:
             return None
-        shard = self._shard(record)
-        with contextlib.suppress(OSError):
-            return rows_on(self._shelf, self._job([shard]), shard)
+        shard = Shard(self._journal.prefix + record.name, record.size, record.version)
+        with contextlib.suppress(OSError):  # no room on the shelf: as in `add`
+            return scan_shards(self._shelf, self._job([shard]), [shard])[0]
         return None
 
-    def take(self, record: Record, rows: ShardRows) -> None:
-        """Have the rows of a shard that was made elsewhere."""
-        shard = self._shard(record)
-        with contextlib.suppress(OSError):  # as in `add`
-            put_rows(self._shelf, self._job([shard]), shard, rows)
+    def take(self, rows: Scanned) -> None:
+        """Have the rows of a shard that was made elsewhere. Any thread."""
+        with contextlib.suppress(OSError):
+            put_scanned(self._shelf, self._job([rows.shard]), rows)
 
     def write(self, records: list[Record]) -> None:
         """Write the index of all shards that have samples. Raises what scanning and writing raise."""
@@ -95,9 +94,6 @@ class ShardIndex:
             return
         job = self._job(shards)
         export(find_set(self._shelf, job), job, Kept(journal.store, journal.prefix + BESIDE))
-
-    def _shard(self, record: Record) -> Shard:
-        return Shard(self._journal.prefix + record.name, record.size, record.version)
 
     def _job(self, shards: list[Shard]) -> Job:
         assert self._format is not None

@@ -92,7 +92,7 @@ class Nodes:
             for made in done.result:
                 shop.budget.spend(made.record.skipped)
                 if made.rows is not None:
-                    shop.index.take(made.record, made.rows)
+                    shop.index.take(made.rows)
                 take(made.record)
                 shop.progress.advance(shop.plan.count(made.record.number), made.record.size)
 

@@ -62,13 +62,6 @@ class ShardSet:
         """The compressed shards, by number."""
 
 
-class ShardRows(NamedTuple):
-    """One shard's rows as they lie on a shelf, to be sent to another node's: meta data, and files by name."""
-
-    meta: Mapping[str, Any]
-    files: Mapping[str, bytes]
-
-
 class Job(NamedTuple):
     """What indexing needs to know.
 
@@ -162,26 +155,6 @@ def index_members(
         writer = RowsWriter(folder, path)
         writer.add(members)
         shelf.publish(folder, _name("shard", job, [shard]), {**writer.meta(), "preamble": preamble.hex()})
-
-
-def rows_on(shelf: Shelf, job: Job, shard: Shard) -> ShardRows | None:
-    """A shard's rows, where this node's shelf has them. Any thread."""
-    found = shelf.find(_name("shard", job, [shard]))
-    if found is None:
-        return None
-    folder, meta = found
-    files = {name: (folder / name).read_bytes() for name in meta["files"]}
-    return ShardRows({name: value for name, value in meta.items() if name not in ("files", "boot")}, files)
-
-
-def put_rows(shelf: Shelf, job: Job, shard: Shard, rows: ShardRows) -> None:
-    """Put on the shelf what `rows_on` gave on another node. Any thread. Raises OSError."""
-    with shelf.workspace() as work:
-        folder = work / "0"
-        folder.mkdir()
-        for name, data in rows.files.items():
-            (folder / name).write_bytes(data)
-        shelf.publish(folder, _name("shard", job, [shard]), dict(rows.meta))
 
 
 def _name(kind: str, job: Job, shards: Sequence[Shard]) -> str:
