@@ -324,8 +324,11 @@ class Cache:
             self._writing.blocks.write_failed(error)
             return False
 
-    def verify(self, progress: Progress = SILENT) -> VerifyReport:
+    def verify(self, progress: Progress = SILENT, *, part: tuple[int, int] = (0, 1)) -> VerifyReport:
         """Compare every entry with its checksum; remove what does not match, and what dead writers left; count anew.
+
+        `part`: (number, of how many, at most 256): of the entries, for several processes at once. What dead writers
+        left is removed with the first.
 
         Raises:
             DeniedError, NoRoomError, InputError: the folders cannot be read.
@@ -337,7 +340,7 @@ class Cache:
             self._layout, self._seals, writing.blocks, writing.evictor, writing.room, writing.claims.owners
         )
         try:
-            return verifier.run(progress)
+            return verifier.run(progress, part)
         except OSError as error:
             raise translated(error, self._layout.folder) from error
 

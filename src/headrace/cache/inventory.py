@@ -23,9 +23,11 @@ def names_in(folder: str, shard: str) -> list[str]:
     return [name for rest in found if is_name(name := shard + rest)]
 
 
-def all_names(folder: str) -> Iterator[str]:
-    """Every name of ``objects/``, ``blocks/`` or ``pins/``. Raises OSError."""
-    for shard in SHARDS:
+def all_names(folder: str, part: tuple[int, int] = (0, 1)) -> Iterator[str]:
+    """Every name of ``objects/``, ``blocks/`` or ``pins/``. `part`: (number, of how many), of its folders. Raises
+    OSError.
+    """
+    for shard in SHARDS[part[0] :: part[1]]:
         yield from names_in(folder, shard)
 
 

@@ -43,6 +43,13 @@ class VerifyReport:
     count: Count | None = None
     """Entries and bytes held, counted anew at the end; None when another process was evicting."""
 
+    def add(self, other: VerifyReport) -> None:
+        """Add what was found in another part."""
+        for name in ("checked", "bytes", "partial", "swept"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.bad += other.bad
+        self.count = self.count or other.count
+
 
 class Verifier:
     """Compares every entry with its checksum and removes what does not match. Others may use the cache meanwhile."""
@@ -57,14 +64,19 @@ class Verifier:
         self._room = room
         self._owners = owners
 
-    def run(self, progress: Progress) -> VerifyReport:
-        """Verify all. Raises OSError when the folders cannot be read."""
+    def run(self, progress: Progress, part: tuple[int, int] = (0, 1)) -> VerifyReport:
+        """Verify all, or a part; the first part also tidies. Raises OSError when the folders cannot be read."""
         report = VerifyReport()
-        names = list(all_names(self._layout.objects))
+        names = list(all_names(self._layout.objects, part))
         progress.total(len(names), sum(map(size_of, names)))
         for name in names:
             self._verify(name, report)
             progress.advance(1, size_of(name))
+        if part[0] == 0:
+            self._tidy(report)
+        return report
+
+    def _tidy(self, report: VerifyReport) -> None:
         for name in all_names(self._layout.blocks):
             if os.path.exists(self._layout.entry(name)):
                 self._evictor.remove_partial(name)  # it was also fetched whole
@@ -76,7 +88,6 @@ class Verifier:
         report.swept = sweep(self._layout, self._owners)
         self._drop_orphans()
         report.count = self._room.recount()
-        return report
 
     def _verify(self, name: str, report: VerifyReport) -> None:
         try:

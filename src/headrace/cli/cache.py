@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.base.errors import CorruptError, InputError, UnsupportedError
-from headrace.cli.output import Kind, json_option, show_record
+from headrace.cli.on import on_option, tell, workers_on
+from headrace.cli.output import Kind, Row, json_option, show_record
 
 if TYPE_CHECKING:
-    from headrace.cache import Cache
+    from headrace.cache import Cache, VerifyReport
 
 _KINDS: dict[str, Kind] = {
     "bytes": "bytes",
@@ -39,21 +40,51 @@ def status(*, as_json: bool) -> None:
 
 
 @command.command()
+@on_option
 @json_option
-def verify(*, as_json: bool) -> None:
-    """Read every entry and compare it with its checksum; damaged ones are removed."""
+def verify(*, on: str | None, as_json: bool) -> None:
+    """Read every entry and compare it with its checksum; damaged ones are removed. With --on, those of every node."""
     from headrace.cli.progress import progress
 
+    if on is not None:
+        _verify_on(on, as_json=as_json)
+        return
     cache = _open()
     folder = cache.status().dir
     with progress("verified", "entries") as report:
         found = cache.verify(report)
-    counts = {name: getattr(found, name) for name in ("checked", "bytes", "partial", "swept")}
-    damaged = [{"id": bad.name, "key": bad.label.key if bad.label else None, "reason": bad.reason} for bad in found.bad]
-    show_record({"path": folder, **counts, "damaged": damaged or None}, as_json=as_json, kinds={"bytes": "bytes"})
+    show_record({"path": folder, **_found(found)}, as_json=as_json, kinds={"bytes": "bytes"})
+    _judge(folder, len(found.bad))
+
+
+def _verify_on(on: str, *, as_json: bool) -> None:
+    from headrace.base.settings import Settings
+    from headrace.cli.progress import progress
+    from headrace.cluster.data.caches import verify_caches
+
+    with workers_on(on, Settings.load()) as workers, progress("verified", "entries") as report:
+        assert workers is not None
+        checked = verify_caches(workers, progress=report, tell=tell)
+    nodes = [{"id": name, "path": checked.folders[name], **_found(one)} for name, one in checked.nodes.items()]
+    if as_json:
+        show_record({"nodes": nodes, "gone": checked.gone}, as_json=True)
+    else:
+        for node in nodes:
+            show_record({"node": node.pop("id"), **node}, as_json=False, kinds={"bytes": "bytes"})
+            click.echo()
+    _judge(on, sum(len(one.bad) for one in checked.nodes.values()))
+
+
+def _found(report: VerifyReport) -> Row:
+    counts = {name: getattr(report, name) for name in ("checked", "bytes", "partial", "swept")}
+    bad = [{"id": one.name, "key": one.label.key if one.label else None, "reason": one.reason} for one in report.bad]
+    return {**counts, "damaged": bad or None}
+
+
+def _judge(where: str, damaged: int) -> None:
     if damaged:
-        text = f"{len(damaged)} damaged entries were removed"
-        raise CorruptError(text, path=folder, hint="they are fetched again when read")
+        text = f"{damaged} damaged entries were removed"
+        raise CorruptError(text, path=where, hint="they are fetched again when read")
 
 
 @command.command()
@@ -147,8 +178,8 @@ def _open() -> Cache:
 
 
 def _names(cache: Cache, path: str) -> Iterator[str]:
-    from headrace.cli.reading import reads_below
     from headrace.cli.target import open_namespace
+    from headrace.dataset.below import reads_below
 
     for read in reads_below(open_namespace(), path):
         if read.version is not None and read.size is not None:

@@ -63,8 +63,8 @@ def _store(settings: Settings, path: str, *, write: bool, seconds: float) -> Ite
     from headrace.cli.checkup.packing import Spot, check_packing
     from headrace.cli.checkup.reach import check_capabilities, check_clock, check_reach, check_uploads
     from headrace.cli.checkup.speed import check_speed
-    from headrace.cli.reading import reads_below
     from headrace.cli.target import open_namespace, target
+    from headrace.dataset.below import reads_below
 
     namespace = open_namespace()
     where = target(namespace, path)

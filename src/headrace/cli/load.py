@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from headrace.base.errors import TryAgainError
-from headrace.cli.output import json_option, show_record
+from headrace.base.errors import InputError, TryAgainError
+from headrace.cli.on import on_option, tell
+from headrace.cli.output import Column, json_option, show_record, show_table
+
+if TYPE_CHECKING:
+    from headrace.cluster.data.loading import ClusterWarmed
+    from headrace.fetch.warming import Warmed
+
+_COUNTS = ("loaded", "already", "local", "not_kept", "failed", "size")
+_NODES = [
+    Column("id", "NODE"),
+    *(Column(name, name.upper().replace("_", " "), "bytes" if name == "size" else "count") for name in _COUNTS),
+]
 
 
 @click.command()
 @click.argument("path")
 @click.option("-j", "--jobs", default=256, show_default=True, type=click.IntRange(1), help="Objects asked for at once.")
+@on_option
+@click.option("--copies", type=click.IntRange(1), metavar="N", help="With --on: each object on N nodes, not all.")
 @json_option
-def command(path: str, *, jobs: int, as_json: bool) -> None:
+def command(path: str, *, jobs: int, on: str | None, copies: int | None, as_json: bool) -> None:
     """Bring everything below PATH, or in the snapshot NAME@VERSION, into the node's cache.
 
-    What is there already is skipped, so an interrupted load goes on where it stopped.
+    What is there already is skipped, so an interrupted load goes on where it stopped. With --on it comes into the cache
+    of every node of a cluster; with --copies 1 each has a share, and all of them together have everything.
     """
-    import dataclasses
-
+    if on is not None:
+        _on_cluster(path, on, jobs, copies, as_json=as_json)
+        return
+    if copies is not None:
+        raise InputError("--copies is about the nodes of a cluster", path="--copies", hint="name one: --on ray://…")
     from headrace.base.settings import Settings
     from headrace.cli.progress import progress
-    from headrace.cli.reading import reads_below
     from headrace.cli.target import open_namespace
-    from headrace.cli.warm import Warmer
+    from headrace.dataset.below import reads_below
     from headrace.fetch import Fetcher
+    from headrace.fetch.warming import Warmer
 
     namespace = open_namespace()
     fetcher = Fetcher.open(Settings.load())
@@ -33,8 +52,44 @@ def command(path: str, *, jobs: int, as_json: bool) -> None:
             warmed = Warmer(fetcher, report, in_flight=jobs).run(reads_below(namespace, path))
     finally:
         fetcher.close()
-    row = {"path": path, **dataclasses.asdict(warmed), "errors": [str(error) for error in warmed.errors]}
-    show_record({**row, "errors": row["errors"] or None}, as_json=as_json, kinds={"size": "bytes"})
+    show_record({"path": path, **_row(warmed)}, as_json=as_json, kinds={"size": "bytes"})
+    _judge(path, warmed, "headrace cache status")
+
+
+def _on_cluster(path: str, on: str, jobs: int, copies: int | None, *, as_json: bool) -> None:
+    from headrace.base.settings import Settings
+    from headrace.cli.progress import progress
+    from headrace.cli.target import open_namespace
+    from headrace.cluster.data.loading import load_on
+    from headrace.cluster.pieces import workers
+
+    settings, namespace = Settings.load(), open_namespace()
+    with workers(on, settings) as crew, progress("loaded") as report:
+        found = load_on(
+            crew, path, namespace=namespace, settings=settings, copies=copies, in_flight=jobs,
+            progress=report, tell=tell,
+        )  # fmt: skip
+    _show(path, found, as_json=as_json)
+    _judge(path, found.total, "headrace cache status, on the nodes")
+
+
+def _show(path: str, found: ClusterWarmed, *, as_json: bool) -> None:
+    nodes = [{"id": name, **_row(one)} for name, one in found.nodes.items()]
+    row = {"path": path, **_row(found.total)}
+    if as_json:
+        show_record({**row, "nodes": nodes, "gone": found.gone}, as_json=True)
+        return
+    show_record({**row, "gone": found.gone or None}, as_json=False, kinds={"size": "bytes"})
+    click.echo()
+    show_table(nodes, _NODES, as_json=False)
+
+
+def _row(warmed: Warmed) -> dict[str, Any]:
+    errors = [str(error) for error in warmed.errors]
+    return {**{name: getattr(warmed, name) for name in _COUNTS}, "errors": errors or None}
+
+
+def _judge(path: str, warmed: Warmed, status: str) -> None:
     if warmed.failed:
         first = warmed.errors[0]
         raise type(first)(f"{warmed.failed} not loaded; first: {first.reason}", path=first.path, hint=first.hint)
@@ -42,5 +97,5 @@ def command(path: str, *, jobs: int, as_json: bool) -> None:
         raise TryAgainError(
             f"{warmed.not_kept} objects were read but not kept by the cache",
             path=path,
-            hint="its limit or its disk may be too small: headrace cache status",
+            hint=f"its limit or its disk may be too small: {status}",
         )

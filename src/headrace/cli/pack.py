@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from headrace.base.errors import InputError
+from headrace.cli.on import on_option, tell
 from headrace.cli.output import json_option, show_record
 from headrace.cli.target import from_option
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Compare the listing, or read every shard back.",
 )
+@on_option
 @json_option
 @from_option()
 def command(
@@ -64,12 +66,14 @@ def command(
     max_errors: str,
     workers: int,
     verify: Literal["quick", "full"],
+    on: str | None,
     as_json: bool,
 ) -> None:
     """Pack the samples of SRC into shards (tar, TFRecord or Parquet) below DST, from any store to any other.
 
     SRC is a path, a URL or a snapshot NAME@VERSION; DST an empty folder. The same SRC and options give the same bytes,
     with any number of workers. After any interruption the same command goes on: finished shards are not made again.
+    With --on the nodes of a cluster make the shards; SRC and DST are places that all of them reach.
     """
     import dataclasses
     import os
@@ -81,6 +85,8 @@ def command(
     from headrace.cli.target import is_snapshot, open_namespace, target
     from headrace.dataset.ahead import listed_ahead
 
+    if on is not None and workers:
+        raise InputError("a cluster's CPUs decide how many shards are made at once", path="-j", hint="leave it out")
     if function:
         sys.path.insert(0, os.getcwd())
     else:
@@ -105,9 +111,17 @@ def command(
             verify=verify,
         )
     with passing("planned") as planning, progress("packed", "samples") as report:
-        packed = pack(
-            place, target(namespace, destination), options, namespace=namespace, planning=planning, progress=report
-        )
+        goal = target(namespace, destination)
+        if on is None:
+            packed = pack(place, goal, options, namespace=namespace, planning=planning, progress=report)
+        else:
+            from headrace.base.settings import Settings
+            from headrace.cluster.data.packing import pack_on
+
+            packed = pack_on(
+                on, place, goal, options, namespace=namespace, settings=Settings.load(), planning=planning,
+                progress=report, tell=tell,
+            )  # fmt: skip
     show_record(dataclasses.asdict(packed), as_json=as_json, kinds={"bytes": "bytes", "samples": "count"})
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.base.errors import CorruptError, HeadraceError, InputError
+from headrace.cli.on import listing_of, on_option, tell, workers_on
 from headrace.cli.output import json_option, show_record
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
+    from headrace.cluster.pieces import Workers
     from headrace.dataset.snapshot import Snapshot
     from headrace.namespace import Namespace
 
@@ -25,19 +27,20 @@ if TYPE_CHECKING:
     help="Of shards, also keep where each sample lies.  [default: where names tell that they are shards]",
 )
 @click.option("--format", "form", metavar="FORMAT", help="Of the shards, where names do not tell: tar, mds, jsonl …")
+@on_option
 @json_option
 def command(
-    path: str, *, name: str | None, version: str | None, index: bool | None, form: str | None, as_json: bool
-) -> None:
+    path: str, *, name: str | None, version: str | None, index: bool | None, form: str | None, on: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Record every object below PATH, with its version, as NAME@VERSION in the home.
 
     From then on NAME@VERSION works wherever a PATH does, needs no listing, and never changes. Of shards, their index is
     kept with it, so that no node has to read them for that. Interrupted, `headrace snapshot NAME@VERSION` goes on.
     """
     from headrace.base.settings import Settings
-    from headrace.cli.progress import progress
-    from headrace.cli.target import base_name, is_snapshot, open_namespace, target
-    from headrace.dataset.snapshot import open_snapshot, take_snapshot
+    from headrace.cli.target import is_snapshot, open_namespace
+    from headrace.dataset.snapshot import open_snapshot
 
     if form is not None and index is False:
         raise InputError("--format and --no-index", hint="the format is of the shards that are indexed")
@@ -45,29 +48,43 @@ def command(
     if is_snapshot(path):
         if name or version or index is False:
             raise InputError(f"{path} is a snapshot already", hint="only its index can still be made")
-        made = open_snapshot(path, namespace=namespace, settings=settings)
         index = True
-    else:
-        where = target(namespace, path)
-        with progress("listed") as report:
-            made = take_snapshot(
-                where, name or base_name(where), version, namespace=namespace, settings=settings, progress=report
-            )
-    samples, failure = None, None
-    if index is not False:
-        try:
-            samples = _indexed(made, form, namespace, settings, wanted=bool(index or form))
-        except HeadraceError as error:
-            failure = error
+    with workers_on(on, settings) as workers:
+        if is_snapshot(path):
+            made = open_snapshot(path, namespace=namespace, settings=settings)
+        else:
+            made = _taken(path, name, version, namespace, settings, workers)
+        samples, failure = None, None
+        if index is not False:
+            try:
+                samples = _indexed(made, form, namespace, settings, workers, wanted=bool(index or form))
+            except HeadraceError as error:
+                failure = error
     row = {"id": made.id, **made.as_dict(), "indexed_samples": samples}
     show_record(row, as_json=as_json, kinds={"bytes": "bytes", "objects": "count", "indexed_samples": "count"})
     if failure is not None:
         raise failure
 
 
+def _taken(
+    path: str, name: str | None, version: str | None, namespace: Namespace, settings: Settings, workers: Workers | None
+) -> Snapshot:
+    from headrace.cli.progress import progress
+    from headrace.cli.target import base_name, target
+    from headrace.dataset.snapshot import take_snapshot
+
+    where = target(namespace, path)
+    with progress("listed") as report:
+        return take_snapshot(
+            where, name or base_name(where), version, namespace=namespace, settings=settings, progress=report,
+            listing=listing_of(workers),
+        )  # fmt: skip
+
+
 def _indexed(
-    snapshot: Snapshot, form: str | None, namespace: Namespace, settings: Settings, *, wanted: bool
-) -> int | None:
+    snapshot: Snapshot, form: str | None, namespace: Namespace, settings: Settings, workers: Workers | None, *,
+    wanted: bool,
+) -> int | None:  # fmt: skip
     """Samples in the index that is kept now; None: there is none. Raises where that was not `wanted` only what damaged
     or changed shards, and stores, raise.
     """
@@ -75,14 +92,21 @@ def _indexed(
     from headrace.cli.progress import passing
     from headrace.dataset.opening import index_snapshot
 
+    elsewhere = None
+    if workers is not None:
+        from headrace.cluster.data.indexing import scanning_on
+
+        elsewhere = scanning_on(workers, snapshot, tell=tell)
+
     def begins(name: str, shards: int, size: int) -> None:
         click.echo(f"{snapshot.id} is recorded; indexing its {shards:,} {name} shards, {format_bytes(size)}", err=True)
 
     try:
         with passing("indexed") as report:
             samples = index_snapshot(
-                snapshot, format=form, namespace=namespace, settings=settings, progress=report, begins=begins
-            )
+                snapshot, format=form, namespace=namespace, settings=settings, progress=report, begins=begins,
+                elsewhere=elsewhere,
+            )  # fmt: skip
     except HeadraceError as error:
         if isinstance(error, InputError) and not isinstance(error, CorruptError) and not wanted:
             click.echo(f"no index is kept: {error.reason}; --format says what the shards are", err=True)

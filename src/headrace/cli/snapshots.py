@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.base.errors import ChangedError
+from headrace.cli.on import listing_of, on_option, workers_on
 from headrace.cli.output import Column, Kind, Row, json_option, show_record, show_table
 
 if TYPE_CHECKING:
@@ -77,8 +78,9 @@ def diff(before: str, after: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name", metavar="A")
+@on_option
 @json_option
-def verify(name: str, *, as_json: bool) -> None:
+def verify(name: str, *, on: str | None, as_json: bool) -> None:
     """List the source of snapshot A again and show what is no longer as recorded. Exits with 5 if anything is not."""
     from headrace.cli.progress import progress
     from headrace.dataset.changes import verify
@@ -86,8 +88,11 @@ def verify(name: str, *, as_json: bool) -> None:
 
     settings, namespace = _open()
     snapshot = open_snapshot(name, namespace=namespace, settings=settings)
-    with progress("listed") as report:
-        rows = list(_rows(verify(snapshot, namespace=namespace, settings=settings, progress=report)))
+    with workers_on(on, settings) as workers, progress("listed") as report:
+        changes = verify(
+            snapshot, namespace=namespace, settings=settings, progress=report, listing=listing_of(workers)
+        )
+        rows = list(_rows(changes))
     show_table(rows, CHANGES, as_json=as_json, empty=f"{snapshot.id}: every object is as recorded")
     broken = [row for row in rows if row["kind"] != "added"]
     if broken:

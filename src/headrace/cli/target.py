@@ -55,11 +55,9 @@ def walk(namespace: Namespace, path: str) -> Iterator[Entry]:
     Raises:
         NotFoundError: there is neither a file nor a folder.
     """
-    entry = namespace.stat(path)
-    if entry.kind == "file":
-        yield entry
-    else:
-        yield from namespace.walk(path)
+    from headrace.dataset.below import files
+
+    return files(namespace, path)
 
 
 def base_name(path: str) -> str:

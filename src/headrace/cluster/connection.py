@@ -75,11 +75,11 @@ def _init(ray: Any, address: str) -> None:
 
 def translated(error: Exception, where: str | None = None) -> HeadraceError:
     """An exception of Ray's as one of ours."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, HeadraceError):  # raised on the other side; Ray's own is of that class, too
+        return cause
     if isinstance(error, HeadraceError):
         return error
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, HeadraceError):  # raised on the other side
-        return cause
     text = " ".join(str(error).split())
     if "uthentication" in text or "Unauthenticated" in text:
         hint = "RAY_AUTH_TOKEN, or ~/.ray/auth_token, is that of the cluster"

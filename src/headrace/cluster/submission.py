@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import tomlkit
 
 from headrace.base.settings import Settings, whole_environment
-from headrace.jobs import Code, JobSpec
 from headrace.namespace import Namespace
+
+if TYPE_CHECKING:
+    from headrace.jobs import Code, JobSpec
 
 SETTINGS: Final = "headrace.toml"
 

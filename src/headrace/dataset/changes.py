@@ -12,7 +12,7 @@ import numpy.typing as npt
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.dataset.arrow import Batch, Column, from_numbers, pc, scalar, to_flags, to_numbers
-from headrace.dataset.inventory import rows_now
+from headrace.dataset.inventory import Listing, listed_here, rows_now
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.snapshot import Snapshot, snapshot_objects, snapshot_place
 from headrace.namespace import Namespace
@@ -68,15 +68,21 @@ def diff(a: Snapshot, b: Snapshot, *, settings: Settings, progress: Progress = S
 
 
 def verify(
-    snapshot: Snapshot, *, namespace: Namespace, settings: Settings, progress: Progress = SILENT
+    snapshot: Snapshot,
+    *,
+    namespace: Namespace,
+    settings: Settings,
+    progress: Progress = SILENT,
+    listing: Listing = listed_here,
 ) -> Iterator[Change]:
     """List the source again: objects missing now (``removed``), new ones (``added``), and other versions (``changed``).
+    `listing`: who lists.
 
     Raises CorruptError for a damaged manifest, and any store error.
     """
     objects = snapshot_objects(snapshot, settings)
     place = snapshot_place(snapshot, namespace)
-    return compare(objects.batches(), rows_now(place, Shelf.of(settings), progress))
+    return compare(objects.batches(), rows_now(place, Shelf.of(settings), progress, listing=listing))
 
 
 def summary(changes: Iterable[Change], keep: int = 100) -> Changes:

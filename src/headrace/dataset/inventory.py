@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import xxhash
 
@@ -38,6 +40,15 @@ class Place:
     @property
     def url(self) -> str:
         return url_of(self.store, self.prefix).rstrip("/") if self.prefix else self.store.url
+
+
+Listing: TypeAlias = Callable[[Place, str, Progress], Iterator[Batch]]
+"""How a place is listed: as `list_objects` does, whose `folder` comes second."""
+
+
+def listed_here(place: Place, folder: str, progress: Progress) -> Iterator[Batch]:
+    """Listed by this process."""
+    return list_objects(place.store, place.prefix, folder=folder, progress=progress)
 
 
 def find_place(target: str, namespace: Namespace) -> Place:
@@ -77,9 +88,9 @@ def list_place(
     progress: Progress = SILENT,
     *,
     manifest: Path | None = None,
-    begun: Iterator[Sequence[ObjectInfo]] | None = None,
+    listing: Listing = listed_here,
 ) -> Objects:
-    """List now, and index what is there. `manifest`: write that Parquet file as well. `begun`: as `list_objects`.
+    """List now, and index what is there. `manifest`: write that Parquet file as well.
 
     Raises:
         NotFoundError: nothing lies there. InputError: a key that is no UTF-8. Any store error.
@@ -90,7 +101,7 @@ def list_place(
         folder.mkdir()
         index = ObjectsWriter(folder)
         table = stack.enter_context(ManifestWriter(str(manifest))) if manifest else None
-        for batch in list_objects(place.store, place.prefix, folder=str(work), progress=progress, begun=begun):
+        for batch in listing(place, str(work), progress):
             if table is not None:
                 table.add(batch)
             index.add(versioned(batch))
@@ -120,9 +131,15 @@ def recent_objects(
         if known is not None:
             return known
         folders = _folders(place)
-        objects = list_place(place, shelf, progress, begun=begun)
+        objects = list_place(place, shelf, progress, listing=partial(_listed_on, begun))
         shelf.note(name, {"digest": objects.digest, "source": place.url, "folders": folders})
         return objects
+
+
+def _listed_on(
+    begun: Iterator[Sequence[ObjectInfo]] | None, place: Place, folder: str, progress: Progress
+) -> Iterator[Batch]:
+    return list_objects(place.store, place.prefix, folder=folder, progress=progress, begun=begun)
 
 
 def _folders(place: Place) -> dict[str, int] | None:
@@ -151,8 +168,10 @@ def _holds(folders: dict[str, int] | None) -> bool:
         return False
 
 
-def rows_now(place: Place, shelf: Shelf, progress: Progress = SILENT) -> Iterator[Batch]:
+def rows_now(
+    place: Place, shelf: Shelf, progress: Progress = SILENT, *, listing: Listing = listed_here
+) -> Iterator[Batch]:
     """The present objects as `headrace.dataset.manifest.VERSIONED` rows, streamed."""
     with shelf.workspace() as work:
-        for batch in list_objects(place.store, place.prefix, folder=str(work), progress=progress):
+        for batch in listing(place, str(work), progress):
             yield versioned(batch)

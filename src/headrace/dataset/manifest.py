@@ -99,7 +99,9 @@ def _bytes(column: Column) -> np.ndarray:
 
 
 class ManifestWriter:
-    """Writes a manifest file in bounded memory. A context manager; the file is complete after a clean exit."""
+    """Writes a manifest file in bounded memory. A context manager; the file is complete after a clean exit, and the
+    same however its rows are batched.
+    """
 
     def __init__(self, path: str) -> None:
         self._writer = pq.ParquetWriter(
@@ -125,12 +127,12 @@ class ManifestWriter:
         self._held.append(batch)
         self._rows += batch.num_rows
         if self._rows >= ROW_GROUP:
-            self._flush()
+            self._write(self._rows - self._rows % ROW_GROUP)
 
-    def _flush(self) -> None:
-        if self._held:
-            self._writer.write_table(pa.Table.from_batches(self._held, SCHEMA), row_group_size=2 * ROW_GROUP)
-        self._held, self._rows = [], 0
+    def _write(self, count: int) -> None:
+        table = pa.Table.from_batches(self._held, SCHEMA).combine_chunks()
+        self._writer.write_table(table.slice(0, count), row_group_size=ROW_GROUP)
+        self._held, self._rows = table.slice(count).to_batches(), self._rows - count
 
     def __enter__(self) -> Self:
         return self
@@ -138,8 +140,8 @@ class ManifestWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._flush()
+        if kind is None and self._rows:
+            self._write(self._rows)
         self._writer.close()
 
 

@@ -142,6 +142,7 @@ def index_snapshot(
     settings: Settings,
     progress: Progress = SILENT,
     begins: Callable[[str, int, int], None] | None = None,
+    elsewhere: Callable[[Shelf, Job, Sequence[Shard]], None] | None = None,
 ) -> int | None:
     """Make the index of a snapshot's shards and keep it beside the manifest, so that other nodes read no shard for it.
 
@@ -155,6 +156,7 @@ def index_snapshot(
         settings: for the cache folder and for fetching.
         progress: told of shards and bytes, read or found.
         begins: called with format, number of shards and their bytes, before anything is read.
+        elsewhere: who reads the shards, as `Job` has it; None: this process.
 
     Returns:
         How many samples the shards hold; None where there are no shards, or tables, which need no index.
@@ -169,6 +171,28 @@ def index_snapshot(
         raise InputError(
             f"format={format!r} has no index to keep", path=snapshot.id, hint="leave it out, or --no-index"
         )
+    job = shards_of_snapshot(snapshot, format=format, namespace=namespace, settings=settings, progress=progress)
+    if job is None:
+        return None
+    if begins is not None:
+        begins(job.format.name, len(job.shards), sum(shard.size for shard in job.shards))
+    found = find_set(Shelf.of(settings), job._replace(elsewhere=elsewhere))
+    export(found, job, _kept(snapshot, job.format.name))
+    return int(found[1]["samples"])
+
+
+def shards_of_snapshot(
+    snapshot: Snapshot,
+    *,
+    format: str | Format | None = None,  # noqa: A002
+    namespace: Namespace,
+    settings: Settings,
+    progress: Progress = SILENT,
+) -> Job | None:
+    """What indexing a snapshot's shards needs to know; None where there are none, or tables. The same on any machine.
+
+    Raises as `index_snapshot`, which says what is taken.
+    """
     objects = snapshot_objects(snapshot, settings, SILENT)
     shelf = Shelf.of(settings)
     place = snapshot_place(snapshot, namespace)
@@ -176,14 +200,7 @@ def index_snapshot(
     if choose_kind(format, "stem", shelf, objects, snapshot.id, opening.look) is not None:
         return None
     fmt = choose(format, "stem", shelf, objects, snapshot.id, opening.look)
-    if fmt is None:
-        return None
-    job = opening.job(fmt, objects)
-    if begins is not None:
-        begins(fmt.name, len(job.shards), sum(shard.size for shard in job.shards))
-    found = find_set(shelf, job)
-    export(found, job, _kept(snapshot, fmt.name))
-    return int(found[1]["samples"])
+    return None if fmt is None else opening.job(fmt, objects)
 
 
 def _kept(snapshot: Snapshot, form: str) -> Kept:

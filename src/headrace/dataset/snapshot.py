@@ -27,7 +27,7 @@ from headrace.base.account import Threads
 from headrace.base.errors import AlreadyExistsError, CorruptError, InputError, NotFoundError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
-from headrace.dataset.inventory import Place, find_again, find_place, list_place
+from headrace.dataset.inventory import Listing, Place, find_again, find_place, list_place, listed_here
 from headrace.dataset.manifest import read_manifest, versioned
 from headrace.dataset.objects import Objects, build_objects, open_objects
 from headrace.dataset.shelf import Shelf
@@ -88,10 +88,11 @@ def take_snapshot(
     namespace: Namespace,
     settings: Settings,
     progress: Progress = SILENT,
+    listing: Listing = listed_here,
 ) -> Snapshot:
     """List `path` (or a URL) and record every object version there as ``name@version``.
 
-    Without `version`, the next of v1, v2, …; `progress` is told of objects and bytes listed.
+    Without `version`, the next of v1, v2, …; `progress` is told of objects and bytes listed. `listing`: who lists.
 
     Raises:
         InputError: bad name or version. AlreadyExistsError: that version exists. NotFoundError: nothing to list.
@@ -109,7 +110,7 @@ def take_snapshot(
     shelf = Shelf.of(settings)
     with shelf.workspace() as work:
         file = work / _MANIFEST
-        objects = list_place(place, shelf, progress, manifest=file)
+        objects = list_place(place, shelf, progress, manifest=file, listing=listing)
         draft = Snapshot(
             name, "", datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
             place.url, place.path, objects.objects, objects.bytes, objects.digest, _MANIFEST, file.stat().st_size,

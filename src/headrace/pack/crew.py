@@ -13,7 +13,7 @@ _GRACE_S = 5.0
 
 
 class Crew:
-    """Runs work once. `stop` is set when what is under way should end."""
+    """Runs lots of work, one after the other. `stop` is set when what is under way should end."""
 
     def __init__(self, workers: int) -> None:
         self.stop = threading.Event()

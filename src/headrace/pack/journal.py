@@ -26,9 +26,11 @@ from headrace.base.errors import (
     HeadraceError,
     InputError,
     NotFoundError,
+    ReadOnlyError,
     UnsupportedError,
 )
 from headrace.dataset import Skipped
+from headrace.namespace import Namespace
 from headrace.store.protocol import ObjectInfo, Store
 
 FOLDER = "_pack/"
@@ -145,6 +147,17 @@ class Journal:
                 and (record.empty or (record.name in found and record.describes(self.store, found[record.name])))
             }
 
+    def finished_one(self, number: int) -> Record | None:
+        """Shard `number`, if it is finished; two small requests."""
+        record = self._record(f"{_RECORDS}{number:06d}.json")
+        if record is None or record.empty:
+            return record
+        try:
+            info = self.store.head(self.prefix + record.name)
+        except NotFoundError:
+            return None
+        return record if record.describes(self.store, info) else None
+
     def listing(self) -> dict[str, ObjectInfo]:
         """What the store shows here now, by the name below the prefix."""
         pages = self.store.list(self.prefix)
@@ -220,6 +233,14 @@ class Journal:
     def _corrupt(self, name: str, reason: str) -> CorruptError:
         hint = "delete all that is here, and pack again"
         return CorruptError(f"cannot be read: {reason}", path=f"{self.url}/{name}", hint=hint)
+
+
+def journal_of(namespace: Namespace, destination: str) -> Journal:
+    """The notes of a packing into `destination`. Raises ReadOnlyError: nobody may write there."""
+    location = namespace.resolve(destination)
+    if location.read_only:
+        raise ReadOnlyError("is read-only", path=destination, hint="attach it again without read_only to write there")
+    return Journal(location.store, location.key.strip("/") + "/" if location.key.strip("/") else "")
 
 
 def version_of(store: Store, info: ObjectInfo) -> str | None:

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
-from headrace.base.errors import CorruptError, DeniedError, InputError, ReadOnlyError, UnsupportedError
-from headrace.base.metrics import Metrics
+from headrace.base.errors import CorruptError, DeniedError, InputError, UnsupportedError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.dataset import Dataset
 from headrace.dataset.naming import target_of
-from headrace.fetch import Fetcher
 from headrace.namespace import Namespace
-from headrace.pack.budget import Budget
 from headrace.pack.crew import Crew
-from headrace.pack.filling import Means
-from headrace.pack.journal import Journal, Record
-from headrace.pack.layouts import layout_named
-from headrace.pack.making import Maker
-from headrace.pack.options import PackOptions, cores, load_function
+from headrace.pack.journal import Journal, Record, journal_of
+from headrace.pack.options import PackOptions, load_function
+from headrace.pack.orders import Orders
 from headrace.pack.plan import Plan, make_plan
-from headrace.pack.preparing import prepared, source_format
-from headrace.pack.reading import digest_of
-from headrace.pack.shard_index import ShardIndex
-from headrace.upload import Uploader, UploadOptions, clear
+from headrace.pack.preparing import source_format
+from headrace.pack.workshop import Workshop, workshop
+from headrace.upload import clear
 
-_LEAST_AHEAD = 4 << 20
-_PART, _PARTS = 8 << 20, 128 << 20
+Taker: TypeAlias = Callable[[Record], None]
 _LEFT_OVER_S = 3600.0
 
 
@@ -58,6 +52,7 @@ def pack(
     settings: Settings | None = None,
     planning: Progress = SILENT,
     progress: Progress = SILENT,
+    hands: Hands | None = None,
 ) -> Packed:
     """Write the samples of `source` into shards below `destination`, or finish what an earlier run began there.
 
@@ -73,6 +68,7 @@ def pack(
         settings: for reading; default: `Settings.load()`.
         planning: told samples as they are planned.
         progress: told samples as they are packed, and their bytes in the shards.
+        hands: who makes the shards; None: threads of this process, `options.threads` of them.
 
     Raises:
         InputError: options, source or destination make no sense; BadSampleError: a sample cannot be packed.
@@ -85,55 +81,40 @@ def pack(
     namespace = namespace or Namespace.load(settings)
     source, destination = target_of(source, namespace, settings), namespace.named(destination)
     function = load_function(options.function) if options.function else None
-    journal = _journal(namespace, source, destination)
+    _refuse_inside(namespace, source, journal_of(namespace, destination), destination)
     form = options.source_format or source_format(source, options, namespace)
     plan = make_plan(Dataset.open(source, options.by, namespace, format=form), options, planning)
-    layout = layout_named(options.layout)
+    orders = Orders(source, destination, form, options, plan.cuts, plan.terms, None, function)
     workers = max(1, min(options.threads, plan.shards))
-    with closing(_fetcher(settings, options)) as fetcher, _uploader(workers) as uploader:
-        budget = Budget(options.max_errors, plan.samples)
-        crew = Crew(workers)
-        means = Means(
-            threads=max(1, cores() // workers),
-            prefetch=max(_LEAST_AHEAD, options.memory // workers),
-            budget=budget,
-            fetcher=fetcher,
-            stop=crew.stop,
-            progress=progress,
-        )
-        plan, schema, filler = prepared(plan, options, means, function)
-        journal.begin(plan.terms, source)
-        records = {number: one for number, one in journal.finished().items() if number < plan.shards}
-        missing = [number for number in range(plan.shards) if number not in records]
-        budget.spend([one for record in records.values() for one in record.skipped])
-        progress.total(sum(plan.count(number) for number in missing))
-        index = ShardIndex(journal, layout, settings)
-        maker = Maker(
-            plan=plan,
-            journal=journal,
-            name=options.shard_name,
-            layout=layout,
-            schema=schema,
-            filler=filler,
-            fetcher=fetcher,
-            uploader=uploader,
-            budget=budget,
-            stop=crew.stop,
-            progress=progress,
-            made=index.add,
-        )
+    crew = Crew(workers)
+    with workshop(
+        orders, plan, namespace, settings, workers=workers, stop=crew.stop, progress=progress
+    ) as shop:
+        return _packed(shop, hands or Threads(crew))
 
-        def make(number: int) -> None:
-            records[number] = maker.make(number)
 
-        crew.run(make, missing, "pack")
-        done = [records[number] for number in range(plan.shards)]
-        _verify(plan, journal, done, options, fetcher)
-    index.write(done)
+def _packed(shop: Workshop, hands: Hands) -> Packed:
+    """Have made what is not finished, and close."""
+    plan, journal, options = shop.plan, shop.journal, shop.orders.options
+    journal.begin(plan.terms, shop.orders.source)
+    records = {number: one for number, one in journal.finished().items() if number < plan.shards}
+    missing = [number for number in range(plan.shards) if number not in records]
+    shop.budget.spend([one for record in records.values() for one in record.skipped])
+    shop.progress.total(sum(plan.count(number) for number in missing))
+
+    def take(record: Record) -> None:
+        records[record.number] = record
+
+    hands.make(shop, missing, take)
+    done = [records[number] for number in range(plan.shards)]
+    _verify(plan, journal, done)
+    if options.verify == "full":
+        hands.prove(shop, done)
+    shop.index.write(done)
     journal.end(done, plan.terms)
     _tidy(journal)
     return Packed(
-        path=destination,
+        path=shop.orders.destination,
         samples=sum(record.samples for record in done),
         skipped=sum(len(record.skipped) for record in done),
         shards=plan.shards,
@@ -145,19 +126,44 @@ def pack(
     )
 
 
-def _journal(namespace: Namespace, source: str, destination: str) -> Journal:
-    location = namespace.resolve(destination)
-    if location.read_only:
-        raise ReadOnlyError("is read-only", path=destination, hint="attach it again without read_only to write there")
-    prefix = location.key.strip("/") + "/" if location.key.strip("/") else ""
+class Hands(Protocol):
+    """Who makes shards, and reads them back."""
+
+    def make(self, shop: Workshop, numbers: Sequence[int], take: Taker) -> None:
+        """Have these shards made and noted, their index put where `shop` finds it, and `take` called with each. Any
+        thread may call it. Raises the first error.
+        """
+        ...
+
+    def prove(self, shop: Workshop, records: Sequence[Record]) -> None:
+        """Have these shards read back. Raises the first error, as `Workshop.prove`."""
+        ...
+
+
+class Threads:
+    """Threads of this process."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+
+    def make(self, shop: Workshop, numbers: Sequence[int], take: Taker) -> None:
+        """See `Hands.make`."""
+        self._crew.run(lambda number: take(shop.make(number)), numbers, "pack")
+
+    def prove(self, shop: Workshop, records: Sequence[Record]) -> None:
+        """See `Hands.prove`."""
+        self._crew.run(lambda number: shop.prove(records[number]), range(len(records)), "pack-verify")
+
+
+def _refuse_inside(namespace: Namespace, source: str, journal: Journal, destination: str) -> None:
+    """Raises InputError: the destination lies in the source."""
     below = _folder(namespace, source)
-    if below is not None and below[0] == location.store.url and prefix.startswith(below[1]):
+    if below is not None and below[0] == journal.store.url and journal.prefix.startswith(below[1]):
         raise InputError(
             "lies in the source, which must not change while it is packed",
             path=destination,
             hint="choose a place beside it, or pack a snapshot: name@version",
         )
-    return Journal(location.store, prefix)
 
 
 def _folder(namespace: Namespace, source: str) -> tuple[str, str] | None:
@@ -174,22 +180,7 @@ def _tidy(journal: Journal) -> None:
         clear(journal.store, journal.prefix, older_than_s=_LEFT_OVER_S)
 
 
-def _fetcher(settings: Settings, options: PackOptions) -> Fetcher:
-    """Past the node's cache, which one pass over a dataset would only fill with what nobody reads again."""
-    verify = settings.fetch.verify or options.verify == "full"
-    fetch = dataclasses.replace(settings.fetch, verify=verify)
-    return Fetcher(dataclasses.replace(settings, fetch=fetch), None, Metrics(), bulk=True)
-
-
-def _uploader(workers: int) -> Uploader:
-    """With room for two parts of each worker, and as many under way at once as there are cores: the more of them a
-    server holds, the longer its reads take.
-    """
-    memory = min(_PARTS, 2 * _PART * max(2, workers))
-    return Uploader(UploadOptions(part=_PART, threads=max(2, cores()), memory=memory))
-
-
-def _verify(plan: Plan, journal: Journal, records: list[Record], options: PackOptions, fetcher: Fetcher) -> None:
+def _verify(plan: Plan, journal: Journal, records: list[Record]) -> None:
     """Every planned sample is in a shard or was left out, and the store holds the shards as they were sent.
 
     Raises:
@@ -208,17 +199,3 @@ def _verify(plan: Plan, journal: Journal, records: list[Record], options: PackOp
         if info is None or not record.describes(journal.store, info):
             what = "is gone" if info is None else f"is not as it was sent ({info.size} bytes, were {record.size})"
             raise CorruptError(what, path=f"{journal.url}/{record.name}", hint="run again: that shard is made anew")
-    if options.verify != "full":
-        return
-    crew = Crew(min(options.threads, len(records)))
-
-    def read(number: int) -> None:
-        record = records[number]
-        if not record.empty and digest_of(fetcher, journal.store, found[record.name], crew.stop) != record.digest:
-            raise CorruptError(
-                "reads otherwise than it was written",
-                path=f"{journal.url}/{record.name}",
-                hint="delete it and run again: it is made anew",
-            )
-
-    crew.run(read, range(len(records)), "pack-verify")

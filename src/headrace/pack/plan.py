@@ -101,6 +101,16 @@ class Pinned:
         return self._index.sizes(rows)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Cuts:
+    """What a plan takes from the whole index: made once, and good wherever the same samples are found."""
+
+    starts: Ints
+    """As in `Plan`."""
+    kept: Ints | None
+    """Rows that ``where`` keeps, as far as names and sizes decide it, rising; None: all."""
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Shard k holds positions [starts[k], starts[k + 1]) of `dataset`. Immutable; any thread."""
@@ -109,6 +119,13 @@ class Plan:
     starts: Ints
     terms: Mapping[str, Any]
     """What the plan follows from, as it is noted beside the shards."""
+    kept: Ints | None = None
+    """As in `Cuts`."""
+
+    @property
+    def cuts(self) -> Cuts:
+        """What `planned` makes the same plan of."""
+        return Cuts(self.starts, self.kept)
 
     @property
     def shards(self) -> int:
@@ -134,17 +151,14 @@ def make_plan(dataset: Dataset, options: PackOptions, progress: Progress) -> Pla
     Raises:
         InputError: (BadSampleError) samples that cannot be packed. What the index raises.
     """
-    where = where_of(options, dataset)
-    records = is_numbered(dataset)
-    if where is not None:
-        dataset = _chosen(dataset, where, progress, records=records)
-    named = (Stage("map", name_by_shard, threads=1),) if records else ()
-    leaves = tuple(
-        dataclasses.replace(leaf, index=Pinned(leaf.index), stages=(*named, *leaf.stages)) for leaf in dataset.leaves
-    )
-    dataset = dataclasses.replace(dataset, leaves=leaves)
-    ordered = dataset if options.seed is None else dataset.shuffle(options.seed)
-    starts = np.asarray(_cut(ordered, options, progress), dtype=np.int64)
+    kept = _kept(dataset, options, progress)
+    starts = _cut(_ordered(dataset, options, kept), options, progress)
+    return planned(dataset, options, Cuts(np.asarray(starts, dtype=np.int64), kept))
+
+
+def planned(dataset: Dataset, options: PackOptions, cuts: Cuts) -> Plan:
+    """The plan of `dataset` by cuts that `make_plan` came to, here or in another process. Looks at no sample."""
+    ordered, starts = _ordered(dataset, options, cuts.kept), cuts.starts
     terms = {
         "format": FORMAT,
         "layout": options.layout,
@@ -160,7 +174,19 @@ def make_plan(dataset: Dataset, options: PackOptions, progress: Progress) -> Pla
         "shards": len(starts) - 1,
         "cuts": hashlib.blake2b(starts.astype("<i8").tobytes(), digest_size=16).hexdigest(),
     }
-    return Plan(ordered, starts, terms)
+    return Plan(ordered, starts, terms, cuts.kept)
+
+
+def _ordered(dataset: Dataset, options: PackOptions, kept: Ints | None) -> Dataset:
+    """The samples that are packed, in the order in which they are."""
+    if kept is not None:
+        dataset = dataclasses.replace(dataset, stream=Chosen(dataset.stream, kept, (options.where or "").strip()))
+    named = (Stage("map", name_by_shard, threads=1),) if is_numbered(dataset) else ()
+    leaves = tuple(
+        dataclasses.replace(leaf, index=Pinned(leaf.index), stages=(*named, *leaf.stages)) for leaf in dataset.leaves
+    )
+    dataset = dataclasses.replace(dataset, leaves=leaves)
+    return dataset if options.seed is None else dataset.shuffle(options.seed)
 
 
 def is_numbered(dataset: Dataset) -> bool:
@@ -194,14 +220,17 @@ def name_by_shard(sample: Mapping[str, Any]) -> dict[str, Any]:
     return {**sample, "__key__": f"{shard}/{sample['__key__']}"}
 
 
-def _chosen(dataset: Dataset, where: Where, progress: Progress, *, records: bool) -> Dataset:
-    """Only the samples that `where` keeps, as far as names and sizes decide it."""
+def _kept(dataset: Dataset, options: PackOptions, progress: Progress) -> Ints | None:
+    """See `Cuts.kept`."""
+    where, records = where_of(options, dataset), is_numbered(dataset)
+    if where is None:
+        return None
     if not where.planned:
         if "size" in where.names and getattr(dataset.leaves[0].index, "decode", None) is not None:
             raise InputError(
                 "--where asks for the size and for fields of a record at once", hint="pack twice, or filter in --map"
             )
-        return dataset
+        return None
     index, total = dataset.leaves[0].index, len(dataset)
     kept: list[Ints] = []
     progress.total(total)
@@ -214,7 +243,7 @@ def _chosen(dataset: Dataset, where: Where, progress: Progress, *, records: bool
     chosen = np.concatenate(kept)
     if not len(chosen):
         raise InputError(f"none of {total:,} samples is kept by --where", hint=where.text)
-    return dataclasses.replace(dataset, stream=Chosen(dataset.stream, chosen, where.text))
+    return chosen
 
 
 def _keeps(where: Where, spec: SampleSpec, size: int, *, records: bool) -> bool:

@@ -47,9 +47,15 @@ def source_format(source: str, options: PackOptions, namespace: Namespace) -> st
 
 
 def prepared(
-    plan: Plan, options: PackOptions, means: Means, function: Callable[[Any], Any] | None
+    plan: Plan,
+    options: PackOptions,
+    means: Means,
+    function: Callable[[Any], Any] | None,
+    known: Schema | None = None,
 ) -> tuple[Plan, Schema | None, Filler | TextFiller | ObjectFiller]:
     """The plan with what the columns add to its terms, the columns, and who fills shards.
+
+    `known`: the columns that were told from the first samples, here or in another process.
 
     Raises:
         InputError: (BadSampleError) columns that do not go with the source.
@@ -66,7 +72,7 @@ def prepared(
     if schema is not None:
         schema = schema.keyed()
     elif options.layout == "parquet":
-        schema = _inferred(plan, filler)
+        schema = known or _inferred(plan, filler)
     return _noted(plan, options, schema), schema, filler
 
 

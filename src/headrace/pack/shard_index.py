@@ -15,7 +15,16 @@ from headrace.base.settings import Settings
 from headrace.dataset.shards.adopt import BESIDE, Kept, export
 from headrace.dataset.shards.format import Alike, Format, Member
 from headrace.dataset.shards.formats import format_named
-from headrace.dataset.shards.index import Job, Shard, find_set, index_bytes, index_members
+from headrace.dataset.shards.index import (
+    Job,
+    Scanned,
+    Shard,
+    find_set,
+    index_bytes,
+    index_members,
+    put_scanned,
+    scan_shards,
+)
 from headrace.dataset.shards.tar import split_name
 from headrace.dataset.shards.tar_run import Run
 from headrace.dataset.shards.tar_samples import alike_in
@@ -34,7 +43,8 @@ _LONGEST_NAME = 255
 class ShardIndex:
     """Gathers shards' rows on this node's shelf, and writes them beside the shards. `add`: any thread.
 
-    Shards that an earlier run made are on the shelf too, or are scanned from the store.
+    Shards that an earlier run made are on the shelf too, or are scanned from the store; of those that another node has
+    made it sends the rows.
     """
 
     def __init__(self, journal: Journal, layout: Layout, settings: Settings) -> None:
@@ -55,6 +65,20 @@ class ShardIndex:
                 index_members(self._shelf, job, shard, info.key, members_in(places))
             elif file is not None:
                 index_bytes(self._shelf, job, shard, _Local(file, info.key, info.size))
+
+    def rows(self, record: Record) -> Scanned | None:
+        """A finished shard's rows, for another node's `take`; None where it needs none. Raises what scanning raises."""
+        if self._format is None or record.empty:
+            return None
+        shard = Shard(self._journal.prefix + record.name, record.size, record.version)
+        with contextlib.suppress(OSError):  # no room on the shelf: as in `add`
+            return scan_shards(self._shelf, self._job([shard]), [shard])[0]
+        return None
+
+    def take(self, rows: Scanned) -> None:
+        """Have the rows of a shard that was made elsewhere. Any thread."""
+        with contextlib.suppress(OSError):
+            put_scanned(self._shelf, self._job([rows.shard]), rows)
 
     def write(self, records: list[Record]) -> None:
         """Write the index of all shards that have samples. Raises what scanning and writing raise."""

@@ -14,8 +14,8 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.base.units import format_bytes, format_seconds
 from headrace.cli.checkup.finding import Finding
-from headrace.cli.reading import fetch_all
 from headrace.fetch import Fetcher, Read
+from headrace.fetch.warming import fetch_all
 
 if TYPE_CHECKING:
     from headrace.store.protocol import Blob

@@ -8,7 +8,7 @@ kept. The set's own rows are these, one after the other, in key order.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +66,8 @@ class Job(NamedTuple):
     """What indexing needs to know.
 
     `beside`: for an `Accompanied` format, the object that describes the shards of a folder, by the folder's key.
-    `kept`: where an index made elsewhere may be kept, which knows shards by their names below `root`.
+    `kept`: where an index made elsewhere may be kept, which knows shards by their names below `root`. `elsewhere`: who
+    reads the shards that this node does not know, and puts their rows on the shelf by `put_scanned`; None: this node.
     """
 
     store: Store
@@ -77,6 +78,15 @@ class Job(NamedTuple):
     beside: Mapping[str, Shard] | None = None
     root: str = ""
     kept: Sequence[Kept] = ()
+    elsewhere: Callable[[Shelf, Job, Sequence[Shard]], None] | None = None
+
+
+class Scanned(NamedTuple):
+    """One shard's rows, as another machine takes them: the files of its folder on the shelf, and their meta data."""
+
+    shard: Shard
+    files: Mapping[str, bytes]
+    meta: Mapping[str, Any]
 
 
 def open_set(shelf: Shelf, job: Job) -> ShardSet:
@@ -94,6 +104,33 @@ def open_set(shelf: Shelf, job: Job) -> ShardSet:
 def find_set(shelf: Shelf, job: Job) -> tuple[Path, dict[str, Any]]:
     """As `open_set`: the set's folder on the shelf and its meta data, for `headrace.dataset.shards.adopt.export`."""
     return shelf.get(_name("shards", job, job.shards), lambda folder: _build(shelf, job, folder))
+
+
+def scan_shards(shelf: Shelf, job: Job, shards: Sequence[Shard]) -> list[Scanned]:
+    """The rows of some shards of the job, read where this node does not know them, for another machine.
+
+    Raises as `open_set`.
+    """
+    names = [_name("shard", job, [shard]) for shard in shards]
+    missing = [one for one in zip(names, shards, strict=True) if shelf.find(one[0]) is None]
+    _scan_missing(shelf, job, missing, _about(job) if missing else {})
+    scanned: list[Scanned] = []
+    for name, shard in zip(names, shards, strict=True):
+        folder, meta = _found(shelf, name, shard)
+        files = {file: (folder / file).read_bytes() for file in meta["files"]}
+        scanned.append(Scanned(shard, files, {key: one for key, one in meta.items() if key not in ("files", "boot")}))
+    return scanned
+
+
+def put_scanned(shelf: Shelf, job: Job, scanned: Scanned) -> None:
+    """Put rows that another machine has scanned on the shelf. Any thread."""
+    with shelf.workspace() as work:
+        folder = work / "0"
+        folder.mkdir()
+        for name, data in scanned.files.items():
+            (folder / name).write_bytes(data)
+        shelf.publish(folder, _name("shard", job, [scanned.shard]), dict(scanned.meta))
+        job.progress.advance(1, max(0, scanned.shard.size))
 
 
 def index_bytes(shelf: Shelf, job: Job, shard: Shard, data: ShardBytes) -> None:
@@ -141,18 +178,28 @@ def _build(shelf: Shelf, job: Job, folder: Path) -> dict[str, Any]:
             missing.append((name, shard))
         else:
             job.progress.advance(1, shard.size)
-    if missing:
-
-        def scan(one: tuple[str, Shard], reader: Reader, folder: Path, stopped: threading.Event) -> None:
-            _scan(shelf, job, Told(job.progress, stopped), reader, folder, *one, about)
-
-        scan_all(shelf, job.settings, missing, scan)
+    if missing and job.elsewhere is not None:
+        job.elsewhere(shelf, job, [shard for _, shard in missing])
+    else:
+        _scan_missing(shelf, job, missing, about)
     found = [_found(shelf, name, shard) for name, shard in zip(names, job.shards, strict=True)]
     kinds: dict[str, int] = {}
     preamble_of = [kinds.setdefault(meta["preamble"], len(kinds)) for _, meta in found]
     packed = {str(number): meta["packed"] for number, (_, meta) in enumerate(found) if "packed" in meta}
     more = {"packed": packed} if packed else {}
     return {**join_rows(folder, found), "preambles": list(kinds), "preamble_of": preamble_of, **more}
+
+
+def _scan_missing(
+    shelf: Shelf, job: Job, missing: Sequence[tuple[str, Shard]], about: Mapping[str, Any]
+) -> None:
+    if not missing:
+        return
+
+    def scan(one: tuple[str, Shard], reader: Reader, folder: Path, stopped: threading.Event) -> None:
+        _scan(shelf, job, Told(job.progress, stopped), reader, folder, *one, about)
+
+    scan_all(shelf, job.settings, missing, scan)
 
 
 def _found(shelf: Shelf, name: str, shard: Shard) -> tuple[Path, dict[str, Any]]:

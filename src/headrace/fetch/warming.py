@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, UnsupportedError
-from headrace.base.progress import Progress
-from headrace.cli.reading import fetch_all
-from headrace.fetch import Fetcher, Read
-
-if TYPE_CHECKING:
-    from headrace.cache import Cache
-    from headrace.store.protocol import Blob
+from headrace.base.progress import SILENT, Progress
+from headrace.cache import Cache
+from headrace.fetch.fetcher import Fetcher
+from headrace.fetch.read import Read
+from headrace.store.protocol import Blob
 
 _PIECE = 32 << 20
 """Large objects are read in pieces of this many bytes, so that memory stays bounded."""
 _UNSETTLED = 2048
 _SETTLE_S = 10.0
 _TRIES = 3
+_MOST_ERRORS = 10
 
 
 @dataclass
 class Warmed:
-    """What became of the objects: counts, and the first errors with their paths."""
+    """What became of the objects: counts, `size` in bytes fetched, and the first errors with their paths."""
 
     loaded: int = 0
     already: int = 0
@@ -36,6 +34,12 @@ class Warmed:
     size: int = 0
     errors: list[HeadraceError] = field(default_factory=list[HeadraceError])
 
+    def add(self, other: Warmed) -> None:
+        """Add what became of others."""
+        for name in ("loaded", "already", "local", "not_kept", "failed", "size"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.errors = [*self.errors, *other.errors][:_MOST_ERRORS]
+
 
 class Warmer:
     """Loads objects into the cache of `fetcher`. Use once, from one thread.
@@ -44,7 +48,7 @@ class Warmer:
         UnsupportedError: the cache is off.
     """
 
-    def __init__(self, fetcher: Fetcher, progress: Progress, *, in_flight: int) -> None:
+    def __init__(self, fetcher: Fetcher, progress: Progress = SILENT, *, in_flight: int) -> None:
         if fetcher.cache is None:
             raise UnsupportedError("the cache is off", hint="set cache.size above 0, and see: headrace cache status")
         self._fetcher = fetcher
@@ -94,7 +98,7 @@ class Warmer:
         with self._lock:
             if isinstance(result, HeadraceError):
                 self.result.failed += 1
-                self.result.errors = [*self.result.errors[:9], result.at(read.path)]
+                self.result.errors = [*self.result.errors, result.at(read.path)][:_MOST_ERRORS]
                 return
             self.result.size += len(result.data)
             if last:
@@ -119,3 +123,22 @@ class Warmer:
             return False
         name = self._cache.name(read.store.identity, read.key, read.version, read.size)
         return self._cache.path(name) is not None
+
+
+def fetch_all(
+    fetcher: Fetcher, reads: Iterable[Read], done: Callable[[Read, Blob | HeadraceError], None], *, in_flight: int
+) -> None:
+    """Fetch every read with at most `in_flight` under way; `done` is called on a fetch thread as each ends."""
+    slots = threading.Semaphore(in_flight)
+
+    def sink(read: Read, result: Blob | HeadraceError) -> None:
+        try:
+            done(read, result)
+        finally:
+            slots.release()
+
+    for read in reads:
+        slots.acquire()
+        fetcher.submit([read], sink)
+    for _ in range(in_flight):
+        slots.acquire()

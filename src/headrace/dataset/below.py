@@ -1,0 +1,78 @@
+"""What a path or a snapshot names, object by object, in a form that another machine can read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from headrace.base.settings import Settings
+from headrace.fetch import Read
+from headrace.namespace import Entry, Namespace
+from headrace.namespace.naming import is_snapshot_text, tell_hidden
+
+
+class Origin(NamedTuple):
+    """Where a snapshot's objects are: the path that it was taken by, if any, and the URL."""
+
+    path: str | None
+    url: str
+
+
+class Named(NamedTuple):
+    """An object version. `name`: its key below the origin; without one: its path, or its URL. `size` in bytes."""
+
+    name: str
+    size: int | None
+    version: str | None
+
+
+def objects_below(namespace: Namespace, settings: Settings, text: str) -> tuple[Origin | None, Iterator[Named]]:
+    """Every object that `text`, a path, a URL, a file here or ``NAME@VERSION``, names, as it is listed now or was
+    recorded; in that order, streamed. The origin is that of a snapshot.
+
+    Raises:
+        NotFoundError: nothing there. CorruptError: a damaged manifest. Any store error.
+    """
+    if not is_snapshot_text(text):
+        found = namespace.named(text)
+        tell_hidden(found)
+        return None, map(_named, files(namespace, found))
+    from headrace.dataset.snapshot import open_snapshot, snapshot_objects
+
+    snapshot = open_snapshot(text, namespace=namespace, settings=settings)
+    batches = snapshot_objects(snapshot, settings).batches()
+    rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    return Origin(snapshot.path, snapshot.source), (Named(*row) for row in rows)
+
+
+def as_reads(namespace: Namespace, origin: Origin | None, objects: Iterable[Named]) -> Iterator[Read]:
+    """A read of each, pinned to its version. Raises what resolving a name raises."""
+    if origin is None:
+        for name, size, version in objects:
+            location = namespace.resolve(name)
+            yield Read(location.store, location.key, size, version)
+        return
+    from headrace.dataset.inventory import find_again
+
+    place = find_again(origin.path, origin.url, namespace)
+    for name, size, version in objects:
+        yield Read(place.store, place.prefix + name, size, version)
+
+
+def reads_below(namespace: Namespace, text: str) -> Iterator[Read]:
+    """A read for every object that `text` names: see `objects_below`, which says what is raised."""
+    yield from as_reads(namespace, *objects_below(namespace, Settings.load(), text))
+
+
+def files(namespace: Namespace, path: str) -> Iterator[Entry]:
+    """The files at or below `path`: one entry for a file. Raises NotFoundError: there is neither file nor folder."""
+    entry = namespace.stat(path)
+    if entry.kind == "file":
+        yield entry
+    else:
+        yield from namespace.walk(path)
+
+
+def _named(entry: Entry) -> Named:
+    version = entry.etag if entry.etag is not None else f"{entry.size}-{entry.mtime_us}"
+    return Named(entry.path, entry.size, version)
