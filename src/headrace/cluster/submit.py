@@ -14,7 +14,7 @@ from headrace.base.account import Threads
 from headrace.base.errors import AlreadyExistsError, TryAgainError
 from headrace.base.settings import Settings
 from headrace.cluster.chief import Chief, Heard
-from headrace.cluster.connection import connected, translated
+from headrace.cluster.connection import HEAD, connected, translated
 from headrace.cluster.submission import Reach, Submission
 from headrace.jobs import Code, JobSpec, Outcome, capture, local_home
 from headrace.tracking.record import user_here
@@ -22,8 +22,6 @@ from headrace.tracking.runs import Run
 from headrace.upload import Uploader
 
 _POLL_S: Final = 1.0
-_HEAD: Final = {"node:__internal_head__": 0.001}
-"""What only the head has: without it the cluster is gone anyway, so a run's leader loses nothing by being there."""
 _AT_ONCE: Final = 8
 
 
@@ -70,7 +68,7 @@ def submit(
         try:
             kind: Any = ray.remote(Chief)
             chief = kind.options(
-                name=run.id, lifetime="detached", num_cpus=0, max_concurrency=16, max_restarts=0, resources=_HEAD
+                name=run.id, lifetime="detached", num_cpus=0, max_concurrency=16, max_restarts=0, resources=HEAD
             ).remote(headrace.__version__)
             chief.run.remote(submission)
         except ValueError as error:
