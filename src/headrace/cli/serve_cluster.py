@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -88,9 +88,11 @@ def _serve(context: click.Context, asked: dict[str, Any]) -> None:
     settings = Settings.load()
     spec = _spec(context, asked)
     following = None
-    known = _known_token()
+    known, stopped = _known_token(), threading.Event()
 
     def begun(token: str) -> None:
+        if following is not None:
+            stack.enter_context(_signals_set(stopped))
         told: dict[str, Any] = {"id": spec.name, "models": list(spec.models), "replicas": str(spec.scale)}
         told |= {} if known else {"token": token}
         if as_json:
@@ -101,7 +103,7 @@ def _serve(context: click.Context, asked: dict[str, Any]) -> None:
         if following is not None:
             click.echo("(Ctrl-C stops it)")
 
-    with _signalled() as stopped:
+    with ExitStack() as stack:
         if "detach" not in asked:
             following = FollowingService(lambda line: click.echo(line, err=True), stopped.is_set)
         serve(
@@ -194,22 +196,22 @@ def _keep_upstreams(name: str | None, path: str, reload: str | None) -> None:
     if name is None:
         raise InputError("names no service", path="--upstreams", hint="--name SERVICE")
     upstreams = Upstreams(Home.of(open_namespace(), Settings.load()), name, path, reload=reload)
-    with _signalled() as stopped:
+    stopped = threading.Event()
+    with _signals_set(stopped):
         for names in upstreams.follow(stopped):
             click.echo(f"{path}: {', '.join(names) or 'nobody is ready'}", err=True)
 
 
 @contextmanager
-def _signalled() -> Generator[threading.Event]:
-    """Set by SIGINT and SIGTERM, which end nothing by themselves: all is drained first."""
-    stopped = threading.Event()
+def _signals_set(stopped: threading.Event) -> Generator[None]:
+    """SIGINT and SIGTERM set this, and end nothing by themselves: all is drained first."""
     before = {
         number: signal.signal(number, lambda _number, _frame: stopped.set())
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     wakeup = signal.set_wakeup_fd(-1)
     try:
-        yield stopped
+        yield
     finally:
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():

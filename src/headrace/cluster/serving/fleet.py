@@ -18,6 +18,8 @@ from headrace.cluster.submission import Reach
 _ANSWERS_S: Final = 0.5
 _ROOM_S: Final = 5.0
 """How long a replica may wait to be placed before that is said."""
+_PLACE_S: Final = 15.0
+"""How long one that is to take another's place may wait before that makes room for it."""
 _UNLISTED_S: Final = 30.0
 """How long a store that is away may keep a replica from leaving."""
 _LONGEST_S: Final = 30.0
@@ -150,7 +152,7 @@ class Fleet:
     def _roll(self, wanted: int, live: list[Member], old: list[Member]) -> None:
         """One more of the old ones goes: since a new one answers, or to have room for one where others answer."""
         fresh = [member for member in live if member not in old]
-        waits = not fresh or any(member.waited > 2 * _ROOM_S for member in fresh)
+        waits = not fresh or any(member.waited > _PLACE_S for member in fresh)
         if len(live) > wanted and fresh and all(member.ready for member in fresh):
             self._drain(old[0], "another one has taken its place")
         elif waits and sum(member.ready for member in live) > 1:
@@ -206,7 +208,7 @@ class Fleet:
         for member in waiting:
             if why != member.why_waiting:
                 member.why_waiting = why
-                self._tell(f"{member.name} waits for room: {why}")
+                self._tell(f"{member.name} waits to be placed: {why}")
 
     def _what_is_free(self) -> str:
         free: dict[str, float] = self._ray.available_resources()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import tempfile
 import threading
 import time
@@ -28,6 +27,7 @@ from headrace.cluster.serving.told import HeardService, ServiceTold
 from headrace.cluster.submission import Reach
 from headrace.namespace.home import Home
 
+_log = logging.getLogger("headrace.cluster")
 _TICK_S: Final = 1.0
 _LINGER_S: Final = 30.0
 """How long the end is there to be asked for."""
@@ -54,7 +54,7 @@ class Keeper:
         self._fleet = Fleet(self._ray, spec, reach, self._say)
         self._looks: deque[tuple[float, float]] = deque()
         self._wanted = spec.scale.least
-        self._stopping = False
+        self._stopping, self._problem = False, ""
         self._changed = threading.Condition()
         self._lines: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         self._count, self._over, self._heard_end = 0, False, False
@@ -104,10 +104,11 @@ class Keeper:
                 os.chdir("/")
             home = Home.of(namespace, settings)
             home.check_writable()
-            listing = Listing(home, self._spec.name, secrets.token_hex(8))
+            # Of this actor, also once Ray has started it again.
+            listing = Listing(home, self._spec.name, self._ray.get_runtime_context().get_actor_id())
             self._fleet.adopt()
             while not (self._stopping and self._fleet.is_empty):
-                self._tick(listing)
+                self._try(listing)
                 self._wake.wait(_TICK_S)
                 self._wake.clear()
         except HeadraceError as error:
@@ -118,6 +119,18 @@ class Keeper:
         if listing is not None:
             listing.close()
         self._end()
+
+    def _try(self, listing: Listing) -> None:
+        """What goes wrong once, such as a question to Ray, ends no service."""
+        problem = listing.problem and f"the home does not say who is to be asked: {listing.problem}"
+        try:
+            self._tick(listing)
+        except Exception as error:
+            _log.exception("the service %s goes on", self._spec.name)
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        if problem and problem != self._problem:
+            self._say(f"headrace: {problem}")
+        self._problem = problem
 
     def _tick(self, listing: Listing) -> None:
         now = time.monotonic()

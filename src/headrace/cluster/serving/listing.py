@@ -11,11 +11,12 @@ keeps it. Replicas in the state ``ready`` are to be asked. No token is in it.
 from __future__ import annotations
 
 import json
-import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from headrace.base.errors import ChangedError, CorruptError, HeadraceError, NotFoundError
@@ -24,12 +25,13 @@ from headrace.namespace.home import Home
 from headrace.store.protocol import Blob
 from headrace.tracking.record import now
 
-_log = logging.getLogger("headrace.cluster")
 SERVICES: Final = "services"
 """Below the home."""
 FORMAT_VERSION: Final = 1
 _AGAIN_S: Final = 60.0
 _RETRY_S: Final = 2.0
+_TRIES: Final = 5
+"""To say that the service has ended; then it is forgotten after `_STALE_S`."""
 _STALE_S: Final = 180.0
 
 
@@ -79,7 +81,6 @@ class Listing:
         home: where it is.
         name: of the service.
         keeper: whose it is.
-        tell: gets a line, when something is wrong.
     """
 
     def __init__(self, home: Home, name: str, keeper: str) -> None:
@@ -123,22 +124,30 @@ class Listing:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._urgent or self._closing, pause)
-                told, closing, self._urgent = self._wanted, self._closing, False
-            try:
-                if closing:
-                    self._delete()
-                elif told is not None:
-                    self._write(replace(told, keeper=self._keeper, time=now()))
-                pause, self._problem = _AGAIN_S, ""
-            except HeadraceError as error:
-                pause, self._problem = _RETRY_S, str(error)
-            except Exception as error:
-                pause, self._problem = _RETRY_S, f"{type(error).__name__}: {error}"
-            if closing:
-                return
+                told, self._urgent = self._wanted, False
+            if self._closing:
+                break
+            if told is not None:
+                pause = _AGAIN_S if self._works(partial(self._write, told)) else _RETRY_S
+        for _ in range(_TRIES):
+            if self._works(self._delete):
+                break
+            time.sleep(_RETRY_S)
+
+    def _works(self, work: Callable[[], None]) -> bool:
+        try:
+            work()
+        except HeadraceError as error:
+            self._problem = str(error)
+        except Exception as error:
+            self._problem = f"{type(error).__name__}: {error}"
+        else:
+            self._problem = ""
+        return not self._problem
 
     def _write(self, told: ServiceTold) -> None:
         name = f"{self._name}.json"
+        told = replace(told, keeper=self._keeper, time=now())
         body = json.dumps({"format_version": FORMAT_VERSION, **asdict(told)}).encode()
         try:
             self._version = self._home.replace(body, self._version, SERVICES, name).version
@@ -160,7 +169,7 @@ class Listing:
     def _delete(self) -> None:
         _, found = self._look()
         if found is not None and found.keeper == self._keeper:
-            self._home.store.delete(self._home.key(SERVICES, f"{self._name}.json"))
+            self._home.store.delete([self._home.key(SERVICES, f"{self._name}.json")])
 
 
 def _states(told: ServiceTold) -> list[tuple[str, str, str]]:

@@ -31,6 +31,7 @@ from headrace.cluster.submission import Reach
 from headrace.jobs import Exit
 from headrace.jobs.environment.described import Invocation
 from headrace.jobs.process import Process
+from headrace.tracking.samplers_job import Tree
 
 _LOOK_S: Final = 0.5
 _ASK_S: Final = 3.0
@@ -67,7 +68,6 @@ class Replica:
         self._process: Process | None = None
         self._over = threading.Event()
         self._folder, self._held = "", -1
-        self._closed = False
         self._thread = threading.Thread(target=self._run, name="headrace-replica", daemon=True)
         self._thread.start()
 
@@ -97,6 +97,7 @@ class Replica:
         """End it now, and leave nothing. Idempotent."""
         self._over.set()
         if self._process is not None:
+            _kill(self._process.pid)
             self._process.signal(SIGKILL)
         self._thread.join()
 
@@ -185,6 +186,15 @@ class Replica:
         if text and text != _HINT:
             self._count += 1
             self._lines.append((self._count, text))
+
+
+def _kill(pid: int) -> None:
+    """It and all it has started: one that hangs does not end with its parent."""
+    tree = Tree(pid)
+    tree.sample(None)
+    for one in tree.members:
+        with suppress(ProcessLookupError):
+            os.kill(one, SIGKILL)
 
 
 def sweep(root: str) -> None:

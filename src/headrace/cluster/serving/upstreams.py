@@ -7,7 +7,6 @@ https://nginx.org/en/docs/http/ngx_http_upstream_module.html
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 import subprocess
@@ -20,7 +19,6 @@ from headrace.cluster.serving.listing import changes
 from headrace.cluster.serving.told import ServiceTold
 from headrace.namespace.home import Home
 
-_log = logging.getLogger("headrace.cluster")
 _NOBODY: Final = "server 127.0.0.1:9 down;  # no replica is ready\n"
 """nginx takes no upstream without a server."""
 _RELOAD_S: Final = 60.0
