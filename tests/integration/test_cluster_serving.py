@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -113,7 +113,7 @@ class Service:
         return ended.stdout or ended.stderr
 
     @contextlib.contextmanager
-    def started(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    def started(self, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
         """Ctrl-C at the end, which it is to end by."""
         with self.output.open("wb") as output:
             words = self.words("lin@prod", "--name", self.name, *SERVE, *arguments)

@@ -138,7 +138,7 @@ class Fleet:
     def adjust(self, wanted: int) -> None:
         """Start more, or have some leave, and replace those that are to be renewed one by one."""
         live = [member for member in self._members if member.leaving is None]
-        old = [member for member in live if member.generation < self._generation]
+        old = [member for member in live if member.seen is not None and member.generation < self._generation]
         room = wanted + (1 if old and wanted else 0)
         while len(live) < room and (started := self._start()) is not None:
             live.append(started)
