@@ -5,16 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any
 
 import headrace
 from headrace.base.errors import AlreadyExistsError, HeadraceError
 from headrace.cluster.chief import HOLD_S, Chief
-from headrace.cluster.connection import translated
+from headrace.cluster.connection import HEAD, translated
 from headrace.tracking.runs import Run
-
-_HEAD: Final = {"node:__internal_head__": 0.001}
-"""What only the head has: without it the cluster is gone anyway, so a run's leader loses nothing by being there."""
 
 
 class Claim:
@@ -30,7 +27,7 @@ class Claim:
         self._ray, self._run, self._address = ray, run, address
         kind: Any = ray.remote(Chief)
         self.chief = kind.options(
-            name=run.id, lifetime="detached", num_cpus=0, max_concurrency=16, max_restarts=0, resources=_HEAD
+            name=run.id, lifetime="detached", num_cpus=0, max_concurrency=16, max_restarts=0, resources=HEAD
         ).remote(headrace.__version__)
         self._asked = self.chief.hold.remote()
         self._over = threading.Event()

@@ -20,6 +20,8 @@ from headrace.base.settings import environment
 
 NAMESPACE: Final = "headrace"
 """Of the actors that lead runs: named by the run's id."""
+HEAD: Final = {"node:__internal_head__": 0.001}
+"""What only the head has: without it the cluster is gone anyway, so who leads a run loses nothing by being there."""
 _AUTO: Final = "ray://auto"
 _YOUNG_S: Final = 60.0
 """How long a head that answers, but takes no client yet, is asked again."""
