@@ -10,6 +10,7 @@ import click
 from headrace.base.errors import InputError
 
 if TYPE_CHECKING:
+    from headrace.cluster.csi import Volumes
     from headrace.cluster.kubernetes import Wanted
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -81,6 +82,52 @@ def render(beside: str | None, output: str | None, **asked: Any) -> None:
     else:
         kubernetes.write(output, kubernetes.files(documents))
     _tell(wanted)
+
+
+@command.command()
+@click.option("--endpoint", default="unix:///csi/csi.sock", show_default=True, help="Socket that kubelet asks.")
+@click.option("--node-id", required=True, metavar="NAME", help="What Kubernetes calls this node.")
+@click.option("--state", default="/var/lib/headrace-csi", show_default=True, metavar="FOLDER",
+              help="Where published volumes are noted.")
+@click.option("--grace", default="25s", show_default=True, help="Longest wait for mounts to send what is left at the end.")
+def csi(endpoint: str, node_id: str, state: str, grace: str) -> None:
+    """Be the CSI plugin of a node: volumes are mounts, each with a server and credentials of its own.
+
+    `headrace k8s render --csi` writes what starts it. When the plugin dies it is started again, and the mounts go on;
+    SIGTERM ends them in order.
+    """
+    import logging
+
+    from headrace.base.units import parse_seconds
+    from headrace.cluster.csi import Volumes
+    from headrace.cluster.csi.attendant import attend
+
+    seconds = parse_seconds(grace, name="--grace")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    volumes = Volumes(state)
+    code = attend(lambda: _plugin(endpoint, node_id, volumes), lambda: volumes.end(seconds))
+    raise SystemExit(code)
+
+
+def _plugin(endpoint: str, node_id: str, volumes: Volumes) -> int:
+    import signal
+    import threading
+
+    from headrace.base.errors import HeadraceError
+
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _, __: ended.set())
+    try:
+        from headrace.cluster.csi.plugin import Plugin
+
+        plugin = Plugin(endpoint, node_id, volumes)
+    except HeadraceError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    click.echo(f"answers at {endpoint}", err=True)
+    ended.wait()
+    plugin.close(5.0)
+    return 0
 
 
 @command.command()

@@ -56,7 +56,7 @@ def command(
         return
     log = os.path.abspath(log_file) if log_file else _log_file(settings, point)
     if keep:
-        _keep(path, point, options, _log_file(settings, point, ".nodes"), log if not foreground else "")
+        _keep(settings, path, point, options, log if not foreground else "")
         return
     if foreground:
         logging.basicConfig(format=_FORM, level=logging.WARNING)
@@ -65,14 +65,14 @@ def command(
     daemon.in_background(opened, _serve, log)
 
 
-def _keep(path: str, point: str, options: tuple[str, ...], record: str, log_file: str) -> None:
+def _keep(settings: Settings, path: str, point: str, options: tuple[str, ...], log_file: str) -> None:
     """Be the keeper. Its servers are started as this was."""
-    from headrace.mount import daemon
+    from headrace.mount import daemon, live
     from headrace.mount.keeper import Keeper
 
     given = [word for option in options for word in ("-o", option)]
     server = [sys.executable, "-P", "-m", "headrace.cli", "mount", path, point, "--foreground", *given]
-    keeper = Keeper(server, folder=os.getcwd(), record=record)
+    keeper = Keeper(server, folder=os.getcwd(), record=live.record_file(settings, point))
     logging.basicConfig(format=_FORM, level=logging.WARNING)
     if log_file:
         daemon.in_background(keeper.open, lambda _: keeper.wait(), log_file)
@@ -123,7 +123,7 @@ def _serve(mounted: object) -> None:
         mounted.close()
 
 
-def _log_file(settings: Settings, point: str, suffix: str = ".log") -> str:
+def _log_file(settings: Settings, point: str) -> str:
     from headrace.mount import live
 
-    return os.path.join(live.folder(settings), point.strip("/").replace("/", "-") + suffix)
+    return os.path.join(live.folder(settings), point.strip("/").replace("/", "-") + ".log")

@@ -84,6 +84,11 @@ def find(settings: Settings, mountpoint: str) -> Live | None:
     return _read(_file(settings, os.path.realpath(mountpoint)))
 
 
+def record_file(settings: Settings, mountpoint: str) -> str:
+    """Where the servers of a kept mount note what the next one has to know. Raises OSError."""
+    return _file(settings, mountpoint).removesuffix(_SUFFIX) + ".nodes"
+
+
 def pending(live: Live) -> list[Mapping[str, Any]]:
     """What a live mount has not published yet; empty where it cannot be asked."""
     return _told(live, "pending.json")
