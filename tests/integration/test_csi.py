@@ -74,11 +74,12 @@ class Rig:
         return call(self.messages[f"{method}Request"](**fields), timeout=120, wait_for_ready=True)
 
     def publish(self, name: str, *, mode: int = WRITER, **more: Any) -> Path:
+        variables = self.server.variables()
         fields: dict[str, Any] = {
             "volume_id": name, "target_path": str(self.targets / name),
             "volume_capability": {"mount": {}, "access_mode": {"mode": mode}},
             "volume_context": {"path": f"s3://{self.bucket}/", "endpoint": self.server.endpoint, "region": "us-east-1"},
-            "secrets": {key: one for key, one in self.server.variables().items() if key.endswith(("_ID", "_ACCESS_KEY"))},
+            "secrets": {key: variables[key] for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
         }  # fmt: skip
         self.ask("NodePublishVolume", **fields | more)
         return self.targets / name
@@ -96,6 +97,11 @@ class Rig:
 
     def mount_pid(self, folder: Path) -> int:
         return int(json.loads((folder / ".headrace/stats.json").read_text())["pid"])
+
+    def keeper_of(self, folder: Path) -> tuple[int, int]:
+        server = self.mount_pid(folder)
+        lines = Path(f"/proc/{server}/status").read_text().splitlines()
+        return next(int(one.split()[1]) for one in lines if one.startswith("PPid:")), server
 
     def close(self) -> None:
         self.channel.close()
@@ -140,12 +146,24 @@ def test_a_volume_is_published_read_kept_and_taken_away(csi: Rig) -> None:
         assert line(reader.stdout) == "0123456789abcdef"
         assert (read_only / "a/small").read_bytes() == b"small"
         assert csi.mount_pid(read_only) != pid
+    keeper, server = csi.keeper_of(read_only)
+    os.kill(keeper, signal.SIGKILL)
+    os.kill(server, signal.SIGKILL)
+    assert wait_for(lambda: _is_dead(read_only), 10)
     _kill_plugin(csi)
     assert csi.publish("read", mode=READER) == read_only
     assert (read_only / "a/small").read_bytes() == b"small"
     csi.unpublish("read")
     csi.unpublish("read")
     assert not read_only.exists()
+
+
+def _is_dead(folder: Path) -> bool:
+    try:
+        os.statvfs(folder)
+    except OSError as error:
+        return error.errno == errno.ENOTCONN
+    return False
 
 
 def _kill_plugin(csi: Rig) -> None:
@@ -164,7 +182,7 @@ def test_each_volume_has_credentials_of_its_own_and_nobody_sees_them(csi: Rig) -
               }  # fmt: skip
     wrong = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "e1se"}
     assert csi.refused("NodePublishVolume", **fields, secrets=wrong) == "PERMISSION_DENIED"
-    assert csi.refused("NodePublishVolume", **fields) == "PERMISSION_DENIED", "the plugin's own are no volume's"
+    assert csi.refused("NodePublishVolume", **fields) == "PERMISSION_DENIED", "it is the plugin's own identity"
     assert not (csi.targets / "bad").exists()
     assert csi.refused("NodePublishVolume", **fields | {"target_path": str(good)}, secrets=wrong) == "ALREADY_EXISTS"
     assert csi.refused("NodeUnpublishVolume", volume_id="bad", target_path=str(good)) == "FAILED_PRECONDITION"
@@ -197,5 +215,6 @@ def test_the_end_of_the_plugin_ends_its_mounts_in_order_and_leaves_nothing(csi: 
     assert csi.publish("left") == folder
     assert (folder / "last").read_bytes() == b"x" * 1000
     csi.unpublish("left")
-    assert [path.name for path in csi.state.iterdir()] == ["run"]
-    assert list(csi.targets.iterdir()) == list((csi.state / "run").iterdir()) == []
+    assert sorted(path.name for path in csi.state.iterdir()) == ["run", "staging"]
+    for folder in (csi.targets, csi.state / "run", csi.state / "staging"):
+        assert list(folder.iterdir()) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import os
 import threading
@@ -245,10 +244,8 @@ class Mounted:
             _log.warning("%s: taken over from a server that has died", self.point)
 
     def _open_staging(self) -> Staging:
-        digest = hashlib.blake2b(self.point.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
         beside = os.path.dirname(os.path.abspath(self._settings.cache.dir))
-        base = self.options.staging or os.path.join(beside, "staging")
-        self.staging_folder = os.path.join(base, digest)
+        self.staging_folder = live.staging_folder(self.options.staging or os.path.join(beside, "staging"), self.point)
         staging = Staging(self.staging_folder, self._namespace, StagingOptions(period_s=self.options.publish))
         try:
             recovered = staging.recover()

@@ -1,6 +1,6 @@
 """What a NodePublishVolume asks for, checked: a `Volume`, and the credentials for its mount alone.
 
-What cannot be done is refused before anything is: by whom a volume is written is not who may do all that the plugin may.
+What cannot be done is refused before anything is: who writes a volume may not do all that the plugin may.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def credentials(request: Any) -> dict[str, str]:
 def _path(path: str, settings: Settings) -> str:
     """Never a folder of the node's, which a path that is not attached would be taken for."""
     if not path:
-        raise InputError("volumeAttributes.path is missing", hint="path: s3://bucket/prefix, or a path that is attached")
+        raise InputError("volumeAttributes.path is missing", hint="s3://bucket/prefix, or what is attached")
     scheme, is_url, rest = path.partition("://")
     if is_url and scheme in _SCHEMES and rest:
         return path

@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,10 +25,11 @@ from typing import Final
 
 from headrace.base import errors
 from headrace.base.errors import AlreadyExistsError, ConditionError, HeadraceError, InternalError, TryAgainError
-from headrace.base.settings import whole_environment
+from headrace.base.settings import Settings, whole_environment
 from headrace.cluster.csi.asked import Volume
-from headrace.mount import kernel
+from headrace.mount import kernel, live
 
+_log = logging.getLogger("headrace.cluster")
 DRIVER: Final = "csi.headrace"
 """The plugin's name, as a CSIDriver and volumes have it."""
 _MOUNT_S: Final = 100.0
@@ -56,6 +59,7 @@ class Volumes:
     def __init__(self, state: str) -> None:
         self._state = state
         self._run = os.path.join(state, "run")
+        self._staging = os.path.join(state, "staging")
         self._lock = threading.Lock()
         self._busy: set[str] = set()
         os.makedirs(self._run, mode=0o700, exist_ok=True)
@@ -77,7 +81,8 @@ class Volumes:
                 return
             self._write(volume)
             try:
-                os.makedirs(volume.target, mode=0o750, exist_ok=True)
+                with suppress(FileExistsError):  # also where a dead mount lies, which answers nothing
+                    os.makedirs(volume.target, mode=0o750)
                 self._mount(volume, secrets)
             except BaseException:
                 self._forget(volume.target)
@@ -108,10 +113,7 @@ class Volumes:
 
     def end(self, within_s: float) -> None:
         """End all mounts in order, as far as they do within that many seconds: the container that they live in ends."""
-        from headrace.base.settings import Settings
-        from headrace.mount import live
-
-        settings = Settings.load(environ={**whole_environment(), "HEADRACE_MOUNT_RUN_DIR": self._run})
+        settings = Settings.load(environ={**whole_environment(), **self._places()})
         until = time.monotonic() + within_s
         for one in (live.find(settings, target) for target in self.targets()):
             if one is not None:
@@ -145,7 +147,7 @@ class Volumes:
             with suppress(HeadraceError):
                 self._unmount(volume.target)
             kind = _ERRNOS.get(error.errno or 0, TryAgainError)
-            raise kind(f"cannot be listed: {error.strerror}", path=volume.path, hint="see the volume's secret") from error
+            raise kind(f"cannot be listed: {error.strerror}", path=volume.path, hint="its secret?") from error
 
     def _unmount(self, target: str) -> None:
         self._command(["umount", "--lazy", "--timeout", f"{_UNMOUNT_S}s", target], {}, _UNMOUNT_S + 10)
@@ -160,7 +162,7 @@ class Volumes:
         try:
             done = subprocess.run(
                 [sys.executable, "-P", "-m", "headrace.cli", *words],
-                env={**environment, "HEADRACE_MOUNT_RUN_DIR": self._run, **given},
+                env={**environment, **self._places(), **given},
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
                 timeout=within_s,
             )  # fmt: skip
@@ -169,6 +171,9 @@ class Volumes:
         if done.returncode != 0:
             raise _told(done.returncode, done.stderr)
 
+    def _places(self) -> dict[str, str]:
+        return {"HEADRACE_MOUNT_RUN_DIR": self._run, "HEADRACE_MOUNT_STAGING": self._staging}
+
     def _forget(self, target: str) -> None:
         """Nothing is mounted there: no trace is left. A target that is not empty is not ours."""
         with suppress(OSError):
@@ -176,6 +181,11 @@ class Volumes:
         for path in (self._file(target), self._file(target).removesuffix(".json") + ".log"):
             with suppress(FileNotFoundError):
                 os.unlink(path)
+        staged = live.staging_folder(self._staging, target)
+        if any(files for folder in ("files", "left") for _, _, files in os.walk(os.path.join(staged, folder))):
+            _log.warning("%s: what could not be published is kept in %s", target, staged)
+        else:
+            shutil.rmtree(staged, ignore_errors=True)
 
     def _file(self, target: str) -> str:
         digest = hashlib.blake2b(target.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
