@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.base.errors import InputError
+from headrace.base.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
     from headrace.cluster.csi import Volumes
@@ -101,35 +101,31 @@ def csi(endpoint: str, node_id: str, state: str, grace: str) -> None:
     import logging
 
     from headrace.base.units import parse_seconds
+    from headrace.cli import run_guarded
     from headrace.cluster.csi import Volumes
     from headrace.cluster.csi.attendant import attend
 
     seconds = parse_seconds(grace, name="--grace")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     volumes = Volumes(state)
-    code = attend(lambda: _plugin(endpoint, node_id, volumes), lambda: volumes.end(seconds))
+    code = attend(lambda: run_guarded(lambda: _plugin(endpoint, node_id, volumes)), lambda: volumes.end(seconds))
     raise SystemExit(code)
 
 
-def _plugin(endpoint: str, node_id: str, volumes: Volumes) -> int:
+def _plugin(endpoint: str, node_id: str, volumes: Volumes) -> None:
     import signal
     import threading
 
-    from headrace.base.errors import HeadraceError
-
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _, __: ended.set())
     try:
         from headrace.cluster.csi.plugin import Plugin
-
-        plugin = Plugin(endpoint, node_id, volumes)
-    except HeadraceError as error:
-        click.echo(f"error: {error}", err=True)
-        return error.exit_code
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(f"the CSI plugin needs {error.name}", hint="pip install 'headrace[csi]'") from None
+    ended = threading.Event()
+    plugin = Plugin(endpoint, node_id, volumes)
+    signal.signal(signal.SIGTERM, lambda _, __: ended.set())
     click.echo(f"answers at {endpoint}", err=True)
     ended.wait()
     plugin.close(5.0)
-    return 0
 
 
 @command.command()
