@@ -196,7 +196,7 @@ class Mounted:
                 table, self._namespace, options, session.waiters, self.metrics,
                 head=self._head, deadline=self._settings.fetch.deadline, away=away,
             )  # fmt: skip
-            backings = Backings(fd if agreed.passthrough else -1)
+            backings = Backings(fd if agreed.passthrough else -1, gone=kept.drop if kept is not None else None)
             if kept is not None and kept.agreed is not None and backings.enabled:
                 session.waiters.add(backings.forget_earlier)
             prefetcher = Prefetcher(fetcher, cache, self.folders) if cache is not None and options.prefetch else None

@@ -245,6 +245,8 @@ class Reading:
                 self._ours[handle.node] = left
             else:
                 del self._ours[handle.node]
+                if self._kept_on is not None and handle.node >= self._first:  # of others, handles may be unread yet
+                    self._kept_on.drop(handle.node)
         if handle.fd >= 0:
             os.close(handle.fd)
         elif handle.stream is not None:
