@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.base import errors
 from headrace.base.errors import InputError
 from headrace.base.settings import Settings
 
@@ -14,6 +15,7 @@ pytest.importorskip("google.protobuf")
 
 from headrace.cluster.csi.asked import Volume, credentials, volume_of, where
 from headrace.cluster.csi.messages import messages
+from headrace.cluster.csi.volumes import BusyError
 
 MESSAGES = messages()
 SETTINGS = Settings(mounts={"/data": {"url": "s3://bucket/data"}})
@@ -91,3 +93,17 @@ def test_a_secret_sets_credentials_and_nothing_else(key: str) -> None:
         credentials(_publish(secrets={key: "the value", "AWS_REGION": "eu-1"}))
     assert key in str(caught.value)
     assert "the value" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("error", "code"), [
+    (errors.InputError("x"), "INVALID_ARGUMENT"), (errors.NotFoundError("x"), "NOT_FOUND"),
+    (errors.CredentialsError("x"), "PERMISSION_DENIED"), (errors.AlreadyExistsError("x"), "ALREADY_EXISTS"),
+    (errors.ConditionError("x"), "FAILED_PRECONDITION"), (errors.UnsupportedError("x"), "FAILED_PRECONDITION"),
+    (errors.UnreachableError("x"), "UNAVAILABLE"), (errors.NoRoomError("x"), "RESOURCE_EXHAUSTED"),
+    (BusyError("x"), "ABORTED"), (errors.InternalError("x"), "INTERNAL"), (KeyError("x"), "INTERNAL"),
+])  # fmt: skip
+def test_an_error_is_told_by_the_code_that_kubernetes_acts_on(error: Exception, code: str) -> None:
+    pytest.importorskip("grpc")
+    from headrace.cluster.csi.plugin import code_of
+
+    assert code_of(error) == code

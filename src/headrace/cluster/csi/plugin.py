@@ -19,7 +19,7 @@ from headrace.base.errors import HeadraceError, InputError
 from headrace.base.settings import Settings
 from headrace.cluster.csi.asked import credentials, volume_of, where
 from headrace.cluster.csi.messages import METHODS, PACKAGE, messages
-from headrace.cluster.csi.volumes import DRIVER, Volumes
+from headrace.cluster.csi.volumes import DRIVER, BusyError, Volumes
 
 _log = logging.getLogger("headrace.cluster")
 _THREADS: Final = 16
@@ -32,6 +32,7 @@ _CODES: Final = (
     (errors.DeniedError, "PERMISSION_DENIED"),
     (errors.AlreadyExistsError, "ALREADY_EXISTS"),
     (errors.ChangedError, "FAILED_PRECONDITION"),
+    (BusyError, "ABORTED"),
     (errors.TryAgainError, "UNAVAILABLE"),
     (errors.NoRoomError, "RESOURCE_EXHAUSTED"),
 )

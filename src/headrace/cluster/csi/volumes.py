@@ -49,6 +49,10 @@ _ERRNOS: Final = {
 }  # fmt: skip
 
 
+class BusyError(TryAgainError):
+    """Another request works on the same target."""
+
+
 class Volumes:
     """Publishes and unpublishes. Any thread; two at once for one target are refused.
 
@@ -63,13 +67,14 @@ class Volumes:
         self._lock = threading.Lock()
         self._busy: set[str] = set()
         os.makedirs(self._run, mode=0o700, exist_ok=True)
+        os.chmod(state, 0o700)
 
     def publish(self, volume: Volume, secrets: Mapping[str, str]) -> None:
         """Mount; nothing where it is mounted so already.
 
         Raises:
-            AlreadyExistsError: something else is mounted there. TryAgainError: the target is being worked on, or the
-            store cannot be reached. InputError, NotFoundError, DeniedError: as the mount says.
+            AlreadyExistsError: something else is mounted there. BusyError: the target is being worked on.
+            TryAgainError: the store cannot be reached. InputError, NotFoundError, DeniedError: as the mount says.
         """
         volume = replace(volume, target=_real(volume.target))
         with self._alone(volume.target):
@@ -92,8 +97,8 @@ class Volumes:
         """Unmount, once all that was written is in the store, and remove the target; nothing where it is gone.
 
         Raises:
-            ConditionError: another volume is there. TryAgainError: not all could be sent yet, or the target is being
-            worked on. DeniedError.
+            ConditionError: another volume is there. TryAgainError: not all could be sent yet. BusyError: the target is
+            being worked on. DeniedError.
         """
         target = _real(target)
         with self._alone(target):
@@ -126,7 +131,7 @@ class Volumes:
     def _alone(self, target: str) -> Generator[None]:
         with self._lock:
             if target in self._busy:
-                raise TryAgainError("is being worked on", path=target)
+                raise BusyError("is being worked on", path=target)
             self._busy.add(target)
         try:
             yield
