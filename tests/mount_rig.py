@@ -61,7 +61,7 @@ class Rig:
     """One mount of one bucket with its own cache and staging folders.
 
     `folder`: the mount point. `path`: what is mounted, where it is not the bucket. `cache` is its cache; what is being
-    written is staged beside it, in `staging`.
+    written is staged beside it, in `staging`. `keep`: by a keeper, which `process` is then.
     """
 
     server: EmbeddedS3
@@ -71,6 +71,7 @@ class Rig:
     options: str = ""
     home: Path | None = None
     path: str = ""
+    keep: bool = False
     process: ServerProcess | None = None
 
     @property
@@ -110,6 +111,7 @@ class Rig:
         if PLAIN:
             return
         options = ["-o", self.options] if self.options else []
+        options += ["--keep"] if self.keep else []
         command = [*COMMAND, "mount", self.path or f"s3://{self.bucket}/", self.folder, "--foreground", *options]
         self.process = ServerProcess("mount", command, folder=self.scratch, environment=self.environment)
         self.process.wait_until(self._answers, READY_S)
@@ -243,6 +245,7 @@ def rigged(
     *,
     bucket: str = "",
     options: str = "",
+    keep: bool = False,
     before: Callable[[Rig], object] | None = None,
     **variables: str,
 ) -> Iterator[Rig]:
@@ -255,7 +258,7 @@ def rigged(
     bucket = bucket or f"mount-{secrets.token_hex(4)}"
     if not PLAIN:
         server.create_bucket(bucket)
-    rig = Rig(server, bucket, scratch, variables, options)
+    rig = Rig(server, bucket, scratch, variables, options, keep=keep)
     try:
         if before is not None:
             before(rig)

@@ -20,11 +20,14 @@ import yaml
 from headrace.base.errors import AlreadyExistsError, InputError
 from headrace.base.ports import reserve_port
 from headrace.base.units import parse_bytes
+from headrace.cluster.csi import DRIVER
 from headrace.cluster.kubernetes import (
+    CsiPart,
     MountPart,
     ServicePart,
     Wanted,
     chart_files,
+    for_csi,
     for_job,
     for_mount,
     for_service,
@@ -84,6 +87,8 @@ def wanted(kind: Any, spec: JobSpec, **more: Any) -> Wanted:
         return for_service(kind, ServicePart(models=("digits@prod",), replicas=2, most=8), home=HOME, **more)
     if kind == "rayjob":
         spec = spec.with_flags({"cluster.nodes": 4})
+    if kind == "csi":
+        return for_csi(CsiPart(path="s3://bucket/data", secret="volume"), home=HOME, **more)
     return for_job(spec, kind=kind, home=HOME, **more)
 
 
@@ -113,7 +118,7 @@ def test_the_api_takes_all_of_it_and_nothing_has_rights(kind: str, more: dict[st
     assert not {one["kind"] for one in made} & {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "csi"])
 def test_a_misspelt_field_is_refused_wherever_it_is(kind: str, spec: JobSpec):
     """So that it says something that all of them are taken."""
     for document in manifests(wanted(kind, spec, **EVERYTHING, **({"mount": MountPart("/")} if kind == "job" else {}))):
@@ -130,7 +135,8 @@ def test_a_misspelt_field_is_refused_wherever_it_is(kind: str, spec: JobSpec):
 
 def _tables(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The way to each table whose keys have a meaning to Kubernetes."""
-    free = ("labels", "annotations", "data", "matchLabels", "requests", "limits", "rayStartParams")
+    free = ("labels", "annotations", "data", "matchLabels", "requests", "limits", "rayStartParams", "nodeSelector",
+            "capacity", "volumeAttributes")  # fmt: skip
     service = isinstance(value, dict) and "app.kubernetes.io/name" in value  # a Service's selector is labels
     if isinstance(value, dict) and value and not service and not (way and way[-1] in free):
         yield way
@@ -139,7 +145,7 @@ def _tables(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from _tables(one, (*way, key))
 
 
-@pytest.mark.parametrize("kind", ["job", "rayjob", "trainjob", "serve", "web", "gateway"])
+@pytest.mark.parametrize("kind", ["job", "rayjob", "trainjob", "serve", "web", "gateway", "csi"])
 @pytest.mark.parametrize("more", [{}, EVERYTHING], ids=["plain", "everything"])
 def test_helm_makes_the_same_of_the_chart(kind: str, more: dict[str, Any], spec: JobSpec, tmp_path: Path):
     helm_python = pytest.importorskip("helm_python", reason="pip install helm-python-sdk: only for x86-64")
@@ -270,6 +276,26 @@ def test_the_mount_stands_beside_anybodys_container_and_alone_is_privileged(
     (tmp_path / "twice.yaml").write_text(stream(made))
     with pytest.raises(InputError, match="already"):
         with_mount(asked, str(tmp_path / "twice.yaml"))
+
+
+def test_the_csi_plugin_alone_is_privileged_and_may_ask_the_api_nothing(spec: JobSpec):
+    made = manifests(wanted("csi", spec, **EVERYTHING))
+    for document in made:
+        check(document)
+    assert not {one["kind"] for one in made} & {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
+    (pod,) = pods(of_kind(made, "DaemonSet"))
+    assert pod["automountServiceAccountToken"] is False
+    assert [one["name"] for one in containers(pod) if one["securityContext"].get("privileged")] == ["plugin"]
+    plugin, registrar = pod["containers"]
+    assert registrar["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "limits" not in plugin["resources"], "Kubernetes would end keepers with the server that is too large"
+    (shared,) = [one for one in plugin["volumeMounts"] if one.get("mountPropagation") == "Bidirectional"]
+    assert shared["mountPath"] == "/var/lib/kubelet/pods"
+    driver, volume = of_kind(made, "CSIDriver"), of_kind(made, "PersistentVolume")["spec"]
+    assert driver["metadata"]["name"] == volume["csi"]["driver"] == DRIVER
+    assert driver["spec"]["volumeLifecycleModes"] == ["Persistent"], "a pod's author does not say what is mounted"
+    assert volume["csi"]["nodePublishSecretRef"] == {"name": "volume", "namespace": "default"}
+    assert {one["kind"] for one in manifests(for_csi(CsiPart()))} == {"ServiceAccount", "CSIDriver", "DaemonSet"}
 
 
 def _template(manifest: dict[str, Any]) -> Any:

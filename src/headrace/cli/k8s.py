@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.base.errors import InputError
+from headrace.base.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
+    from headrace.cluster.csi import Volumes
     from headrace.cluster.kubernetes import Wanted
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -21,6 +22,7 @@ _OPTIONS = (
     click.option("--serve", "models", multiple=True, metavar="NAME@ALIAS", help="Serve models."),
     click.option("--web", is_flag=True, help="Show the home in browsers."),
     click.option("--gateway", is_flag=True, help="S3 over the namespace."),
+    click.option("--csi", is_flag=True, help="The CSI plugin on every node; with --mount a volume for an example."),
     click.option("--mount", metavar="PATH", help="Mount this beside the job, as /mnt/headrace/data."),
     click.option("--name", help="Name of all that is made.  [default: of the job, or of the model]"),
     click.option("--image", help="Image with headrace.  [default: headrace:latest]"),
@@ -40,7 +42,8 @@ _OPTIONS = (
     click.option("--replicas", metavar="N[..MOST]", default="1", show_default=True, help="Pods of a service."),
     click.option("--port", type=click.IntRange(1024, 65535), default=8080, show_default=True, help="Its port."),
     click.option("--access", metavar="NAME",
-                 help="Secret with what clients bring: `token`, or `keys.toml`.  [default: NAME-access]"),
+                 help="Secret with what clients bring: `token`, or `keys.toml`.  [default: NAME-access] With --csi: "
+                      "of the volume."),
     click.option("--host", "hosts", multiple=True, metavar="NAME", help="A name by which browsers reach the page."),
 )  # fmt: skip
 
@@ -53,9 +56,9 @@ def _asked(function: _Function) -> _Function:
 
 @click.group()
 def command() -> None:
-    """Write manifests for Kubernetes: of a job, of models behind HTTP, of the page, of the mount.
+    """Write manifests for Kubernetes: of a job, of models behind HTTP, of the page, of the mount, of the CSI plugin.
 
-    Nothing is applied, and no cluster is asked: what is written is for kubectl, or Helm.
+    Nothing is applied, and no cluster is asked: what is written is for kubectl, or Helm. `csi` is the plugin itself.
     """
 
 
@@ -64,9 +67,9 @@ def command() -> None:
 @click.option("--beside", metavar="FILE.yaml", help="Put the mount into these manifests of yours.")
 @click.option("--output", "-o", metavar="FOLDER", help="A file for each document.  [default: all to standard output]")
 def render(beside: str | None, output: str | None, **asked: Any) -> None:
-    """Write the manifests of JOB.TOML, of --serve, --web or --gateway, or of --mount --beside FILE.
+    """Write the manifests of JOB.TOML, of --serve, --web, --gateway or --csi, or of --mount --beside FILE.
 
-    Every pod runs as nobody, without rights, without a token of Kubernetes; only the mount is privileged.
+    Every pod runs as nobody, without rights, without a token of Kubernetes; only mounts are privileged.
     """
     from headrace.cluster import kubernetes
 
@@ -84,6 +87,48 @@ def render(beside: str | None, output: str | None, **asked: Any) -> None:
 
 
 @command.command()
+@click.option("--endpoint", default="unix:///csi/csi.sock", show_default=True, help="Socket that kubelet asks.")
+@click.option("--node-id", required=True, metavar="NAME", help="What Kubernetes calls this node.")
+@click.option("--state", default="/var/lib/headrace-csi", show_default=True, metavar="FOLDER",
+              help="Where published volumes are noted.")
+@click.option("--grace", default="25s", show_default=True, help="Longest wait for mounts to send what is left.")
+def csi(endpoint: str, node_id: str, state: str, grace: str) -> None:
+    """Be the CSI plugin of a node: volumes are mounts, each with a server and credentials of its own.
+
+    `headrace k8s render --csi` writes what starts it. When the plugin dies it is started again, and the mounts go on;
+    SIGTERM ends them in order.
+    """
+    import logging
+
+    from headrace.base.units import parse_seconds
+    from headrace.cli import run_guarded
+    from headrace.cluster.csi import Volumes
+    from headrace.cluster.csi.attendant import attend
+
+    seconds = parse_seconds(grace, name="--grace")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    volumes = Volumes(state)
+    code = attend(lambda: run_guarded(lambda: _plugin(endpoint, node_id, volumes)), lambda: volumes.end(seconds))
+    raise SystemExit(code)
+
+
+def _plugin(endpoint: str, node_id: str, volumes: Volumes) -> None:
+    import signal
+    import threading
+
+    try:
+        from headrace.cluster.csi.plugin import Plugin
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(f"the CSI plugin needs {error.name}", hint="pip install 'headrace[csi]'") from None
+    ended = threading.Event()
+    plugin = Plugin(endpoint, node_id, volumes)
+    signal.signal(signal.SIGTERM, lambda _, __: ended.set())
+    click.echo(f"answers at {endpoint}", err=True)
+    ended.wait()
+    plugin.close(5.0)
+
+
+@command.command()
 @click.argument("folder")
 @_asked
 def chart(folder: str, **asked: Any) -> None:
@@ -97,18 +142,22 @@ def chart(folder: str, **asked: Any) -> None:
 
 def _wanted(asked: dict[str, Any]) -> Wanted:
     from headrace.cli.run import pair
-    from headrace.cluster.kubernetes import MountPart, ServicePart, for_job, for_service
+    from headrace.cluster.kubernetes import CsiPart, MountPart, ServicePart, for_csi, for_job, for_service
     from headrace.jobs import JobSpec
 
-    services = {"serve": bool(asked["models"]), "web": asked["web"], "gateway": asked["gateway"]}
+    services = {
+        "serve": bool(asked["models"]), "web": asked["web"], "gateway": asked["gateway"], "csi": asked["csi"],
+    }  # fmt: skip
     chosen: list[Any] = [kind for kind, given in services.items() if given]
     if len(chosen) + (asked["file"] is not None) != 1:
-        hint = "headrace k8s render job.toml, or --serve NAME@prod, or --web, or --gateway"
+        hint = "headrace k8s render job.toml, or --serve NAME@prod, or --web, or --gateway, or --csi"
         raise InputError("name one thing to run", hint=hint)
     if not chosen:
         spec = JobSpec.load(asked["file"]).with_flags(dict(pair(one, "--set") for one in asked["values"])).check()
         mount = MountPart(asked["mount"]) if asked["mount"] else None
         return for_job(spec, kind=asked["kind"], code=asked["code"], mount=mount, **_common(asked))
+    if asked["csi"]:
+        return for_csi(CsiPart(path=asked["mount"] or "", secret=asked["access"] or ""), **_common(asked))
     if asked["mount"]:
         raise InputError("is put beside a job", path="--mount", hint="--beside FILE.yaml puts it into any manifest")
     least, most = _replicas(asked["replicas"])
@@ -122,7 +171,7 @@ def _wanted(asked: dict[str, Any]) -> Wanted:
 def _mount(asked: dict[str, Any]) -> Wanted:
     from headrace.cluster.kubernetes import for_mount
 
-    if not asked["mount"] or asked["file"] or asked["models"] or asked["web"] or asked["gateway"]:
+    if not asked["mount"] or asked["file"] or asked["models"] or asked["web"] or asked["gateway"] or asked["csi"]:
         raise InputError("goes with --mount, and with nothing else that runs", path="--beside", hint="--mount PATH")
     return for_mount(asked["mount"], **_common(asked))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,9 @@ import click
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
     from headrace.mount import Mounted, MountOptions
+    from headrace.mount.keeper import Held
+
+_FORM = "%(asctime)s %(levelname)s %(message)s"
 
 
 @click.command()
@@ -19,15 +23,18 @@ if TYPE_CHECKING:
 @click.argument("mountpoint", required=False)
 @click.option("-o", "options", multiple=True, metavar="NAME[=VALUE],…", help="Mount options, as mount(8) takes them.")
 @click.option("--foreground/--background", "-f/-b", default=False, help="Stay, or return once it answers (default).")
+@click.option("--keep", is_flag=True, help="A small process keeps the mount when its server dies, and starts the next.")
 @click.option("--log-file", help="Where the background process writes what goes wrong.")
+@click.option("--keeper", type=int, hidden=True, help="Socket of the keeper that has started this server.")
 def command(
-    path: str, mountpoint: str | None, *, options: tuple[str, ...], foreground: bool, log_file: str | None
-) -> None:
+    path: str, mountpoint: str | None, *, options: tuple[str, ...], foreground: bool, keep: bool, log_file: str | None,
+    keeper: int | None,
+) -> None:  # fmt: skip
     """Show PATH, or the whole namespace, as the folder MOUNTPOINT.
 
     Options: ro, allow_other, uid=, gid=, umask=, ttl=, metadata=listing|full, no_passthrough, no_open, no_prefetch,
     publish=, staging=, threads=. As root on Linux 6.9 and later the kernel reads cached files by itself. SIGTERM or
-    `headrace umount` ends it; SIGHUP looks at the stores anew.
+    `headrace umount` ends it; SIGHUP looks at the stores anew. With --keep (Linux 6.9) the mount outlives its server.
     """
     from headrace.base.settings import Settings
     from headrace.mount import MountOptions, daemon
@@ -44,22 +51,61 @@ def command(
     def opened() -> Mounted:
         return _open(settings, path, point, chosen, quiet=not foreground)
 
+    if keeper is not None:
+        _serve_kept(keeper, settings, path, point, chosen)
+        return
+    log = os.path.abspath(log_file) if log_file else _log_file(settings, point)
+    if keep:
+        _keep(settings, path, point, options, log if not foreground else "")
+        return
     if foreground:
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+        logging.basicConfig(format=_FORM, level=logging.WARNING)
         _serve(opened())
         return
-    daemon.in_background(opened, _serve, os.path.abspath(log_file) if log_file else _log_file(settings, point))
+    daemon.in_background(opened, _serve, log)
 
 
-def _open(settings: Settings, path: str, point: str, options: MountOptions, *, quiet: bool) -> Mounted:
+def _keep(settings: Settings, path: str, point: str, options: tuple[str, ...], log_file: str) -> None:
+    """Be the keeper. Its servers are started as this was."""
+    from headrace.mount import daemon, live
+    from headrace.mount.keeper import Keeper
+
+    given = [word for option in options for word in ("-o", option)]
+    server = [sys.executable, "-P", "-m", "headrace.cli", "mount", path, point, "--foreground", *given]
+    keeper = Keeper(server, folder=os.getcwd(), record=live.record_file(settings, point))
+    logging.basicConfig(format=_FORM, level=logging.WARNING)
+    if log_file:
+        daemon.in_background(keeper.open, lambda _: keeper.wait(), log_file)
+    else:
+        daemon.run(keeper.open, lambda _: keeper.wait())
+
+
+def _serve_kept(channel: int, settings: Settings, path: str, point: str, options: MountOptions) -> None:
+    """Serve for a keeper, who hears of what goes wrong before it answers."""
+    from headrace.mount.keeper import Held
+
+    held = Held.ask(channel)
+    logging.basicConfig(format=_FORM, level=logging.WARNING)
+    try:
+        mounted = _open(settings, path, held.point or point, options, quiet=False, held=held)
+    except BaseException as error:
+        held.failed(error)
+        raise SystemExit(1) from error
+    held.ready()
+    _serve(mounted)
+
+
+def _open(
+    settings: Settings, path: str, point: str, options: MountOptions, *, quiet: bool, held: Held | None = None
+) -> Mounted:
     from headrace.cli.target import target
     from headrace.mount import Mounted
     from headrace.namespace import Namespace
 
     if quiet:
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, force=True)
+        logging.basicConfig(format=_FORM, level=logging.WARNING, force=True)
     place = target(Namespace.load(settings), path)
-    mounted = Mounted.open(settings, Namespace.load(settings, local=False), place, point, options)
+    mounted = Mounted.open(settings, Namespace.load(settings, local=False), place, point, options, held)
     how = "the kernel reads cached files itself" if mounted.passthrough else "without passthrough"
     how += "" if mounted.reading.opens else " and without a message for each open"
     click.echo(f"mounted {path} at {point}, {'read-only, ' if options.read_only else ''}{how}", err=True)

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 
 from headrace.mount import wire
@@ -44,10 +45,12 @@ class Backings:
     Args:
         fd: the mount's descriptor; -1 where there is no passthrough.
         most: ids kept while not open.
+        gone: told of each node whose file is no longer registered.
     """
 
-    def __init__(self, fd: int, most: int = _MOST) -> None:
+    def __init__(self, fd: int, most: int = _MOST, gone: Callable[[int], object] | None = None) -> None:
         self._fd = fd
+        self._gone = gone
         self._most = most
         self._ordered_from = most // 2  # files from which on it matters who was used last
         self._lock = threading.Lock()
@@ -89,9 +92,10 @@ class Backings:
                 spare = old
                 self._by_node[node] = backing
             evicted = self._surplus()
-        for each in (spare, *evicted):
-            if each is not None:
-                self._close(each)
+        if spare is not None:
+            self._close(spare)
+        for gone, each in evicted:
+            self._end(gone, each)
         return backing
 
     def release(self, node: int) -> None:
@@ -111,7 +115,7 @@ class Backings:
             if backing is None or backing.opens > 0:
                 return
             del self._by_node[node]
-        self._close(backing)
+        self._end(node, backing)
 
     def sweep(self, fresh_s: float = 300.0, most: int = _SWEPT) -> int:
         """Let go of files that have left the cache, and tell the cache of those in use. Returns how many went.
@@ -138,6 +142,23 @@ class Backings:
                         os.utime(backing.path)
         return gone
 
+    def forget_earlier(self) -> None:
+        """Let go of all files that an earlier server registered: they would keep their room on the disk for as long as
+        the mount lives. What is open by them stays open. The kernel counts ids upwards, so the next one tells the last.
+        """
+        fd = os.memfd_create("headrace")
+        try:
+            buffer = bytearray(wire.BACKING_MAP.pack(fd, 0, 0))
+            number = fcntl.ioctl(self._fd, wire.BACKING_OPEN, buffer, True)
+        except OSError as error:
+            _log.warning("files of an earlier server stay registered: %s", error.strerror)
+            return
+        finally:
+            os.close(fd)
+        for each in range(1, number + 1):
+            with suppress(OSError):
+                fcntl.ioctl(self._fd, wire.BACKING_CLOSE, each.to_bytes(4, "little"))
+
     @property
     def open_count(self) -> int:
         """Opens by backing files now."""
@@ -153,15 +174,20 @@ class Backings:
         for backing in held:
             self._close(backing)
 
-    def _surplus(self) -> list[Backing]:
-        gone: list[Backing] = []
+    def _end(self, node: int, backing: Backing) -> None:
+        self._close(backing)
+        if self._gone is not None:
+            self._gone(node)
+
+    def _surplus(self) -> list[tuple[int, Backing]]:
+        gone: list[tuple[int, Backing]] = []
         if len(self._by_node) <= self._most:
             return gone
         count = len(self._by_node) - self._most + self._most // 16
         for node, backing in list(itertools.islice(self._by_node.items(), count)):
             if backing.opens <= 0:
                 del self._by_node[node]
-                gone.append(backing)
+                gone.append((node, backing))
         return gone
 
     def _close(self, backing: Backing) -> None:

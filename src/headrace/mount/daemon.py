@@ -40,7 +40,7 @@ def in_background(open_mount: Callable[[], object], serve: Callable[[object], No
         told = pipe.read()
     os.waitpid(child, 0)
     if told != _READY:
-        raise _error_from(told)
+        raise error_from(told)
 
 
 def on_signals(end: Callable[[], None], refresh: Callable[[], None]) -> None:
@@ -77,7 +77,7 @@ def _become_daemon(
         try:
             mounted = open_mount()
         except BaseException as error:
-            os.write(sink, _told(error))
+            os.write(sink, told(error))
             os._exit(1)
         os.write(sink, _READY)
         os.close(sink)
@@ -100,12 +100,14 @@ def _redirect(log_file: str) -> None:
     os.dup2(log, 2)
 
 
-def _told(error: BaseException) -> bytes:
+def told(error: BaseException) -> bytes:
+    """An error as one process tells it to another."""
     known = error if isinstance(error, HeadraceError) else InternalError(f"{type(error).__name__}: {error}")
     return json.dumps([type(known).__name__, known.reason, known.path, known.hint]).encode()
 
 
-def _error_from(told: bytes) -> HeadraceError:
+def error_from(told: bytes) -> HeadraceError:
+    """What was `told`; InternalError where nothing was."""
     try:
         name, reason, path, hint = json.loads(told)
         kind = getattr(errors, name)

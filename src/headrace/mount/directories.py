@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import stat
 import time
@@ -56,7 +57,7 @@ class Directories:
         self._plus = plus
         self._lasting = wire.lasting(attributes.lasting)
         self._open: dict[int, _Open] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(folders.table.first_number + 1)
         self._shown: dict[int, int] = {}
         self._ahead = Ahead(folders)
 
@@ -100,7 +101,9 @@ class Directories:
         if number == _STATS:
             _list_stats(offset, size, out, plus=plus)
             return wire.reply(request.unique, bytes(out))
-        opened = self._open[number]
+        opened = self._open.get(number)
+        if opened is None:  # of an earlier server: what it has told the kernel so far nobody knows
+            raise OSError(errno.ESTALE, "opened by an earlier server")
         if offset >> _PAGE_SHIFT == 0:
             offset = self._first(opened, offset, size, out, plus=plus)
         while offset >> _PAGE_SHIFT and len(out) < size:

@@ -61,7 +61,7 @@ class FileSystem:
         self._notices = notices
         self._virtual: dict[int, bytes] = {}
         self._versions = stats.Versions(told)
-        self._numbers = itertools.count(1 << 62)
+        self._numbers = itertools.count(table.first_number | 1 << 62)
 
     def handlers(self) -> Mapping[int, Handler]:
         """Operations by opcode."""
@@ -166,7 +166,7 @@ class FileSystem:
             number = next(self._numbers)
             self._virtual[number] = self._stats.content(request.node)
             return wire.opened(request.unique, number, Fopen.DIRECT_IO | Fopen.NOFLUSH)
-        found = self.table.get(request.node)
+        found = self.table.to_open(request.node)
         if found.kind == FOLDER:
             raise OSError(errno.EISDIR, "a folder")
         return self.open_to_read(found, request)
@@ -205,11 +205,21 @@ class FileSystem:
             if content is not None:
                 return wire.reply(request.unique, content[start : start + count])
             if self.reading.opens:
-                raise OSError(errno.EBADF, "unknown handle") from None
+                return self._read_on(number, request)
             return self.open_to_read(self.table.get(request.node), request)
         except ChangedError:
             self.distrust(self.table.get(request.node))
             raise
+
+    def _read_on(self, number: int, request: Request) -> Answer:
+        """READ by a handle that an earlier server gave, of a file that is known still."""
+        found = self.table.get(request.node) if self.reading.is_earlier(number) else None
+        if found is None or found.node is None or not found.node.before:
+            raise OSError(errno.EBADF, "unknown handle")
+        request.must_wait()
+        self.folders.place(found.folder)
+        self.reading.open_again(number, found)
+        return self.reading.read(request)
 
     def release(self, request: Request) -> Answer:
         """RELEASE."""

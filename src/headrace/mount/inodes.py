@@ -20,6 +20,7 @@ from headrace.store.protocol import ObjectInfo, Store
 
 if TYPE_CHECKING:
     from headrace.mount.attributes import Attributes
+    from headrace.mount.kept import Kept
     from headrace.mount.listing import Listing
     from headrace.mount.staged import StagedFile
 
@@ -85,12 +86,13 @@ class Node:
     `told`, `until`: when that was learned and how long it is trusted (monotonic seconds). `staged`: the local file that
     is being written under this name. `attrs`: mode, owner and times of its own. `linked`: False: the name is gone, by
     our own doing, and what it stood for is still open. `copied`: the store has copied to this name what was written,
-    and has not told yet which version that is.
+    and has not told yet which version that is. `before`: a file that an earlier server of this mount has opened; it is
+    read on, and not opened again.
     """
 
     __slots__ = (
-        "attrs", "copied", "count", "etag", "folder", "id", "kind", "linked", "mtime_us", "name", "size", "staged",
-        "told", "until",
+        "attrs", "before", "copied", "count", "etag", "folder", "id", "kind", "linked", "mtime_us", "name", "size",
+        "staged", "told", "until",
     )  # fmt: skip
 
     def __init__(self, number: int, folder: Folder, name: bytes, kind: int) -> None:
@@ -100,6 +102,7 @@ class Node:
         self.kind = kind
         self.linked = True
         self.copied = False
+        self.before = False
         self.size = self.mtime_us = self.count = 0
         self.etag: str | None = None
         self.told = self.until = 0.0
@@ -151,20 +154,27 @@ class Known(NamedTuple):
 class Table:
     """All nodes of a mount. Any thread; `lock` is held for microseconds only, never while waiting.
 
-    `most`: nodes of names that no listing tells of, before the kernel is asked to forget some (see `sweep`).
+    `most`: nodes of names that no listing tells of, before the kernel is asked to forget some (see `sweep`). `kept`:
+    told of what the next server of this mount has to know; None: there will be none.
     """
 
-    def __init__(self, root: str, most: int = 100_000) -> None:
+    def __init__(self, root: str, most: int = 100_000, kept: Kept | None = None) -> None:
         self._most = most
+        self.kept = kept
         self.lock = threading.RLock()
         self.born_ns = time.time_ns()
         self.root = Folder(wire.ROOT, None, b"", self.born_ns, root)
         self.folders: dict[int, Folder] = {wire.ROOT: self.root}
         self.nodes: dict[int, Node] = {}
         self.pages: dict[int, Page] = {}
-        self._serial = 0
+        self._serial = kept.first >> SHIFT if kept is not None else 0
         self._idle: dict[int, Node] = {}
         """Nodes that the kernel has forgotten and that are kept, since no listing tells of them yet."""
+
+    @property
+    def first_number(self) -> int:
+        """From which on handles count, so that none is one that an earlier server has given."""
+        return self.kept.first if self.kept is not None else 0
 
     def number(self) -> int:
         """A new node id. Under the lock."""
@@ -192,6 +202,18 @@ class Table:
             raise OSError(errno.ESTALE, "unknown node")
         return at(page, index, number)
 
+    def to_open(self, number: int) -> Known:
+        """As `get`, of what is to be opened.
+
+        Raises:
+            OSError: ESTALE, an earlier server had it open: how, only the kernel knows. It looks the name up again, and
+                opens the node that it gets then.
+        """
+        found = self.get(number)
+        if found.node is not None and found.node.before:
+            raise OSError(errno.ESTALE, "opened by an earlier server")
+        return found
+
     def folder(self, number: int) -> Folder:
         """The folder of a node id.
 
@@ -218,10 +240,14 @@ class Table:
         node = self.nodes.get(number)
         if node is not None:
             node.count += 1
+            if node.count == 1 and self.kept is not None and node.kind == FOLDER:
+                self.kept.folder(number, node.folder.id, node.name)
             return
-        page = self.pages[number >> SHIFT]
-        page.counts[number & _MASK] += 1
+        page, index = self.pages[number >> SHIFT], number & _MASK
+        page.counts[index] += 1
         page.known += 1
+        if page.counts[index] == 1 and self.kept is not None and page.kinds[index] == FOLDER:
+            self.kept.folder(number, page.folder.id, page.name(index))
 
     def node_of(self, page: Page, index: int) -> int:
         """The id of a name of a page, which is in the table from now on. Under the lock."""
@@ -257,6 +283,8 @@ class Table:
         if node is not None:
             node.count -= times
             if node.count <= 0:
+                if self.kept is not None:
+                    self.kept.drop(number)
                 self._drop_node(node)
             return
         page = self.pages.get(number >> SHIFT)
@@ -266,6 +294,8 @@ class Table:
         times = min(times, page.counts[index])
         page.counts[index] -= times
         page.known -= times
+        if page.counts[index] == 0 and self.kept is not None:
+            self.kept.drop(number)
         if page.counts[index] == 0 and page.kinds[index] == FOLDER:
             self._drop_folder(number)
         self.retire(page)

@@ -84,6 +84,16 @@ def find(settings: Settings, mountpoint: str) -> Live | None:
     return _read(_file(settings, os.path.realpath(mountpoint)))
 
 
+def record_file(settings: Settings, mountpoint: str) -> str:
+    """Where the servers of a kept mount note what the next one has to know. Raises OSError."""
+    return _file(settings, mountpoint).removesuffix(_SUFFIX) + ".nodes"
+
+
+def staging_folder(base: str, mountpoint: str) -> str:
+    """Where what is written through the mount at that point is staged: a folder of its own below `base`."""
+    return os.path.join(base, _digest(mountpoint))
+
+
 def pending(live: Live) -> list[Mapping[str, Any]]:
     """What a live mount has not published yet; empty where it cannot be asked."""
     return _told(live, "pending.json")
@@ -111,8 +121,11 @@ def refresh_all(settings: Settings) -> int:
 
 
 def _file(settings: Settings, mountpoint: str) -> str:
-    digest = hashlib.blake2b(mountpoint.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-    return os.path.join(folder(settings), digest + _SUFFIX)
+    return os.path.join(folder(settings), _digest(mountpoint) + _SUFFIX)
+
+
+def _digest(mountpoint: str) -> str:
+    return hashlib.blake2b(mountpoint.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
 
 def _read(path: str) -> Live | None:

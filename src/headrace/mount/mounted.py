@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import os
 import threading
@@ -12,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import HeadraceError, InputError, NotFoundError
+from headrace.base.errors import HeadraceError, InputError, NotFoundError, UnsupportedError
 from headrace.mount import kernel, live
 from headrace.mount.away import Away
 from headrace.mount.backing import Backings
@@ -21,11 +20,12 @@ from headrace.mount.directories import Directories
 from headrace.mount.filesystem import FileSystem
 from headrace.mount.folders import Folders
 from headrace.mount.inodes import Place, Table
+from headrace.mount.kept import Kept
 from headrace.mount.notices import Notices
 from headrace.mount.prefetch import Prefetcher
 from headrace.mount.readers import Readers
 from headrace.mount.reading import Reading
-from headrace.mount.session import Handler, Quick, Session
+from headrace.mount.session import Agreed, Handler, Quick, Session
 from headrace.mount.shown import Shown
 from headrace.mount.staging import Staging, StagingOptions
 from headrace.mount.stats import Stats
@@ -34,6 +34,7 @@ from headrace.mount.writing import Writing
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
+    from headrace.mount.keeper import Held
     from headrace.mount.options import MountOptions
     from headrace.namespace import Namespace
     from headrace.store.protocol import ObjectInfo
@@ -53,14 +54,21 @@ class Mounted:
     Any thread may call `close` and `refresh`; the others belong to whoever opened it.
     """
 
-    def __init__(self, settings: Settings, namespace: Namespace, path: str, point: str, options: MountOptions) -> None:
+    def __init__(
+        self, settings: Settings, namespace: Namespace, path: str, point: str, options: MountOptions,
+        held: Held | None = None,
+    ) -> None:  # fmt: skip
         self.point = point
         self.path = path.rstrip("/") or "/"
         if not options.read_only and not _may_be_written(namespace, self.path):
             options = dataclasses.replace(options, read_only=True)
         if not options.open and not options.read_only:
             raise InputError("no_open is for read-only mounts", path=path, hint="-o ro,no_open")
+        if not options.open and held is not None:
+            raise InputError("no_open cannot be kept", path=path, hint="leave out no_open, or --keep")
         self.options = options
+        self._held = held
+        self._kept = Kept(held.record, anew=held.fd < 0) if held is not None else None
         self._settings = settings
         self._namespace = namespace
         self._fetcher = namespace.fetcher
@@ -75,17 +83,24 @@ class Mounted:
         self._prefetcher: Prefetcher | None = None
 
     @staticmethod
-    def open(settings: Settings, namespace: Namespace, path: str, mountpoint: str, options: MountOptions) -> Mounted:
-        """Mount `path` of the namespace (or a URL) at `mountpoint`; returns once it answers.
+    def open(
+        settings: Settings, namespace: Namespace, path: str, mountpoint: str, options: MountOptions,
+        held: Held | None = None,
+    ) -> Mounted:  # fmt: skip
+        """Mount `path` of the namespace (or a URL) at `mountpoint`; returns once it answers. `held`: a keeper holds the
+        kernel's descriptor; a mount that it has already is taken over, and `mountpoint` is its real path.
 
         Raises:
             NotFoundError: no such folder in the namespace, or here. InputError: the mount point is taken or not empty.
             UnsupportedError: no FUSE here. DeniedError: not allowed. TryAgainError: the store cannot be reached.
         """
-        kernel.clear_leftover(os.path.realpath(mountpoint))
-        point = kernel.check_point(mountpoint)
-        _check_folder(namespace, path, read_only=options.read_only)
-        mounted = Mounted(settings, namespace, path, point, options)
+        if held is None or held.fd < 0:
+            kernel.clear_leftover(os.path.realpath(mountpoint))
+            point = kernel.check_point(mountpoint)
+            _check_folder(namespace, path, read_only=options.read_only)
+        else:
+            point = mountpoint  # nobody answers there now
+        mounted = Mounted(settings, namespace, path, point, options, held)
         try:
             mounted._start()
         except BaseException:
@@ -139,6 +154,8 @@ class Mounted:
         self._session.close()
         self.reading.close()
         self._release()
+        if self._kept is not None:
+            self._kept.close()
         with suppress(OSError):
             os.unlink(self._note)
         return done
@@ -162,27 +179,32 @@ class Mounted:
         cache = fetcher.cache
         if not options.read_only:
             self._staging = self._open_staging()
-        source = options.source or "headrace"
-        fd = kernel.mount(self.point, source=source, read_only=options.read_only, allow_other=options.allow_other)
+        fd, kept = self._descriptor(), self._kept
         wanted = options.passthrough and options.open and os.geteuid() == 0
         depth = kernel.stack_depth(self._settings.cache.dir) if wanted else 0
         self._session = session = Session(
             fd, threads=options.threads, depth=depth, metrics=self.metrics, readers=self.readers
         )
         try:
-            agreed = session.greet()
-            table = Table(self.path, self.options.keys // _KEYS_A_NODE)
+            agreed = session.greet() if kept is None or kept.agreed is None else session.take_over(kept.agreed)
+            table = Table(self.path, self.options.keys // _KEYS_A_NODE, kept)
+            if kept is not None:
+                self._begin(kept, agreed, table)
             self._notices = notices = Notices(table, session)
             away = Away() if options.metadata == "full" else None
             self.folders = Folders(
                 table, self._namespace, options, session.waiters, self.metrics,
                 head=self._head, deadline=self._settings.fetch.deadline, away=away,
             )  # fmt: skip
-            backings = Backings(fd if agreed.passthrough else -1)
+            backings = Backings(fd if agreed.passthrough else -1, gone=kept.drop if kept is not None else None)
+            if kept is not None and kept.agreed is not None and backings.enabled:
+                session.waiters.add(backings.forget_earlier)
             prefetcher = Prefetcher(fetcher, cache, self.folders) if cache is not None and options.prefetch else None
             self._prefetcher = prefetcher
-            reading = Reading if options.open or not agreed.no_open else Unopened
-            self.reading = reading(fetcher, backings, prefetcher, self.readers)
+            if options.open or not agreed.no_open:
+                self.reading = Reading(fetcher, backings, prefetcher, self.readers, kept)
+            else:
+                self.reading = Unopened(fetcher, backings, prefetcher, self.readers)
             attributes = Shown(table, options)
             directories = Directories(self.folders, attributes, plus=options.metadata == "listing")
             self.filesystem = FileSystem(
@@ -194,16 +216,36 @@ class Mounted:
             kernel.set_readahead(self.point, _READAHEAD_KIB)
             self._note = live.note(self._settings, self._live())
         except BaseException:
-            with suppress(HeadraceError):
-                kernel.unmount(self.point, lazy=True)
+            if self._held is None or self._held.fd < 0:  # else the next server may fare better
+                with suppress(HeadraceError):
+                    kernel.unmount(self.point, lazy=True)
             session.close()
             raise
 
+    def _descriptor(self) -> int:
+        """The kernel's; a keeper gets it, too."""
+        options, held = self.options, self._held
+        if held is not None and held.fd >= 0:
+            return held.fd
+        source = options.source or "headrace"
+        fd = kernel.mount(self.point, source=source, read_only=options.read_only, allow_other=options.allow_other)
+        if held is not None:
+            held.hand_over(fd, self.point)
+        return fd
+
+    def _begin(self, kept: Kept, agreed: Agreed, table: Table) -> None:
+        if not agreed.resends:
+            hint = "mount without --keep"
+            raise UnsupportedError("a kept mount needs Linux 6.9 or later", path=self.point, hint=hint)
+        kept.begun(agreed)
+        kept.take_up(table)
+        if kept.agreed is not None:
+            self.metrics.add("mount.taken_over")
+            _log.warning("%s: taken over from a server that has died", self.point)
+
     def _open_staging(self) -> Staging:
-        digest = hashlib.blake2b(self.point.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
         beside = os.path.dirname(os.path.abspath(self._settings.cache.dir))
-        base = self.options.staging or os.path.join(beside, "staging")
-        self.staging_folder = os.path.join(base, digest)
+        self.staging_folder = live.staging_folder(self.options.staging or os.path.join(beside, "staging"), self.point)
         staging = Staging(self.staging_folder, self._namespace, StagingOptions(period_s=self.options.publish))
         try:
             recovered = staging.recover()

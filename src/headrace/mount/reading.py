@@ -27,6 +27,7 @@ from headrace.store.protocol import Blob, Store
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher
     from headrace.mount.inodes import Known
+    from headrace.mount.kept import Kept
     from headrace.mount.readers import Readers
     from headrace.mount.requests import Answer, Request
 
@@ -64,13 +65,19 @@ class Reading:
         backings: the kernel's backing files; not enabled where it knows none.
         prefetcher: told of every small file that is opened.
         readers: told who opens what.
+        kept: told what was opened, for the next server of this mount; None: there will be none.
     """
 
     opens: ClassVar[bool] = True
     """Whether the kernel tells of every open."""
 
-    def __init__(self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, readers: Readers) -> None:
+    def __init__(
+        self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, readers: Readers,
+        kept: Kept | None = None,
+    ) -> None:  # fmt: skip
         self._fetcher = fetcher
+        self._kept_on = kept
+        self._first = kept.first if kept is not None else 0
         self._cache = fetcher.cache
         self.backings = backings
         self._prefetcher = prefetcher
@@ -78,7 +85,7 @@ class Reading:
         self._whole = fetcher.settings.cache.whole
         self.streams = Streams(fetcher)
         self.handles: dict[int, Handle] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(self._first + 1)
         self._ours: dict[int, int] = {}
         self.lock = threading.Lock()
 
@@ -100,6 +107,8 @@ class Reading:
         Raises:
             WouldBlock. OSError: ESTALE, the object has changed: look it up again. HeadraceError, InterruptedError.
         """
+        if self._kept_on is not None:
+            self._kept_on.file(known)
         if known.size == 0:
             return self._opened(request, Handle(known.id, 0, ""))
         place = known.folder.place
@@ -162,6 +171,40 @@ class Reading:
                 raise
         return (wire.OUT.pack(16 + sum(map(len, views)), 0, request.unique), *views)
 
+    def is_earlier(self, number: int) -> bool:
+        """Whether a handle was given by an earlier server of this mount."""
+        return 0 < number < self._first
+
+    def open_again(self, number: int, known: Known) -> None:
+        """Make a handle anew that an earlier server gave. May wait for the disk, not for the store.
+
+        Raises:
+            ChangedError, NotFoundError: the file of a local store is another one, or gone. OSError.
+        """
+        place = known.folder.place
+        assert place is not None
+        info = known.info
+        handle = Handle(known.id, known.size, f"{place.store.url}/{info.key}")
+        if known.size > 0 and place.store.local_root is not None:
+            handle.fd = _local_file(known, place.store.local_root)
+        elif known.size > 0:
+            fd = entry = None
+            if self._cache is not None:
+                handle.name = self._cache.name(place.store.identity, info.key, info.version, info.size)
+                fd = self._cache.descriptor(handle.name)
+                label = EntryLabel(place.store.identity, info.key, info.version, info.size)
+                entry = self._cache.blocks(handle.name, info.size, label) if fd is None else None
+            if fd is not None:
+                handle.fd = fd
+            else:
+                handle.stream = self.streams.open(known.id, place.store, info, entry)
+        with self.lock:
+            if number in self.handles:  # another READ was quicker
+                self._discard(handle)
+                return
+            self._ours[known.id] = self._ours.get(known.id, 0) + 1
+            self.handles[number] = handle
+
     def release(self, request: Request) -> None:
         """RELEASE of what was opened here and is read by us."""
         self._close(wire.HANDLE_IN.unpack_from(request.body)[0])
@@ -202,6 +245,8 @@ class Reading:
                 self._ours[handle.node] = left
             else:
                 del self._ours[handle.node]
+                if self._kept_on is not None and handle.node >= self._first:  # of others, handles may be unread yet
+                    self._kept_on.drop(handle.node)
         if handle.fd >= 0:
             os.close(handle.fd)
         elif handle.stream is not None:
@@ -274,15 +319,7 @@ class Reading:
             self._close(number)
 
     def _open_local(self, known: Known, root: str, request: Request) -> Answer:
-        path = f"{root.rstrip('/')}/{known.key}"
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except FileNotFoundError:
-            raise NotFoundError("no such file", path=path) from None
-        stat = os.fstat(fd)
-        if stat.st_size != known.size or stat.st_mtime_ns // 1000 != known.mtime_us:
-            os.close(fd)
-            raise ChangedError("the file has changed", path=path)
+        fd = _local_file(known, root)
         self._readers.opened("cached", request.pid)
         return self._open_file(known, fd, "", request)
 
@@ -319,6 +356,20 @@ class Reading:
             os.close(handle.fd)
         elif handle.stream is not None:
             self.streams.release(handle.node)
+
+
+def _local_file(known: Known, root: str) -> int:
+    """A descriptor of a file of a local store. Raises NotFoundError, ChangedError, OSError."""
+    path = f"{root.rstrip('/')}/{known.key}"
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise NotFoundError("no such file", path=path) from None
+    stat = os.fstat(fd)
+    if stat.st_size != known.size or stat.st_mtime_ns // 1000 != known.mtime_us:
+        os.close(fd)
+        raise ChangedError("the file has changed", path=path)
+    return fd
 
 
 def _from_file(fd: int, start: int, stop: int, request: Request) -> memoryview:

@@ -40,6 +40,8 @@ def move(table: Table, folders: Folders, found: Known, folder: Folder, name: byt
             return node
         moved = table.folders.setdefault(node.id, Folder(node.id, folder, name, table.born_ns))
         moved.parent, moved.name = folder, name
+        if table.kept is not None and node.count > 0:
+            table.kept.folder(node.id, folder.id, name)
         below = [each for each in table.folders.values() if _is_below(each, moved)]
         for each in below:
             each.attached = None

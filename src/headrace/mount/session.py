@@ -61,13 +61,15 @@ _AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
 @dataclass(frozen=True, slots=True)
 class Agreed:
     """What INIT came to. `passthrough`: the kernel reads backing files by itself; `minor`: of the protocol; `expires`:
-    names can be told to be looked up again without being dropped (Linux 6.2); `no_open`: it need not tell of opens.
+    names can be told to be looked up again without being dropped (Linux 6.2); `no_open`: it need not tell of opens;
+    `resends`: it sends again what was not answered (Linux 6.9).
     """
 
     minor: int
     passthrough: bool
     expires: bool
     no_open: bool
+    resends: bool = False
 
 
 class Session:
@@ -125,9 +127,18 @@ class Session:
             ),
         )  # fmt: skip
         self.agreed = Agreed(
-            minor, passthrough=depth > 0, expires=told.minor >= 38, no_open=bool(told.flags & Init.NO_OPEN_SUPPORT)
-        )
+            minor, passthrough=depth > 0, expires=told.minor >= 38, no_open=bool(told.flags & Init.NO_OPEN_SUPPORT),
+            resends=bool(told.flags & Init.HAS_RESEND),
+        )  # fmt: skip
         return self.agreed
+
+    def take_over(self, agreed: Agreed) -> Agreed:
+        """Go on with what an earlier server agreed on: the kernel says INIT once. It sends again what that one has read
+        and not answered.
+        """
+        self.agreed = agreed
+        self.notify(wire.resend())
+        return agreed
 
     def serve(self, handlers: Mapping[int, Handler], quick: Mapping[int, Quick]) -> None:
         """Start answering, on threads of its own. An opcode without handler is answered ENOSYS. `quick`: asked before

@@ -82,6 +82,7 @@ class Notify(IntEnum):
 
     INVAL_INODE = 2
     INVAL_ENTRY = 3
+    RESEND = 7
 
 
 class Init:
@@ -101,6 +102,7 @@ class Init:
     CACHE_SYMLINKS = 1 << 23
     INIT_EXT = 1 << 30
     PASSTHROUGH = 1 << 37
+    HAS_RESEND = 1 << 39
 
 
 class Fopen:
@@ -379,3 +381,8 @@ def inval_entry(parent: int, name: bytes, *, expire: bool = False) -> bytes:
     """Tell the kernel to look up one name again. `expire` (7.38): when it is next used, without dropping it now."""
     body = _INVAL_ENTRY.pack(parent, len(name), _EXPIRE_ONLY if expire else 0) + name + b"\0"
     return OUT.pack(16 + len(body), Notify.INVAL_ENTRY, 0) + body
+
+
+def resend() -> bytes:
+    """Ask the kernel (7.40) to send all requests again that were read and not answered."""
+    return OUT.pack(16, Notify.RESEND, 0)

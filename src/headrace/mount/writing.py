@@ -80,7 +80,7 @@ class Writing:
         self._deadline = deadline
         self._handles: dict[int, _Handle] = {}
         self._ends = Waiters(_ENDERS)
-        self._numbers = itertools.count(_FIRST_HANDLE)
+        self._numbers = itertools.count(_FIRST_HANDLE | self._table.first_number)
 
     def handlers(self) -> Mapping[int, Handler]:
         """All operations by opcode."""
@@ -138,7 +138,7 @@ class Writing:
         if request.node in stats.NODES:
             raise OSError(errno.EACCES, "cannot be written")
         request.must_wait()
-        found = self._table.get(request.node)
+        found = self._table.to_open(request.node)
         file, node = self._to_write(found, truncate=bool(flags & os.O_TRUNC))
         return self._opened(request, file, node, flags)
 
@@ -186,7 +186,10 @@ class Writing:
 
     def flush(self, request: Request) -> Answer:
         """FLUSH, at every close, and FSYNC: all that was written is in the store when this is answered."""
-        handle = self._handles.get(wire.HANDLE_IN.unpack_from(request.body)[0])
+        number = wire.HANDLE_IN.unpack_from(request.body)[0]
+        handle = self._handles.get(number)
+        if handle is None and _FIRST_HANDLE <= number < _FIRST_HANDLE | self._table.first_number:
+            raise OSError(errno.ESTALE, "was being written when an earlier server died")
         if handle is not None and handle.writes and (request.may_wait or handle.file.dirty):
             request.must_wait()
             request.limit = request.began + self._deadline + handle.file.shown()[0] / _SLOWEST

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from headrace.base.errors import InputError
 from headrace.cluster.kubernetes.pods import CODE
-from headrace.cluster.kubernetes.wanted import JobPart, Kind, MountPart, ServicePart, Wanted, quantity
+from headrace.cluster.kubernetes.wanted import CsiPart, JobPart, Kind, MountPart, ServicePart, Wanted, quantity
 from headrace.jobs import JobSpec
 from headrace.tracking.record import as_name
 
@@ -72,6 +72,12 @@ def for_mount(path: str, *, name: str | None = None, **given: Any) -> Wanted:
     return Wanted("mount", name or "headrace-mount", mount=MountPart(path), **_told(given))
 
 
+def for_csi(part: CsiPart, *, name: str | None = None, **given: Any) -> Wanted:
+    """The CSI plugin on every node, and where `part` has a path a volume for an example. `given`: as with `for_job`."""
+    usual: dict[str, Any] = {"memory": "1G", "home": ""}
+    return Wanted("csi", name or "headrace-csi", csi=part, **(usual | _told(given)))
+
+
 def needs(wanted: Wanted) -> list[str]:
     """What has to be in the cluster for it, a line each."""
     where = f" --namespace {wanted.namespace}" if wanted.namespace else ""
@@ -90,6 +96,12 @@ def needs(wanted: Wanted) -> list[str]:
         lines.append("needs KubeRay 1.5.1 or later, and Ray 2.52 or later in the image")
     if wanted.kind == "trainjob":
         lines.append(f"needs Kubeflow Trainer 2 with the runtime {wanted.job.runtime}, and PyTorch in the image")
+    if wanted.kind == "csi":
+        lines.append("needs a namespace that allows privileged pods; mounts outlive their server on Linux 6.9 or later")
+        if wanted.csi.secret:
+            keys = f"kubectl create secret generic {wanted.csi.secret} --namespace {wanted.csi.claims} --from-literal=…"
+            lines.append(f"needs the credentials of the volume: {keys}")
+        return lines
     if wanted.queue:
         lines.append(f"needs Kueue with the queue {wanted.queue} in the namespace")
     if wanted.mount.path or wanted.cache_host:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from headrace.base.errors import AlreadyExistsError, InputError
 from headrace.cluster.kubernetes import jobs, services, yaml_text
 from headrace.cluster.kubernetes.chart import chart
+from headrace.cluster.kubernetes.csi import csi
 from headrace.cluster.kubernetes.pods import config_map
 from headrace.cluster.kubernetes.sidecar import beside, has_pods
 from headrace.cluster.kubernetes.tree import Tree, When, filled
@@ -17,7 +18,7 @@ from headrace.cluster.kubernetes.wanted import Kind, Wanted
 _MADE: Final[Mapping[Kind, Callable[[], list[Tree]]]] = {
     "job": jobs.job, "rayjob": jobs.rayjob, "trainjob": jobs.trainjob,
     "serve": services.serve, "web": services.web, "gateway": services.gateway,
-    "mount": lambda: [When("settings", config_map("mount", {}))],
+    "mount": lambda: [When("settings", config_map("mount", {}))], "csi": csi,
 }  # fmt: skip
 """What each kind is made of. A new kind is a function that makes trees, named here and in `Kind`."""
 

@@ -13,10 +13,11 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from headrace.base.errors import InputError
 
-Kind: TypeAlias = Literal["job", "rayjob", "trainjob", "serve", "web", "gateway", "mount"]
+Kind: TypeAlias = Literal["job", "rayjob", "trainjob", "serve", "web", "gateway", "mount", "csi"]
 IMAGE: Final = "headrace:latest"
 _PARTS: Final[Mapping[Kind, tuple[str, ...]]] = {
     "job": ("job", "mount"), "rayjob": ("job", "mount"), "trainjob": ("job",), "mount": ("mount",),
+    "csi": ("csi",),
 }  # fmt: skip
 _CPUS: Final = re.compile(r"[0-9]+(\.[0-9]{1,3})?|[0-9]+m")
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,45}[a-z0-9])?")
@@ -66,6 +67,21 @@ class MountPart:
 
 
 @dataclass(frozen=True, slots=True)
+class CsiPart:
+    """Of the CSI plugin, and of a volume for an example."""
+
+    path: str = _says("what an example of a volume shows; empty: there is none")
+    secret: str = _says("secret with the credentials of that volume; empty: the plugin's own")
+    claims: str = _says("namespace of the claim on that volume, and of its secret", "default")
+    kubelet: str = _says("kubelet's folder on the nodes", "/var/lib/kubelet")
+    registrar: str = _says(
+        "image of Kubernetes's node-driver-registrar", "registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.15.0"
+    )
+    drain: int = _says("seconds that mounts may take to send what is left when the plugin's pod ends", 40)
+    grace: int = _says("seconds for that pod to end in", 60)
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """One thing to run, and all that its manifests say.
 
@@ -92,13 +108,14 @@ class Wanted:
     job: JobPart = field(default_factory=JobPart)
     service: ServicePart = field(default_factory=ServicePart)
     mount: MountPart = field(default_factory=MountPart)
+    csi: CsiPart = field(default_factory=CsiPart)
 
     def __post_init__(self) -> None:
         for what, name in (("name", self.name), ("service account", self.service_account)):
             if name and not _NAME.fullmatch(name):
                 hint = "lower-case letters, digits and '-', at most 47, beginning with a letter"
                 raise InputError(f"{name!r} is no {what} that Kubernetes takes", hint=hint)
-        if not self.home or self.home.startswith(("file:", "/", ".")):
+        if (not self.home and self.kind != "csi") or self.home.startswith(("file:", "/", ".")):
             hint = "--home s3://bucket/home"
             raise InputError("pods need a home that all of them reach", path=self.home or None, hint=hint)
         if not _CPUS.fullmatch(self.cpus):
