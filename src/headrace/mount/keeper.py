@@ -93,6 +93,7 @@ class Keeper:
 
     def open(self) -> Keeper:
         """Start the first server; returns once it answers. Raises what it met."""
+        signal.set_wakeup_fd(-1)  # no two seconds to stop: the server first sends what is not published
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._forward)
         told = self._begin()
