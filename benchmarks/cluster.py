@@ -218,6 +218,9 @@ def main() -> None:
                 **os.environ, **server.variables(), "HEADRACE_HOME": f"s3://{BUCKET}/home", "HEADRACE_CACHE_SIZE": "0",
                 "HEADRACE_RUN_STATE": str(folder / "runs"), "HEADRACE_RUN_CACHE": str(folder / "kept"),
             }  # fmt: skip
+            if "pack" in wanted:  # on a cluster of its own
+                store = open_store(f"s3://{BUCKET}", server.options())
+                rows += pack(store, BUCKET, folder, environment, pictures=told.pictures, turns=told.turns)
             with LocalCluster(variables=environment, dashboard="submit" in wanted) as cluster:
                 cluster.add()
                 cluster.add()
@@ -228,8 +231,6 @@ def main() -> None:
                     rows += nodes(place, told.turns)
                 if "lost" in wanted:
                     rows += lost(place, told.histories)
-            if "pack" in wanted:
-                rows += pack(place.store, BUCKET, place.folder, environment, pictures=told.pictures, turns=told.turns)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     _report(rows, wanted)
