@@ -23,9 +23,10 @@ from headrace.cluster.serving import ServiceTold, read_listing, ready_urls
 from headrace.testing.servers import EmbeddedS3
 from tests.children import running
 from tests.cluster_rig import PYTHON, SharedCluster
+from tests.left import MARK
 from tests.serving_rig import WIDTH, ServingRig, request, until
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 TOKEN = secrets.token_urlsafe(24)
 LOOK_S = 0.3
 """How often a client looks who is to be asked; servers that leave linger for longer."""
@@ -119,6 +120,7 @@ class Service:
             words = self.words("lin@prod", "--name", self.name, *SERVE, *arguments)
             with running(words, env=self.environment, stdout=output, stderr=output) as process:
                 try:
+                    until(lambda: "(Ctrl-C stops it)" in self.said(), 120)
                     yield process
                 finally:
                     process.send_signal(signal.SIGINT)
@@ -156,14 +158,26 @@ class Service:
 
     def processes(self) -> list[int]:
         """Of its servers, and of what they started."""
-        mark = f"HEADRACE_SERVE_TOKEN={TOKEN}".encode()
-        found: list[int] = []
-        for one in psutil.process_iter():
-            with contextlib.suppress(OSError):
-                told = Path(f"/proc/{one.pid}/environ").read_bytes()
-                if mark in told and b"HEADRACE_SERVE_RIG" not in told:
-                    found.append(one.pid)
-        return found
+        mine, not_of_the_test = f"HEADRACE_SERVE_TOKEN={TOKEN}".encode(), b"HEADRACE_SERVE_RIG"
+        return [pid for pid, told in _environments() if mine in told and not_of_the_test not in told]
+
+    def keeper(self) -> int:
+        """The process that keeps it, on the head of this run's cluster."""
+        mark = f"{MARK}={os.environ[MARK]}".encode()
+        (pid,) = (pid for pid, told in _environments() if mark in told and "ray::Keeper" in _command(pid))
+        return pid
+
+
+def _environments() -> Iterator[tuple[int, bytes]]:
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            yield pid, Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +206,7 @@ def nginx(service: Service, tmp_path: Path) -> Iterator[str]:
     reload = f"sh -c 'test ! -e {tmp_path}/pid || {' '.join(command)} -s reload'"
     words = [PYTHON, "-m", "headrace.cli", "serve", "--name", service.name, "--upstreams", f"{tmp_path}/lin.conf"]
     with running([*words, "--reload", reload], env=service.environment) as follower:
-        until(lambda: "127.0.0.1:9" not in _text(tmp_path / "lin.conf"), 60)
+        until(lambda: "127.0.0.1:9" not in _text(tmp_path / "lin.conf"), 120)
         with running([*command, "-g", "daemon off;"]) as process:
             until((tmp_path / "pid").exists)
             yield f"http://127.0.0.1:{port}"
@@ -228,6 +242,8 @@ def test_a_service_lives_through_what_happens_to_it(service: Service, started: N
         proxied.failed.clear()
         service.rig.point("lin@prod", 2)
         until(lambda: service.version(clients.urls[0]) == "2")
+        os.kill(service.keeper(), signal.SIGKILL)
+        until(lambda: "2 replicas go on under a new keeper" in service.said(), 90)
         with Clients(service, 8) as many:
             until(lambda: len(service.urls()) == 3, 60)
             three = set(service.urls())

@@ -26,7 +26,10 @@ def test_more_at_once_and_fewer_only_after_a_while(scale: Scale, looks: list[tup
     before = wanted(scale, looks, NOW)
     after = wanted(scale, [*looks, (NOW, load)], NOW)
     assert scale.least <= before <= after <= scale.most, "a further look never asks for fewer"
-    assert after >= min(scale.most, math.ceil(load / scale.target)), "what is there now is served now"
+    needed = min(scale.most, math.ceil(load / scale.target))
+    assert after >= needed, "what is there now is served now"
+    later = wanted(scale, [*looks, (NOW, load)], NOW + 0.9 * scale.down_after)
+    assert needed <= later <= after, "and no fewer before the time is over"
     recent = [under for at, under in [*looks, (NOW, load)] if at >= NOW - scale.down_after]
     assert after == scale.least or any(math.ceil(one / scale.target) >= after for one in recent), "some look asked"
     assert wanted(scale, [*looks, (NOW, load)], NOW + 1.01 * scale.down_after + 1) == scale.least
