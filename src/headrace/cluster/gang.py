@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from secrets import token_hex
 from signal import SIGKILL, SIGTERM
@@ -20,8 +19,9 @@ from typing import Any, Final
 
 from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.cluster.checkpoints import Together
-from headrace.cluster.connection import ray_module, translated
-from headrace.cluster.node import LED_S, Node
+from headrace.cluster.connection import translated
+from headrace.cluster.members import Asked, GoneError, Member, NodeActor
+from headrace.cluster.node import LED_S
 from headrace.cluster.notices import going
 from headrace.cluster.placing import Placed, ask, is_there, wait_for_room
 from headrace.cluster.ranks import Rendezvous
@@ -72,15 +72,15 @@ class Gang:
             asked.placed.let_go()
             raise
 
-    def _ask(self, attempt: int, placed: Placed | None) -> _Asked | None:
+    def _ask(self, attempt: int, placed: Placed | None) -> Asked | None:
         """Have an actor on each node, as soon as that is there."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # pyright: ignore
 
         if placed is None:
             return None
-        kind: Any = self._ray.remote(_Actor)
+        kind: Any = self._ray.remote(NodeActor)
         members = tuple(
-            _Member(
+            Member(
                 number,
                 kind.options(
                     num_cpus=share.cpus, num_gpus=share.gpus, max_concurrency=8, max_restarts=0,
@@ -89,47 +89,7 @@ class Gang:
             )
             for number, share in enumerate(placed.shares)
         )  # fmt: skip
-        return _Asked(placed, members)
-
-
-class _Actor(Node):
-    """A node, where Ray has placed it."""
-
-    def __init__(self, submission: Submission, number: int, attempt: int, processes: int | None) -> None:
-        super().__init__(submission, number, attempt, processes, ray_module().util.get_node_ip_address())
-
-    def prepare(self) -> Machine:
-        """As `Node` does, with the name that Ray has for it."""
-        return replace(super().prepare(), id=ray_module().get_runtime_context().get_node_id())
-
-
-class _GoneError(Exception):
-    """A node is gone before the attempt has begun on all of them."""
-
-
-class _Member:
-    """One node of the gang, as seen from who leads it."""
-
-    def __init__(self, number: int, actor: Any) -> None:
-        self.number, self.actor = number, actor
-        self.machine: Machine | None = None
-        self.ranks: set[int] = set()
-        """Those of its processes that have not ended."""
-        self.gone = ""
-        """Why it does not answer any more."""
-        self.goes_at = float("inf")
-        """When its machine is switched off, as far as anybody says; of `time.time`."""
-
-    def __str__(self) -> str:
-        return f"node {self.number}" + (f" ({self.machine.host})" if self.machine is not None else "")
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Nodes that were asked for, and an actor for each."""
-
-    placed: Placed
-    members: tuple[_Member, ...]
+        return Asked(placed, members)
 
 
 class _GangAttempt:
@@ -137,7 +97,7 @@ class _GangAttempt:
     what they find.
     """
 
-    def __init__(self, ray: Any, start: Start, asked: _Asked) -> None:
+    def __init__(self, ray: Any, start: Start, asked: Asked) -> None:
         members = asked.members
         self.failure, self.lost, self.left = "", False, tuple[str, ...]()
         self._ray, self._placed, self._members, self._start = ray, asked.placed, members, start
@@ -151,7 +111,7 @@ class _GangAttempt:
         self._together = Together(start.run, len(members), start.tell)
         try:
             self._begin()
-        except _GoneError as error:
+        except GoneError as error:
             self._result, self.failure, self.lost = Exit(None, int(SIGKILL)), f"{error} is gone", True
         except BaseException:
             self._over.set()
@@ -190,11 +150,11 @@ class _GangAttempt:
         complete = self._result is not None and self._result.succeeded
         drain = self._start.job.spec.outputs.drain
         asked = {
-            member: member.actor.finish.remote(min(drain, _rest(member)), complete=complete)
+            member: member.actor.finish.remote(min(drain, member.rest), complete=complete)
             for member in self._members if not member.gone
         }  # fmt: skip
         left: list[str] = []
-        kept: dict[_Member, bool] = {}
+        kept: dict[Member, bool] = {}
         for member, ref in asked.items():
             try:
                 sent = self._ray.get(ref, timeout=drain + _LATE_S)
@@ -248,17 +208,17 @@ class _GangAttempt:
         thread.start()
         self._threads.append(thread)
 
-    def _met(self, member: _Member, machine: Machine) -> None:
+    def _met(self, member: Member, machine: Machine) -> None:
         member.machine = machine
 
-    def _all(self, ask: Callable[[_Member], Any], heard: Callable[[_Member, Any], None]) -> None:
+    def _all(self, ask: Callable[[Member], Any], heard: Callable[[Member, Any], None]) -> None:
         """Ask all nodes at once. Raises any HeadraceError: the first that one of them raised."""
         for member, ref in [(member, ask(member)) for member in self._members]:
             try:
                 heard(member, self._ray.get(ref))
             except self._ray.exceptions.RayActorError as error:
                 member.gone = str(error)
-                raise _GoneError(str(member)) from error
+                raise GoneError(str(member)) from error
             except Exception as error:
                 found = translated(error)
                 where = f"{member}" if found.path is None else f"{member}: {found.path}"
@@ -266,7 +226,7 @@ class _GangAttempt:
 
     # under way
 
-    def _ask(self, member: _Member) -> None:
+    def _ask(self, member: Member) -> None:
         """Until nothing more can come of the node."""
         acknowledged = 0
         while True:
@@ -282,7 +242,7 @@ class _GangAttempt:
             if last and not (news.texts or news.files or news.ended or news.parts):
                 return
 
-    def _heard(self, member: _Member, news: News) -> None:
+    def _heard(self, member: Member, news: News) -> None:
         for text in news.notes:
             self._start.tell(f"{member}: {text}")
         for text in news.texts:
@@ -296,7 +256,7 @@ class _GangAttempt:
         for ended in news.ended:
             self._ended(member, ended)
 
-    def _ended(self, member: _Member, ended: Ended) -> None:
+    def _ended(self, member: Member, ended: Ended) -> None:
         with self._found:
             self._running.discard(ended.rank)
             member.ranks.discard(ended.rank)
@@ -307,7 +267,7 @@ class _GangAttempt:
                 self._result = found
         os.eventfd_write(self._wake_fd, 1)
 
-    def _gone(self, member: _Member, why: str) -> None:
+    def _gone(self, member: Member, why: str) -> None:
         with self._found:
             member.gone = why
             self._together.gone(member.number)
@@ -328,13 +288,13 @@ class _GangAttempt:
                 if member.machine is not None and member.machine.id in due:
                     self._goes(member, due[member.machine.id])
 
-    def _goes(self, member: _Member, at: float) -> None:
+    def _goes(self, member: Member, at: float) -> None:
         """All have the job's grace, or what the machine leaves them: what they save then is sent, and gone on from."""
         with self._found:
             member.goes_at = at
             if self._result is not None or not self._running:
                 return
-            grace = min(self._start.job.spec.grace, _rest(member) * _GRACE_SHARE)
+            grace = min(self._start.job.spec.grace, member.rest * _GRACE_SHARE)
             self._fail(Exit(None, int(SIGTERM)), f"{member} is to go", lost=True, grace=grace)
         os.eventfd_write(self._wake_fd, 1)
 
@@ -345,11 +305,6 @@ class _GangAttempt:
             self._start.tell(f"{why}: {'the others' if result.signal != SIGTERM else 'all'} are ended")
             self.signal(SIGTERM)
             self._kill_at = time.monotonic() + grace
-
-
-def _rest(member: _Member) -> float:
-    """Seconds that its machine is there, at least one."""
-    return max(1.0, member.goes_at - time.time())
 
 
 def _checkpoint(start: Start) -> tuple[str, str] | None:

@@ -32,7 +32,8 @@ _LINGER_S: Final = 0.5
 """After the end of the shell, how long its output may rest before it is taken for complete."""
 _SILENT_S: Final = 15.0
 _GRACE_S: Final = 10.0
-_WITH_US: Final = ("setpriv", "--pdeathsig", "TERM", "--")
+_WITH_US: Final = ("setpriv", "--pdeathsig", "TERM", "--", "env", "--default-signal")
+"""It ends with the actor; and heeds Ctrl-C, which Ray has its workers ignore, and what they start."""
 
 
 @dataclass(frozen=True, slots=True)
