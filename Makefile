@@ -9,7 +9,7 @@ RUN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster docs clean
+.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster bench-cluster-sim docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports
 
-bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster bench-cluster-sim ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -51,6 +51,10 @@ bench-cluster: ## jobs on a Ray cluster of this machine, nodes that are lost (AR
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@scripts/framework-tools ray
 	@PATH="$(CURDIR)/$(RUN):$$PATH" .tools/ray/bin/python benchmarks/cluster.py $(ARGS)
+
+bench-cluster-sim: ## 1,000 ranks on 128 machines, simulated (ARGS=... goes to benchmarks/cluster_sim.py)
+	@PYTHON=$(PYTHON) scripts/setup demo bench
+	@$(RUN)/python benchmarks/cluster_sim.py $(ARGS)
 
 bench-process: ## when the loader's child process is worth it (ARGS=... goes to benchmarks/process.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench

@@ -10,12 +10,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.cache.names import object_name
 from headrace.cluster.data.cuts import SHARD_BYTES, Part, cut, grouped, shard_slices
-from headrace.cluster.data.shares import SLICE_BYTES, SLICE_OBJECTS, heirs, owners, slices
+from headrace.cluster.data.shares import SLICE_BYTES, SLICE_OBJECTS, Sharing, slices
 from headrace.dataset.arrow import from_numbers, from_texts, pa
 from headrace.dataset.below import Named
 from headrace.dataset.manifest import SCHEMA, ManifestWriter
 from headrace.dataset.shards.index import Shard
+from headrace.fetch.rendezvous import word_of
 from headrace.store.protocol import Folder, ObjectInfo
 
 KEYS = st.sets(st.lists(st.sampled_from(["a", "b", "a-b", "a0", "é", "😀", ""]), min_size=1, max_size=4).map("/".join))
@@ -61,8 +63,8 @@ def test_every_object_comes_to_as_many_nodes_as_it_is_to_be_on(
 ) -> None:
     objects = [Named(f"key{number}", size, "v") for number, size in enumerate(sizes)]
     before, left = sorted(nodes | lost), sorted(nodes)
-    first = list(slices(objects, before, copies))
-    second = list(slices(objects, left, copies, frozenset(lost)))
+    all_, rest = Sharing(before, copies), Sharing(left, copies, frozenset(lost))
+    first, second = list(slices(objects, word, all_)), list(slices(objects, word, rest))
     for _, some in first + second:
         assert 0 < len(some) <= SLICE_OBJECTS
         assert len(some) == 1 or sum(max(0, one.size or 0) for one in some[:-1]) < SLICE_BYTES
@@ -73,10 +75,15 @@ def test_every_object_comes_to_as_many_nodes_as_it_is_to_be_on(
     wanted = len(left) if copies is None else min(copies, len(left))
     for one in objects:
         assert sum(name == one.name and node not in lost for node, name in came) == wanted
-        held = {node for node in owners(one.name, before, copies) if node not in lost}
-        new = heirs(one.name, left, copies, frozenset(lost))
+        held = {node for node in all_.owners(word(one)) if node not in lost}
+        new = rest.owners(word(one)) if lost else ()
         assert held.isdisjoint(new)
-        assert held | set(new) == set(owners(one.name, left, copies)), "what lies well stays where it is"
+        if copies is not None:
+            assert held | set(new) == set(Sharing(left, copies).owners(word(one))), "what lies well stays where it is"
+
+
+def word(one: Named) -> int:
+    return word_of(object_name("s3://bucket", one.name, "v", 1))
 
 
 @given(st.lists(st.integers(-1, 2 * SHARD_BYTES), max_size=200))

@@ -141,8 +141,8 @@ _RESUMED = [
 def test_every_epoch_after_a_resume_has_each_sample_once(
     folder: str, workers: int, context: str | None, kept: bool, taken: int, later: int
 ) -> None:
-    """`taken`: batches before the state is saved; 0: all of the epoch's. Workers `kept` are persistent. `later`: so many
-    epochs follow.
+    """`taken`: batches before the state is saved; 0: all of the epoch's. Workers `kept` are persistent. `later`: how
+    many epochs follow.
     """
     ds = Dataset.open(folder).shuffle(1).map(decode, threads=1).batch(7)
     orders = _orders(ds, workers, 1 + later)

@@ -17,11 +17,14 @@ _LOOK_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node of the cluster that can do work. `id`: as Ray has it; `name`: for people."""
+    """A node of the cluster that can do work. `id`: as Ray has it; `name`: for people; `place`: its address, as
+    `headrace.fetch.rendezvous.names_of` makes it: by that objects fall to it.
+    """
 
     id: str
     name: str
     cpus: float
+    place: str
 
 
 @dataclass(frozen=True, slots=True)

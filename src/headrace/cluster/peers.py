@@ -22,6 +22,7 @@ from headrace.base.errors import ChangedError, DeniedError, HeadraceError, Input
 from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.fetch import PEER_PATH, Fetcher, Keepers, Read
+from headrace.fetch.rendezvous import names_of
 from headrace.fetch.threads import Workers
 from headrace.http_server import Address, Exchange, FileSlice, Limits, Response, Server, Whole
 from headrace.namespace import Namespace
@@ -77,8 +78,10 @@ class PeerServer:
     def join(self, path: str, number: int, nodes: Sequence[str], token: str) -> dict[str, str]:
         """Begin to answer the nodes at these addresses, of which this is one; write into the file at `path` which they
         are. Returns the variables that have a process ask them. Raises OSError.
+
+        A machine that comes back, and one of another job, keeps what it kept: it goes by its address.
         """
-        names = [f"node{one}" for one in range(len(nodes))]
+        names = names_of([urlsplit(url).hostname or url for url in nodes])
         Keepers(names[number], dict(zip(names, nodes, strict=True)), token).save(path)
         self.start(token)
         return {"HEADRACE_CACHE_PEERS": path}

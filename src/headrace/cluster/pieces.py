@@ -22,6 +22,7 @@ from headrace.cluster.connection import connected, translated
 from headrace.cluster.flight import Begun, Flight, Machine, Options
 from headrace.cluster.submission import Reach
 from headrace.cluster.worker import Answer, Asked, Site
+from headrace.fetch.rendezvous import names_of
 
 __all__ = ["Done", "Gone", "Machine", "Options", "Site", "Workers", "work_off", "workers"]
 
@@ -176,7 +177,11 @@ class Workers:
             one["NodeID"]: one["NodeManagerHostname"] if hosts.count(one["NodeManagerHostname"]) == 1
             else f"{one['NodeManagerHostname']} ({one['NodeManagerAddress']})" for one in found
         }  # fmt: skip
-        machines = [Machine(one["NodeID"], named[one["NodeID"]], one["Resources"]["CPU"]) for one in found]
+        places = names_of([one["NodeManagerAddress"] for one in found])
+        machines = [
+            Machine(one["NodeID"], named[one["NodeID"]], one["Resources"]["CPU"], place)
+            for one, place in zip(found, places, strict=True)
+        ]
         return sorted(machines, key=lambda machine: machine.name)
 
     def _recent(self) -> list[Machine]:

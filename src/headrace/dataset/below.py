@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from headrace.base.settings import Settings
+from headrace.cache.names import digest_of
 from headrace.fetch import Read
 from headrace.namespace import Entry, Namespace
 from headrace.namespace.naming import is_snapshot_text, tell_hidden
@@ -47,16 +48,21 @@ def objects_below(namespace: Namespace, settings: Settings, text: str) -> tuple[
 
 def as_reads(namespace: Namespace, origin: Origin | None, objects: Iterable[Named]) -> Iterator[Read]:
     """A read of each, pinned to its version. Raises what resolving a name raises."""
-    if origin is None:
-        for name, size, version in objects:
-            location = namespace.resolve(name)
-            yield Read(location.store, location.key, size, version)
-        return
-    from headrace.dataset.inventory import find_again
+    return map(_reader(namespace, origin), objects)
 
-    place = find_again(origin.path, origin.url, namespace)
-    for name, size, version in objects:
-        yield Read(place.store, place.prefix + name, size, version)
+
+def entry_words(namespace: Namespace, origin: Origin | None) -> Callable[[Named], int]:
+    """By which word (`headrace.fetch.rendezvous.word_of`) an object falls to one of the nodes that share their caches.
+
+    Raises, when called and in turn, what resolving a name raises.
+    """
+    reader = _reader(namespace, origin)
+
+    def word(one: Named) -> int:
+        read = reader(one)
+        return int.from_bytes(digest_of(read.store.identity, read.key, read.version or "")[:8], "big")
+
+    return word
 
 
 def reads_below(namespace: Namespace, text: str) -> Iterator[Read]:
@@ -76,3 +82,17 @@ def files(namespace: Namespace, path: str) -> Iterator[Entry]:
 def _named(entry: Entry) -> Named:
     version = entry.etag if entry.etag is not None else f"{entry.size}-{entry.mtime_us}"
     return Named(entry.path, entry.size, version)
+
+
+def _reader(namespace: Namespace, origin: Origin | None) -> Callable[[Named], Read]:
+    if origin is None:
+
+        def resolved(one: Named) -> Read:
+            location = namespace.resolve(one.name)
+            return Read(location.store, location.key, one.size, one.version)
+
+        return resolved
+    from headrace.dataset.inventory import find_again
+
+    place = find_again(origin.path, origin.url, namespace)
+    return lambda one: Read(place.store, place.prefix + one.name, one.size, one.version)

@@ -1,8 +1,4 @@
-"""Which node keeps an object version: nodes that share their caches, as a small file names them.
-
-Rendezvous hashing: each node has a score for each name, and the highest keeps it. Who knows the same nodes comes to the
-same answer without asking anybody, and when a node goes, only what it kept moves (Thaler and Ravishankar, 1998).
-"""
+"""Nodes that share their caches, as a small file names them, and which of them keeps an object version."""
 
 from __future__ import annotations
 
@@ -13,14 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
-import xxhash
-from numpy.typing import NDArray
-
 from headrace.base.errors import SettingError
+from headrace.fetch.rendezvous import Rendezvous, word_of
 
 _LEAST_TOKEN = 16
-_GOLDEN, _MASK = 0x9E3779B97F4A7C15, 0xFFFF_FFFF_FFFF_FFFF
 _HINT = "see docs/guides/scale.md, Caches that share"
 
 
@@ -36,22 +28,15 @@ class Keepers:
     here: str
     nodes: Mapping[str, str]
     token: str = field(repr=False)
-    _names: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    _seeds: NDArray[np.uint64] = field(init=False, repr=False, compare=False)
+    _rendezvous: Rendezvous = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._check()
-        names = tuple(sorted(self.nodes))
-        seeds = [xxhash.xxh3_64_intdigest(name.encode()) for name in names]
-        object.__setattr__(self, "_names", names)
-        object.__setattr__(self, "_seeds", np.array(seeds, np.uint64))
+        object.__setattr__(self, "_rendezvous", Rendezvous(self.nodes))
 
     def of(self, name: str, piece: int = 0) -> str:
         """The node that keeps a piece of the object version whose cache entry has this name. About 10 µs."""
-        mixed = self._seeds ^ np.uint64((int(name[:16], 16) + piece * _GOLDEN) & _MASK)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's last steps
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        return self._names[int((mixed ^ (mixed >> np.uint64(31))).argmax())]
+        return self._rendezvous.first(word_of(name, piece))
 
     def save(self, path: str) -> None:
         """Write the file, readable by its owner alone, in one step. Raises OSError."""

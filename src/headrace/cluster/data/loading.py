@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from headrace.base.errors import TryAgainError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
-from headrace.cluster.data.shares import slices
+from headrace.cluster.data.shares import Sharing, slices
 from headrace.cluster.pieces import Gone, Machine, Options, Site, Workers
-from headrace.dataset.below import Named, Origin, as_reads, objects_below
+from headrace.dataset.below import Named, Origin, as_reads, entry_words, objects_below
 from headrace.fetch.warming import Warmed, Warmer
 from headrace.namespace import Namespace
 
@@ -66,7 +66,7 @@ def load_on(
         path: a path, a URL, or a snapshot ``NAME@VERSION``; listed here, once.
         namespace: of the caller.
         settings: of the caller: where the nodes reach the stores.
-        copies: on how many nodes each object is to be; None: on all.
+        copies: on how many nodes each object is to be, by those that keep it when caches are shared; None: on all.
         in_flight: objects that each worker asks for at once.
         progress: told of objects and bytes, each counted once a node.
         tell: called with a sentence when a piece or a node is lost.
@@ -84,10 +84,10 @@ def load_on(
     lost = frozenset[str]()
     while found.nodes:
         gone = job.run([machine for machine in machines if machine.name in found.nodes], lost, found)
-        for name in gone:
-            del found.nodes[name]
-        found.gone += sorted(gone)
-        lost |= gone
+        for machine in gone:
+            del found.nodes[machine.name]
+        found.gone += sorted(machine.name for machine in gone)
+        lost |= {machine.place for machine in gone}
         if not gone or copies is None:
             break
     if not found.nodes:
@@ -109,14 +109,14 @@ class _Load:
     progress: Progress
     tell: Callable[[str], None]
 
-    def run(self, machines: list[Machine], lost: frozenset[str], found: ClusterWarmed) -> frozenset[str]:
-        """Once over all objects, or over those that `lost` nodes held. Returns the names of nodes that died."""
-        gone: set[str] = set()
+    def run(self, machines: list[Machine], lost: frozenset[str], found: ClusterWarmed) -> frozenset[Machine]:
+        """Once over all objects, or over those that nodes at the places `lost` held. Returns the nodes that died."""
+        gone: set[Machine] = set()
         names = {machine.id: machine.name for machine in machines}
         options = Options(name="headrace load", tell=self.tell)
         for done in self.workers.on_nodes(warm, self._pieces(machines, lost), options=options):
             if isinstance(done, Gone):
-                gone.add(done.node.name)
+                gone.add(done.node)
                 self.tell(f"{done.node.name} is gone; the others go on")
             elif done.node is not None:
                 found.nodes[names[done.node]].add(done.result)
@@ -124,14 +124,15 @@ class _Load:
         return frozenset(gone)
 
     def _pieces(self, machines: list[Machine], lost: frozenset[str]) -> Iterator[tuple[Machine, Slice]]:
-        nodes = {machine.name: machine for machine in machines}
+        nodes = {machine.place: machine for machine in machines}
         origin, objects = objects_below(self.namespace, self.settings, self.path)
+        sharing = Sharing(list(nodes), self.copies, lost)
         count = size = 0
-        for name, some in slices(objects, list(nodes), self.copies, lost):
+        for place, some in slices(objects, entry_words(self.namespace, origin), sharing):
             piece = Slice(origin, some, self.in_flight)
             count, size = count + len(some), size + piece.size
             self.progress.total(count, size)
-            yield nodes[name], piece
+            yield nodes[place], piece
 
 
 def warm(site: Site, piece: Slice) -> Warmed:

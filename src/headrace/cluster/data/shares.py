@@ -2,51 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-import xxhash
-
 from headrace.dataset.below import Named
+from headrace.fetch.rendezvous import Rendezvous
 
 SLICE_BYTES: Final = 256 << 20
 """Of a slice, unless one object alone is larger: some seconds of work for a worker."""
 SLICE_OBJECTS: Final = 1000
 
 
-def owners(name: str, nodes: Sequence[str], copies: int | None) -> Sequence[str]:
-    """Those `copies` of the nodes that hold an object, by rendezvous hashing: a node more or less moves no other
-    node's objects to and fro. None: all of them.
+class Sharing:
+    """Nodes that each get a share of the objects, or all of them. Immutable.
+
+    Args:
+        nodes: by name.
+        copies: on how many of them each object is to be: those that would keep it in caches that are shared. None: all.
+        lost: other nodes, which had their share once: only what they held falls to anybody.
     """
-    if copies is None or copies >= len(nodes):
-        return nodes
-    return sorted(nodes, key=lambda node: xxhash.xxh3_64_intdigest(f"{node}\0{name}".encode()), reverse=True)[:copies]
+
+    def __init__(self, nodes: Sequence[str], copies: int | None, lost: frozenset[str] = frozenset()) -> None:
+        self.nodes = tuple(nodes)
+        self._copies = None if copies is None or copies >= len(nodes) + len(lost) else copies
+        self._now, self._before = Rendezvous(nodes), Rendezvous([*nodes, *lost])
+        self._lost = lost
+
+    def owners(self, word: int) -> Sequence[str]:
+        """The nodes that an object falls to, by the word of its cache entry's name (`word_of`)."""
+        if self._copies is None:
+            return () if self._lost else self.nodes
+        now = self._now.ranked(word, self._copies)
+        if not self._lost:
+            return now
+        before = set(self._before.ranked(word, self._copies))
+        return [node for node in now if node not in before]
 
 
 def slices(
-    objects: Iterable[Named], nodes: Sequence[str], copies: int | None, lost: frozenset[str] = frozenset()
+    objects: Iterable[Named], word: Callable[[Named], int], sharing: Sharing
 ) -> Iterator[tuple[str, tuple[Named, ...]]]:
     """(node, its next slice), cut where a slice holds `SLICE_OBJECTS` or `SLICE_BYTES`; the rests come last.
 
     Args:
         objects: one after the other; their sizes are in bytes.
-        nodes: by name.
-        copies: as `owners` takes it.
-        lost: other nodes, which had their share once: only what they held comes, for whoever holds it in their place.
+        word: of an object, see `Sharing.owners`.
+        sharing: the nodes.
     """
-    held: dict[str, list[Named]] = {node: [] for node in nodes}
-    sizes = dict.fromkeys(nodes, 0)
+    held: dict[str, list[Named]] = {node: [] for node in sharing.nodes}
+    sizes = dict.fromkeys(sharing.nodes, 0)
     for one in objects:
-        for node in heirs(one.name, nodes, copies, lost) if lost else owners(one.name, nodes, copies):
+        for node in sharing.owners(word(one)):
             held[node].append(one)
             sizes[node] += max(0, one.size or 0)
             if len(held[node]) >= SLICE_OBJECTS or sizes[node] >= SLICE_BYTES:
                 yield node, tuple(held[node])
                 held[node], sizes[node] = [], 0
     yield from ((node, tuple(rest)) for node, rest in held.items() if rest)
-
-
-def heirs(name: str, nodes: Sequence[str], copies: int | None, lost: frozenset[str]) -> list[str]:
-    """Of the nodes that are left, those that hold an object now and did not before."""
-    before = set(owners(name, [*nodes, *lost], copies))
-    return [node for node in owners(name, nodes, copies) if node not in before]
