@@ -7,6 +7,7 @@ opens its stretch (nothing is listed), reads it through the cache of its node, a
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -27,10 +28,12 @@ from headrace.dataset.arrow import Schema
 from headrace.dataset.carried import Source, Stretch, table_of
 from headrace.dataset.feed import mean_size
 
+_LOG = logging.getLogger("headrace.cluster")
 _SEND: Final = ("AWS_*", "AZURE_STORAGE_*")
 _BLOCK_BYTES: Final = 8 << 20
 _MOST_ROWS, _MOST_TABLE_ROWS = 1024, 1 << 16
 """In what a task gives at a time; Ray puts several together."""
+_MOST_WARNINGS: Final = 20
 _KEEP: Final = 4
 _sources: OrderedDict[str, Source] = OrderedDict()
 """Of this process, those used last: their stores have connections."""
@@ -51,7 +54,8 @@ def dataset(
     Each of Ray's tasks reads a stretch of the order through its node's cache, behind `map` and `filter`. What is
     read was found here: no node lists anything, and an object that has changed since is an error there as in a loader.
     Bytes are binary columns, arrays of one shape Ray's tensors; columns of tables keep their types. A sample that is
-    no dict is in the column ``item``. Samples left out by ``on_error`` count for each task by itself.
+    no dict is in the column ``item``. Samples left out by ``on_error`` count for each task by itself, and are named in
+    its log.
 
     Args:
         ds: not batched and not sharded: Ray makes batches (``iter_batches(batch_size=n)``) and splits
@@ -66,14 +70,18 @@ def dataset(
 
     Raises:
         InputError: `ds` is batched, sharded or endless; or a function cannot be sent (its name is told).
-        UnsupportedError: Ray, or what Ray Data needs, is not installed.
+        UnsupportedError: Ray, or what Ray Data needs, is not installed; or this program is connected by ``ray://``.
         ray.exceptions.RayTaskError: while rows are read; it is of the class of our error as well, so
             ``except hr.errors.BadSampleError`` works.
 
     Threads: as Ray's.
     """
     ray_data = _ray_data()
-    _check(ds, ray_module())
+    ray: Any = ray_module()
+    if ray.util.client.ray.is_connected():
+        hint = "have the program run on the cluster: headrace run --on …, or ray job submit"
+        raise UnsupportedError("Ray Data does not work through ray://, Ray's client", hint=hint)
+    _check(ds, ray)
     variables = Reach.from_here(Settings.load(), tuple(send)).variables
     plan = _Plan(ds, epoch, variables, max(1, parse_bytes(prefetch, name="prefetch")))
     kind: Any = type("HeadraceDatasource", (_Reads, ray_data.Datasource), {})
@@ -190,6 +198,8 @@ class Reading:
         with samples.loader(prefetch=self.prefetch) as loader:
             for batch in loader:
                 yield block_of(ray_data, batch, self.schema)
+            for one in loader.ledger[:_MOST_WARNINGS]:
+                _LOG.warning("%s is left out: %s: %s", one.key, one.stage, one.reason)
 
     def _opened(self, ray: Any) -> Source:
         name = self.source.hex()
