@@ -19,7 +19,7 @@ from tests.cluster_rig import SharedCluster
 from tests.frameworks_kit import names, outcomes
 from tests.integration import ray_data_checks
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
