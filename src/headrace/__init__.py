@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace import models as models
     from headrace import torch as torch
     from headrace.base import errors as errors
+    from headrace.cluster import ray_data as ray
     from headrace.dataset import Dataset as Dataset
     from headrace.dataset import Skip as Skip
     from headrace.dataset import decode as decode
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 reporting.at_offer(lambda: importlib.import_module("headrace.tracking.reporter").begin())
 __version__ = "0.1.0"
 __all__ = [
-    "Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "models", "run", "runs",
+    "Dataset", "Namespace", "Skip", "__version__", "decode", "errors", "jax", "log", "models", "ray", "run", "runs",
     "safetensors", "show", "tf", "torch",
 ]  # fmt: skip
 
@@ -42,6 +43,7 @@ _FACE = {
     "jax": ("headrace.dataset.jax", None),
     "log": ("headrace.tracking.log", "log"),
     "models": ("headrace.models", None),
+    "ray": ("headrace.cluster.ray_data", None),
     "run": ("headrace.tracking.recorded", "run"),
     "runs": ("headrace.tracking.recorded", "runs"),
     "safetensors": ("headrace.models.loading.safetensors", None),

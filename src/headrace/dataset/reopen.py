@@ -31,6 +31,7 @@ class Reopened:
         self._recipe = (target, by, namespace, on_change, format, columns, where)
         self.recipe = _as_told(target, by, format, columns, where)
         """As JSON; None: not all of it can be written down."""
+        self.namespace = namespace
         self.store = index.store
         self.fingerprint = index.fingerprint
         self.pinned = index.pinned

@@ -9,7 +9,7 @@ the node's cache: what it keeps is decompressed.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -83,6 +83,10 @@ class Decompressed(ForwardingStore):
         data = take(len(found))  # a copy: a view would hold all of the shard as long as somebody holds the sample
         data[:] = found
         return Blob(data, entry.info)
+
+    def stored(self, keys: Collection[str]) -> dict[str, tuple[Shard, Packed]]:
+        """Of the compressed ones among these, what is stored: as the constructor takes it."""
+        return {key: self._entries[key][:2] for key in keys if key in self._entries}
 
     def head(self, key: str) -> ObjectInfo:
         entry = self._entries.get(key)
