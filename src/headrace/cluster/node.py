@@ -1,7 +1,7 @@
 """One node of a gang: the job brought together here, its processes started, what they write handed on.
 
-It runs as an actor of Ray's. When it ends, a guard beside each process ends that. Ray does not end it where the head is
-gone, so a node that nobody leads any more ends its processes itself. Any thread may call, as Ray does.
+It runs as an actor of Ray's. When it ends, a guard beside each process ends that. Ray leaves it running where the head
+is gone, so a node that nobody leads any more ends its processes itself. Any thread may call, as Ray does.
 """
 
 from __future__ import annotations
