@@ -134,10 +134,10 @@ def test_a_worker_that_is_killed_half_way_through_a_shard_costs_nothing(
     mark, _ = gated(rig, "worker")
     words = ["pack", f"{bucket}/large", "--shard-size", "12MB", "--map", "worker:gate"]
     process = rig.start(*words, f"{bucket}/killed", "--on", ray_cluster.address, "--json")
-    assert wait_for(lambda: mark.exists() and mark.read_text().endswith("\n"), 60)
+    assert wait_for(lambda: mark.exists() and mark.read_text().endswith("\n"), 150)
     assert "000001.tar" not in objects(rig, "killed"), "eight megabytes of it are sent, and nobody sees them"
     os.kill(int(mark.read_text()), signal.SIGKILL)
-    said, errors = process.communicate(timeout=120)
+    said, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     assert "a piece was lost with its worker" in errors
     whole = rig.json(*words, f"{bucket}/whole")
@@ -151,10 +151,10 @@ def test_a_leader_that_is_killed_is_followed_by_another(rig: RunsRig, ray_cluste
     words = ["pack", f"{bucket}/data", f"{bucket}/led", "--shard-size", "60kB", "--map", "leader:gate"]
     process = rig.start(*words, "--on", ray_cluster.address)
     noted = "_pack/shards/000000.json"
-    assert wait_for(lambda: mark.exists() and noted in objects(rig, "led"), 60)
+    assert wait_for(lambda: mark.exists() and noted in objects(rig, "led"), 150)
     process.kill()
     assert "_pack/index.json" not in objects(rig, "led"), "who reads it sees that it is not finished"
-    again = rig.json(*words, "--on", ray_cluster.address)
+    again = json.loads(rig.headrace(*words, "--on", ray_cluster.address, "--json", timeout=200).stdout)
     assert 0 < again["kept"] < again["shards"]
     assert again["samples"] == COUNT
     assert again == rig.json(*words) | {"made": again["made"], "kept": again["kept"]}, "one machine finds nothing to do"
