@@ -168,7 +168,8 @@ def test_a_machine_that_is_taken_away_with_notice_saves_before(rig: ClusterRig) 
     assert log[-1] == f"rank 0 of 1 from step {saved}"
     assert int(saved) > 0
     assert once(rig, run, 1)
-    assert rig.states(run) == ["starting", "running", "retrying", "running", "finishing", "finished"]
+    states = [state for state in rig.states(run) if state != "waiting"]  # as long as the other machine is being left
+    assert states == ["starting", "running", "retrying", "running", "finishing", "finished"]
     assert wait_for(lambda: rig.cluster is not None and rig.cluster.nodes[-1].process.poll() is not None, 60)
     rig.cluster.nodes.pop()
     rig.add()

@@ -31,6 +31,8 @@ _HOST: Final = f"{_NET}1"
 _STORE_BYTES: Final = 80_000_000
 """Ray's least is 75 MB; nothing of ours goes through its object store."""
 _START_S: Final = 120.0
+_NICE: Final = "RAY_worker_niceness"
+"""Ray's workers give way to everybody else (15): on a machine that does other work, too, they would hardly run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class LocalCluster:
         self._python = python or sys.executable
         self._folder = tempfile.mkdtemp(prefix="hr-ray-")  # short: sockets lie below it
         self._token = secrets.token_hex(16)
-        self._environment = {**whole_environment(), **(variables or {}), **self.variables()}
+        self._environment = {**whole_environment(), _NICE: "0", **(variables or {}), **self.variables()}
         self._gcs, self._client = reserve_port(_HOST), reserve_port(_HOST)
         self.address = f"ray://{_HOST}:{self._client}"
         self.inside = f"{_HOST}:{self._gcs}"
