@@ -49,13 +49,13 @@ import headrace as hr
 
 dist.init_process_group("gloo")  # env://
 rank, world = dist.get_rank(), dist.get_world_size()
-outputs, pause = Path(os.environ["HEADRACE_OUTPUTS"]), float(sys.argv[2])
+outputs, pause = Path(os.environ["HEADRACE_OUTPUTS"]), float(sys.argv[2])  # none where it goes on
 loader = hr.Dataset.open(sys.argv[1]).shuffle(seed=1).shard().batch(4).loader()
 seen, step = [], 0
 if resume := os.environ.get("HEADRACE_RESUME"):
     parts = [json.loads(path.read_text()) for path in sorted(Path(resume).glob("part-*.json"))]
     seen = [key for part in parts[rank::world] for key in part["seen"]]  # there may have been more ranks
-    step = parts[0]["step"]
+    step, pause = parts[0]["step"], 0.0
     loader.load_state_dict(parts[0]["state"])
 print("rank", rank, "of", world, "from step", step, flush=True)
 (outputs / f"began-{rank}.txt").write_text(os.environ["HEADRACE_ATTEMPT"])

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
+import tempfile
 import time
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from headrace.base.errors import DeniedError, HeadraceError, InternalError, TryAgainError, UnsupportedError
+from headrace.base.locks import try_lock
 from headrace.base.settings import environment
 
 NAMESPACE: Final = "headrace"
@@ -23,6 +27,7 @@ NAMESPACE: Final = "headrace"
 HEAD: Final = {"node:__internal_head__": 0.001}
 """What only the head has: without it the cluster is gone anyway, so who leads a run loses nothing by being there."""
 _AUTO: Final = "ray://auto"
+_KNOCK_S: Final = 10.0
 _YOUNG_S: Final = 60.0
 """How long a head that answers, but takes no client yet, is asked again."""
 
@@ -46,7 +51,9 @@ def connected(address: str) -> Generator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it says of a time-out what the exception says again
-            _init(ray, address)
+            _knock(address)
+            with _in_turn(address):
+                _init(ray, address)
     except Exception as error:
         raise translated(error, address) from error
     try:
@@ -54,6 +61,30 @@ def connected(address: str) -> Generator[Any]:
     finally:
         with suppress(Exception):
             ray.shutdown()
+
+
+@contextmanager
+def _in_turn(address: str) -> Generator[None]:
+    """Heads of one machine that are asked at once give their clients the same port: both find it free, and Linux lets
+    two listen on it. Then answers go astray. So clients of this machine's heads connect one after the other.
+    """
+    if not (urlsplit(address).hostname or "").startswith("127."):
+        yield
+        return
+    path = os.path.join(tempfile.gettempdir(), f"headrace-ray-{os.getuid()}.lock")
+    while (held := try_lock(path)) is None:
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+def _knock(address: str) -> None:
+    """Ray asks for half a minute where nobody listens. Raises OSError: nobody does."""
+    parts = urlsplit(address)
+    if parts.hostname and parts.port:
+        socket.create_connection((parts.hostname, parts.port), _KNOCK_S).close()
 
 
 def _init(ray: Any, address: str) -> None:
@@ -92,7 +123,7 @@ def translated(error: Exception, where: str | None = None) -> HeadraceError:
     if "No module named 'headrace'" in text:
         hint = "install headrace on the nodes, in the environment that Ray runs in"
         return UnsupportedError("the nodes of the cluster have no headrace", path=where, hint=hint)
-    if isinstance(error, ConnectionError) or "connect" in text.lower():
+    if isinstance(error, OSError) or "connect" in text.lower():
         hint = "is it up, and is its client port (10001) reachable from here?"
         return TryAgainError(f"the cluster does not answer: {text[:200]}", path=where, hint=hint)
     if isinstance(cause, Exception):
