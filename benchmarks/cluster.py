@@ -9,6 +9,7 @@ store.
   the kill the first step came.
 - *peers*: GETs that reach the store in a second epoch of data twice as large as one node's cache, on two nodes that do
   not share their caches, and that do.
+- *record*: what logging costs each of 32 ranks, and how often the bucket is asked: see ``cluster_record.py``.
 - *pack*: pictures packed by two nodes of a core each, against one machine of one core: see ``cluster_pack.py``.
 
 Results go to ``benchmarks/results/cluster.{md,json}``.
@@ -37,6 +38,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cluster_pack import pack
+from cluster_record import record
 from headrace.base.settings import Settings
 from headrace.cluster.local import LocalCluster
 from headrace.namespace import Namespace
@@ -51,7 +53,7 @@ from headrace.tracking.runs import Run
 RESULTS = Path(__file__).parent / "results"
 HEADRACE = [sys.executable, "-m", "headrace.cli"]
 BUCKET = "cluster"
-ROWS = ["submit", "nodes", "lost", "peers", "pack"]
+ROWS = ["submit", "nodes", "lost", "peers", "pack", "record"]
 SAMPLES = 480
 HISTORY_S = 240.0
 """A history that takes longer has failed."""
@@ -301,6 +303,7 @@ def main() -> None:
     parser.add_argument("--histories", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0, help="of the first history")
     parser.add_argument("--samples", type=int, default=4000, help="of `peers`")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of a turn of `record`")
     parser.add_argument("--pictures", type=int, default=14_000, help="of `pack`")
     told = parser.parse_args()
     wanted = told.only or ROWS
@@ -315,7 +318,7 @@ def main() -> None:
             }  # fmt: skip
             if "peers" in wanted:
                 rows += peers(server, folder, environment, told.samples)
-            if set(wanted) - {"peers", "pack"}:
+            if set(wanted) - {"peers", "pack", "record"}:
                 with LocalCluster(variables=environment, dashboard="submit" in wanted) as cluster:
                     cluster.add()
                     cluster.add()
@@ -326,6 +329,9 @@ def main() -> None:
                         rows += nodes(place, told.turns)
                     if "lost" in wanted:
                         rows += lost(place, told.histories, told.seed)
+            if "record" in wanted:
+                store = open_store(f"s3://{BUCKET}", server.options())
+                rows.append(record(store, BUCKET, folder, environment, told.seconds))
             if "pack" in wanted:
                 store = open_store(f"s3://{BUCKET}", server.options())
                 rows += pack(store, BUCKET, folder, environment, pictures=told.pictures, turns=told.turns)
