@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from headrace.base import reporting
 from headrace.base.errors import CorruptError, InputError, UnsupportedError
 from headrace.store import Store, open_store
 from headrace.tracking.plot import draw
@@ -30,6 +31,12 @@ from headrace.tracking.recorder import Recorder
 from headrace.tracking.segments import Merger, Point, table
 from headrace.tracking.spool import encode
 from tests.metrics_kit import ROOT, merged, ordered, ran, rows
+
+
+@pytest.fixture(autouse=True)
+def _nobody_hands_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader that an earlier test of this process has left would be told of with what is logged here."""
+    monkeypatch.setattr(reporting, "_latest", None)
 
 
 @pytest.fixture
