@@ -2,7 +2,8 @@
 
 Both are told to pack a few first, so that connections are there and modules imported. `per_core`: pictures a second and
 core of the cluster over those of the machine. The store shares the two cores, and so has one to itself only where the
-one machine packs.
+one machine packs: `per_cpu` compares pictures by processor time that who packs has spent, the caller and all of
+the nodes' processes in it, and so does not depend on that.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import psutil
 
 from headrace.cluster.local import LocalCluster
 from headrace.store import Store
@@ -81,24 +85,36 @@ def pack(
     script = folder / "packing.py"
     script.write_text(PACK)
 
-    def run(who: str, on: str) -> list[tuple[int, int, float]]:
+    def run(who: str, on: str) -> tuple[list[tuple[int, int, float]], float]:
+        before = _spent(cluster)
         words = [sys.executable, str(script), on, f"s3://{bucket}", SHARD, *(f"{who}-{turn}" for turn in range(turns))]
         said = subprocess.run(words, env={**environment, **cluster.variables()}, cwd=folder, check=True,
                               stdout=subprocess.PIPE, text=True)  # fmt: skip
-        return [json.loads(line) for line in said.stdout.splitlines()]
+        return [json.loads(line) for line in said.stdout.splitlines()], _spent(cluster) - before
 
     with LocalCluster(variables=environment) as cluster:
         with on_core(0):
-            alone = run("one", "")
+            alone, alone_cpu = run("one", "")
         for core in range(2):
             with on_core(core):
                 cluster.add()
-        together = run("two", cluster.address)
+        together, together_cpu = run("two", cluster.address)
     same = all(_bytes(store, f"packed/one-{turn}/") == _bytes(store, f"packed/two-{turn}/") for turn in range(turns))
     samples, shards, _ = together[0]
     one, two = (samples / median(took for _, _, took in rows) for rows in (alone, together))
     return [{"row": "pack", "pictures": samples, "shards": shards, "one": one, "two": two, "per_core": two / (2 * one),
-             "byte_equal": same}]  # fmt: skip
+             "per_cpu": alone_cpu / together_cpu, "byte_equal": same}]  # fmt: skip
+
+
+def _spent(cluster: LocalCluster) -> float:
+    """Seconds of processor time of what has ended below this process, and of the nodes."""
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = own.ru_utime + own.ru_stime
+    for node in cluster.nodes:
+        tree = psutil.Process(node.process.pid)
+        for one in (tree, *tree.children(recursive=True)):
+            total += sum(one.cpu_times()[:4])  # its children that have ended among it
+    return total
 
 
 def _bytes(store: Store, prefix: str) -> dict[str, bytes]:
