@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import secrets
+import select
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +74,33 @@ class RunsRig:
         )  # fmt: skip
         assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)
         return ended
+
+    def at_a_terminal(
+        self, *arguments: str, answers: Mapping[bytes, bytes], size: tuple[int, int] | None = None, timeout: float = 90
+    ) -> tuple[bytes, int]:
+        """A command at a terminal of its own, of `size` rows and columns. Each answer is typed once, when its question
+        is seen. Returns what was seen, and the code; a command that takes longer is killed.
+        """
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.work)
+            os.execve(self.python, [self.python, *COMMAND[1:], *arguments], self.environment)
+        if size is not None:
+            termios.tcsetwinsize(terminal, size)
+        seen, waiting, until = b"", dict(answers), time.monotonic() + timeout
+        while time.monotonic() < until:
+            ready, _, _ = select.select([terminal], [], [], 0.1)
+            try:
+                seen += os.read(terminal, 4096) if ready else b""
+            except OSError:
+                break
+            for question in [one for one in waiting if one in seen][:1]:
+                os.write(terminal, waiting.pop(question))
+        else:
+            os.kill(pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os.close(terminal)
+        return seen, code
 
     def json(self, *arguments: str) -> Any:
         """What a command says with ``--json``."""

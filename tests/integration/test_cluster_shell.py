@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import select
-import signal
 import subprocess
-import termios
-import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -83,23 +77,5 @@ def test_what_is_not_there_is_named(rig: RunsRig) -> None:
 
 def at_a_terminal(rig: RunsRig, answers: dict[bytes, bytes]) -> tuple[bytes, int]:
     """Each answer is typed once, when its question is seen. What was seen, and the code."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(rig.work)
-        words = [rig.python, "-m", "headrace.cli", "shell", "pair", "--rank", "0"]
-        os.execvpe(words[0], words, {**rig.environment, "TERM": "xterm", "SHELL": "/bin/bash"})
-    termios.tcsetwinsize(terminal, (33, 77))
-    seen, until = b"", time.monotonic() + 90
-    while time.monotonic() < until:
-        ready, _, _ = select.select([terminal], [], [], 0.1)
-        try:
-            seen += os.read(terminal, 4096) if ready else b""
-        except OSError:
-            break
-        for question in [one for one in answers if one in seen][:1]:
-            os.write(terminal, answers.pop(question))
-    else:
-        os.kill(pid, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    os.close(terminal)
-    return seen, code
+    rig.variables = {**rig.variables, "TERM": "xterm", "SHELL": "/bin/bash"}
+    return rig.at_a_terminal("shell", "pair", "--rank", "0", answers=answers, size=(33, 77))

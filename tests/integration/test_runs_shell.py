@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +16,7 @@ import pytest
 from headrace.testing.servers import EmbeddedS3
 from tests.environment_kit import uv_program, wheel
 from tests.mount_rig import detach
-from tests.runs_rig import COMMAND, RunsRig
+from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
 
 pytestmark = pytest.mark.server
@@ -251,21 +248,4 @@ def test_what_is_mounted_in_what_a_killed_shell_has_left_is_not_deleted(rig: Run
 
 def at_a_terminal(rig: RunsRig, answers: dict[bytes, bytes], *words: str) -> tuple[bytes, int]:
     """A shell of the latest run; each answer is typed once, when its question is seen. What was seen, and the code."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(rig.work)
-        os.execvpe(COMMAND[0], [*COMMAND, "shell", "latest", *words], rig.environment)
-    seen, answers, until = b"", dict(answers), time.monotonic() + 40
-    while time.monotonic() < until:
-        ready, _, _ = select.select([terminal], [], [], 0.1)
-        try:
-            seen += os.read(terminal, 4096) if ready else b""
-        except OSError:
-            break
-        for question in [one for one in answers if one in seen][:1]:
-            os.write(terminal, answers.pop(question))
-    else:
-        os.kill(pid, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    os.close(terminal)
-    return seen, code
+    return rig.at_a_terminal("shell", "latest", *words, answers=answers, timeout=40)
