@@ -9,7 +9,7 @@ RUN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster bench-cluster-sim docs clean
+.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster bench-cluster-sim dist docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,9 +123,15 @@ bench-why: ## whether headrace why is right, on runs of every class (ARGS=... go
 	@PYTHON=$(PYTHON) scripts/setup demo test bench
 	@$(RUN)/python benchmarks/why.py $(ARGS)
 
-docs: ## check the documentation: its links, and that its examples and claims run
+dist: ## wheel and source distribution into dist/, then the release notes
+	@PYTHON=$(PYTHON) scripts/setup demo
+	@rm -rf dist
+	@scripts/dist
+
+docs: ## the documentation as a site in .site: links checked, its examples and claims run (ARGS=serve: in a browser)
 	@PYTHON=$(PYTHON) scripts/setup demo test
-	@$(RUN)/pytest -q tests/docs
+	@scripts/framework-tools docs
+	@$(if $(filter serve,$(ARGS)),.tools/docs/bin/mkdocs serve,$(RUN)/pytest -q tests/docs && .tools/docs/bin/mkdocs build --strict)
 
 clean: ## remove .venv, .tools and caches
-	rm -rf $(VENV) .tools .demo .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tools .demo .site dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
