@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import click
 
+import headrace
 from headrace.base import errors
 from headrace.base.settings import CacheSettings, FetchSettings, MountSettings, PriceSettings, RunSettings, SyncSettings
 from headrace.base.units import format_bytes
@@ -23,6 +26,7 @@ REFERENCE = Path(__file__).parent / "reference"
 def pages() -> dict[str, str]:
     """File name → text."""
     made = {"cli.md": _cli(), "settings.md": _settings(), "errors.md": _errors(), "job.md": _job()}
+    made |= {f"python/{page}.md": _python(page) for page in _FACES}
     return {name: "\n".join(lines).rstrip() + "\n" for name, lines in made.items()}
 
 
@@ -134,6 +138,44 @@ def _written(default: object) -> str:
     if default in (None, "", (), {}):
         return "none"
     return f"`{json.dumps(default)}`"
+
+
+def _python(page: str) -> Iterator[str]:
+    """Each public name of these modules, for mkdocstrings, which takes the rest from the docstring."""
+    title, modules = _FACES[page]
+    yield f"# {title}\n"
+    yield _PYTHON_HEAD
+    for module in modules:
+        there = _module(module)
+        for name in there.__all__:
+            if not name.startswith("_") and not isinstance(getattr(there, name), ModuleType):
+                yield f"\n::: {module}.{name}"
+
+
+def _module(name: str) -> ModuleType:
+    """`headrace.decode` is no module, but what `headrace` has under that name."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return getattr(headrace, name.removeprefix("headrace."))
+
+
+_FACES = {
+    "index": ("Python", ["headrace"]),
+    "dataset": ("Loaders, and what they say", ["headrace.dataset"]),
+    "namespace": ("Paths and files", ["headrace.namespace"]),
+    "decode": ("`hr.decode`", ["headrace.decode"]),
+    "torch": ("`hr.torch`", ["headrace.torch"]),
+    "tf": ("`hr.tf`", ["headrace.tf"]),
+    "jax": ("`hr.jax`", ["headrace.jax"]),
+    "models": ("`hr.models`, `hr.safetensors`", ["headrace.models", "headrace.safetensors"]),
+    "ray": ("`hr.ray`", ["headrace.ray"]),
+    "pack": ("`headrace.pack`, `headrace.sync`", ["headrace.pack", "headrace.sync"]),
+}
+"""Page → its title, and the modules whose public names it has."""
+
+_PYTHON_HEAD = """\
+Made from the docstrings: the site (`make docs`) shows the entries. Errors have [a page of their own](../errors.md)."""
 
 
 _SETTINGS_HEAD = """\
@@ -303,5 +345,6 @@ them. A run that is started again from its record needs the other values again."
 
 if __name__ == "__main__":
     for name, text in pages().items():
+        (REFERENCE / name).parent.mkdir(exist_ok=True)
         (REFERENCE / name).write_text(text)
         print(f"wrote reference/{name}", file=sys.stderr)
