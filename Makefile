@@ -25,7 +25,7 @@ check: ## lint, types, arrows, unit and property tests: three minutes once set u
 	@PYTHON=$(PYTHON) scripts/setup demo test lint
 	@scripts/check $(ARGS)
 
-test: ## install what the tests need, then run all of them (ARGS=... goes to pytest)
+test: ## install what the tests need, then run all of them (ARGS=mount: those of a room; else ARGS goes to pytest)
 	@PYTHON=$(PYTHON) scripts/setup-tests
 	@scripts/run-tests $(ARGS)
 

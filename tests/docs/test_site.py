@@ -16,7 +16,7 @@ MKDOCS = ROOT / ".tools/docs/bin/mkdocs"
 @pytest.mark.skipif(not MKDOCS.exists(), reason="scripts/framework-tools docs")
 def test_the_site_builds_and_its_links_and_anchors_hold(tmp_path: Path) -> None:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    command = [MKDOCS, "build", "--quiet", "--strict", "--site-dir", tmp_path]
+    command = [MKDOCS, "build", "--strict", "--site-dir", tmp_path]
     made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
     page = (tmp_path / "reference/python/index.html").read_text()
