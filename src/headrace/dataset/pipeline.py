@@ -36,7 +36,6 @@ from headrace.dataset.effort import Effort, Watch
 from headrace.dataset.feed import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
 from headrace.dataset.forms import Forms
 from headrace.dataset.joining import MOST
-from headrace.dataset.layout import LEAST
 from headrace.dataset.ledger import Judge, Skip, Skipped
 from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
 from headrace.dataset.readers import READERS, Readers
@@ -134,7 +133,6 @@ class Pipeline:
             self,
         )
         self._files = self._files_here()
-        self._scattered = self._transform.scatter_from(self._files)
         self._readers = self._readers_here()
         self._raw: InTurn[Group | Read | None] = InTurn()
         self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
@@ -348,7 +346,6 @@ class Pipeline:
         self._room.hold(size)
         self.meter.reads += reads
         for group in groups:
-            group.first = self._fed
             self._fed += group.count
             self._batching.add(group)
         return True
@@ -370,16 +367,12 @@ class Pipeline:
             for read in reads:
                 self._raw.put(groups[0].number, read)
         elif reads:
-            ticket = self._fetcher.submit(reads, self.arrived, here=True, pieces=self._pieces(groups))
+            ticket = self._fetcher.submit(reads, self.arrived, here=True)
             for group in groups:
                 group.ticket = ticket
             if self.closed:
                 ticket.cancel()
         return True
-
-    def _pieces(self, groups: Sequence[Group]) -> bool:
-        """Whether what is read for them may come in several buffers: who looks at small records wants them in one."""
-        return all(isinstance(group, RangedGroup) and group.size >= LEAST * group.count for group in groups)
 
     def _needs_more(self) -> bool:
         # Never stuck: the batch under construction may be completed even when it is larger than the window.
@@ -447,14 +440,9 @@ class Pipeline:
     def _read(self, read: Read) -> list[RangedGroup]:
         """Bytes from the page cache, else through `headrace.fetch`. Returns the groups that have everything now."""
         assert self._files is not None
-        scattered = self._scattered
-        if scattered is not None and (group := scattered.read(read)) is not None:
-            return [group]
         answer: Answer = read.tag
         blob = self._files.get(read)
         if blob is not None:
-            if scattered is not None:
-                scattered.learn(answer, blob.data)
             return answer.settle(read, blob)
         waiting = list(answer.groups)
         ticket = self._fetcher.submit([read], self.arrived)
