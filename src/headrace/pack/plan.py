@@ -267,14 +267,12 @@ def _cut(dataset: Dataset, options: PackOptions, progress: Progress) -> list[int
     for first in range(0, total, _AT_ONCE):
         positions = np.arange(first, min(first + _AT_ONCE, total), dtype=np.int64)
         _, rows = dataset.stream.locate(0, positions)
-        weights = None if options.columns else layout.weigh_wholes(index, rows, checked=checked)
-        if weights is None:
-            sizes = index.sizes(rows).tolist()
-            if options.columns:
-                weights = [size + 1 for size in sizes]
-            else:
-                pairs = zip(index.specs(rows), sizes, strict=True)
-                weights = [_weigh(layout, spec, size, checked=checked) for spec, size in pairs]
+        sizes = index.sizes(rows).tolist()
+        if options.columns:
+            weights = [size + 1 for size in sizes]
+        else:
+            pairs = zip(index.specs(rows), sizes, strict=True)
+            weights = [_weigh(layout, spec, size, checked=checked) for spec, size in pairs]
         for position, weight in zip(positions.tolist(), weights, strict=True):
             if filled and filled + weight > room:
                 starts.append(position)
