@@ -5,8 +5,7 @@
     fetch    `headrace.fetch` calls `arrived` on its own threads
     decode   map and filter, some groups of samples at a time; absent where there is nothing to do. Where that is no
              more than verifying or unpacking records of files, these threads read what is in the page cache, too
-    batcher  groups back into order, bad samples judged, batches put together; groups that were read from the cache and
-             need no decoding by the thread that has read them
+    batcher  groups back into order, bad samples judged, batches put together
     consumer `take`
 
 A sample's bytes count against the window from the moment its reads are submitted until the consumer takes its batch;
@@ -401,10 +400,7 @@ class Pipeline:
 
     def filled(self, group: ObjectGroup) -> None:
         """See `headrace.dataset.readers.Around`."""
-        if self._threads_wanted:
-            self._raw.put(group.number, group)
-        else:
-            self._finish(group, build=True)
+        self._here(group)
 
     def fed(self) -> None:
         """See `headrace.dataset.readers.Around`."""
@@ -420,9 +416,9 @@ class Pipeline:
         else:
             self._finish(group)
 
-    def _finish(self, group: Group, *, build: bool = False) -> None:
+    def _finish(self, group: Group) -> None:
         group.done_at = time.perf_counter()
-        self._batching.finished(group, build=build)
+        self._batching.finished(group)
 
     # -- decode threads ------------------------------------------------------------------------------------------
 
