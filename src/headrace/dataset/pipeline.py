@@ -36,7 +36,7 @@ from headrace.dataset.feed import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_s
 from headrace.dataset.forms import Forms
 from headrace.dataset.joining import MOST
 from headrace.dataset.ledger import Judge, Skip, Skipped
-from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
+from headrace.dataset.ranged import Answer, RangedGroup
 from headrace.dataset.readers import READERS, Readers
 from headrace.dataset.room import Bounds, Room
 from headrace.dataset.slots import Group, Slot
@@ -44,7 +44,7 @@ from headrace.dataset.stages import Stage
 from headrace.dataset.stats import Meter, Stats, summarise
 from headrace.dataset.threads import join_all
 from headrace.dataset.transform import Transform
-from headrace.dataset.whole import ObjectGroup, has_wholes
+from headrace.dataset.whole import ObjectGroup
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob
 
@@ -152,7 +152,7 @@ class Pipeline:
     def _files_here(self) -> CachedFiles | None:
         """Files that the decode threads read themselves, as they have little more to do than to look at the bytes."""
         leaf, ours = self._plan.leaves[0], self._transform.columns and self._threads_wanted
-        if not ours or leaf.window is not None or not is_ranged(leaf.index):
+        if not ours or leaf.window is not None or leaf.index.abilities.ranges is None:
             return None
         return CachedFiles.of(leaf.index.store, self._fetcher)
 
@@ -164,7 +164,7 @@ class Pipeline:
         """Threads of the pipeline's own that read what the cache holds; None where nothing is read group by group."""
         leaf, fetcher = self._plan.leaves[0], self._fetcher
         alone = len(self._plan.leaves) == 1 and leaf.window is None and self._plan.window is None
-        kept = alone and has_wholes(leaf.index) and fetcher.keeps(leaf.index.store)
+        kept = alone and leaf.index.abilities.objects is not None and fetcher.keeps(leaf.index.store)
         return Readers(leaf, fetcher, fetcher.cache, self) if kept and fetcher.cache is not None else None
 
     def _works(self) -> list[tuple[str, Any]]:

@@ -8,64 +8,24 @@ thread wants them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.base.errors import HeadraceError
+from headrace.dataset.abilities import Ranged, Ranges
 from headrace.dataset.joining import GAP, MOST, range_error, short_answer
 from headrace.dataset.order import Ints, distinct
 from headrace.dataset.pieces import Pieces
 from headrace.dataset.slots import Planned, Slot
-from headrace.dataset.source import Rows, SampleIndex
+from headrace.dataset.source import Rows
 from headrace.dataset.stages import TakesColumns
 from headrace.fetch import Read
-from headrace.store.protocol import Blob, Store
+from headrace.store.protocol import Blob
 
 _SHIFT = np.int64(48)
 """Offsets lie below 2**48, so that an object's number and an offset in it are one number."""
-
-
-class Ranges(NamedTuple):
-    """Where samples lie. `parts`: int64 [n], of each sample, one or more; of all parts, sample after sample, int64 [m]:
-    the number of the object, and start and stop within it.
-    """
-
-    parts: Ints
-    object: Ints
-    start: Ints
-    stop: Ints
-
-
-class Ranged(Protocol):
-    """A `headrace.dataset.source.SampleIndex` whose samples are ranges of few large objects. Any thread."""
-
-    @property
-    def store(self) -> Store: ...
-
-    def ranges(self, rows: Rows) -> Ranges:
-        """Where the samples at `rows` lie. Raises IndexError for a row out of range."""
-        ...
-
-    def object_at(self, number: int) -> tuple[str, int, str | None]:
-        """Key, size in bytes and version of an object."""
-        ...
-
-    def blanks(self, rows: Rows, objects: Sequence[int]) -> Sequence[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
-        """``__key__``, names of the parts in the order of `ranges`, and extra fields of each sample. `objects`: the
-        number of each one's first.
-        """
-        ...
-
-    def columns(self, rows: Rows, objects: Sequence[int]) -> tuple[dict[str, list[Any]], tuple[str, ...] | None]:
-        """The same by columns: ``__key__`` and extra fields; and the names of the parts, None where they differ."""
-        ...
-
-
-def is_ranged(index: SampleIndex) -> TypeGuard[Ranged]:
-    """Whether it says of itself that it is."""
-    return getattr(index, "ranges", None) is not None
 
 
 class Answer:

@@ -9,7 +9,8 @@ from typing import IO
 
 from headrace.base.progress import SILENT
 from headrace.base.settings import Settings
-from headrace.dataset.shards.adopt import BESIDE, Kept, export
+from headrace.dataset.abilities import IndexFolder
+from headrace.dataset.shards.adopt import BESIDE, export
 from headrace.dataset.shards.format import Format, Member
 from headrace.dataset.shards.formats import format_named
 from headrace.dataset.shards.index import (
@@ -83,7 +84,7 @@ class ShardIndex:
         if not shards:
             return
         job = self._job(shards)
-        export(find_set(self._shelf, job), job, Kept(journal.store, journal.prefix + BESIDE))
+        export(find_set(self._shelf, job), job, IndexFolder(journal.store, journal.prefix + BESIDE))
 
     def _job(self, shards: list[Shard]) -> Job:
         assert self._format is not None
