@@ -102,9 +102,7 @@ def _one_object(asked: Single) -> ShardSamples | TableSamples | None:
     except (NotFoundError, UnsupportedError):  # or a web server sends us from a folder's name to its page
         return None
     options = asked.options
-    fmt, kind = format_of(
-        target, options.format, options.by, lambda: memoryview(at.store.get(at.key, 0, _HEAD).data)
-    )
+    fmt, kind = format_of(target, options.format, options.by, lambda: memoryview(at.store.get(at.key, 0, _HEAD).data))
     prefix = at.key[: at.key.rfind("/") + 1]
     if isinstance(fmt, Accompanied):
         reason = f"one {fmt.name} shard cannot be read by itself"

@@ -66,9 +66,7 @@ class ObjectSamples:
     @property
     def abilities(self) -> Abilities:
         """See `SampleIndex.abilities`. Rows of a table of paths are in the table's order."""
-        return Abilities(
-            objects=self, folders=self.folders, sorted_by_key=self._sorted_by_key, reports=self._reports
-        )
+        return Abilities(objects=self, folders=self.folders, sorted_by_key=self._sorted_by_key, reports=self._reports)
 
     def specs(self, rows: Rows) -> list[SampleSpec]:
         """See `SampleIndex.specs`."""

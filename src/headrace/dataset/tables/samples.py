@@ -82,9 +82,7 @@ class TableSamples:
     @property
     def abilities(self) -> Abilities:
         """See `SampleIndex.abilities`."""
-        return Abilities(
-            table=self, blocks=self.blocks, folders=self.folders, stages=self.stages, home=self.home
-        )
+        return Abilities(table=self, blocks=self.blocks, folders=self.folders, stages=self.stages, home=self.home)
 
     @property
     def named(self) -> TableSamples:
