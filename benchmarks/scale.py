@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headrace.base.settings import CacheSettings, Settings
 from headrace.dataset.manifest import SCHEMA, Digest, ManifestWriter, versioned
-from headrace.dataset.source import open_source
+from headrace.dataset.source import OpenOptions, open_source
 from headrace.namespace import Namespace
 
 NAME, VERSION = "scale", "v1"
@@ -86,7 +86,7 @@ def measure(home: str, cache: str, target: str, by: str) -> dict[str, Any]:
     namespace = Namespace.load(settings)
     before = _resident()
     began = time.perf_counter()
-    index = open_source(target, by=by, namespace=namespace, settings=settings)
+    index = open_source(target, OpenOptions(by=by), namespace=namespace, settings=settings)
     opened = time.perf_counter() - began
     began = time.perf_counter()
     index.specs(np.arange(256))

@@ -13,6 +13,7 @@ import numpy as np
 
 from headrace.base.errors import InputError, NotFoundError
 from headrace.base.metrics import Metrics
+from headrace.dataset.abilities import Abilities
 from headrace.dataset.source import Part
 from headrace.fetch import FetchStats
 from headrace.fetch.read import Ticket
@@ -32,6 +33,7 @@ class MemoryIndex:
         self.fingerprint = f"memory-{count}-{size}-{parts}-{folder}"
         self.pinned = True
         self.classes = None
+        self.abilities = Abilities()
 
     def __len__(self) -> int:
         return self.count

@@ -11,7 +11,7 @@ from headrace.base.settings import CacheSettings, Settings
 from headrace.dataset.changes import summary, verify
 from headrace.dataset.listing import list_objects
 from headrace.dataset.snapshot import take_snapshot
-from headrace.dataset.source import open_source
+from headrace.dataset.source import OpenOptions, open_source
 from headrace.namespace import Namespace
 from headrace.store.embedded import EmbeddedS3
 
@@ -46,7 +46,7 @@ def test_listing_and_snapshot(seaweedfs: EmbeddedS3, tmp_path: Path) -> None:
     made = take_snapshot("/data", "mixed", **context)
     with pytest.raises(AlreadyExistsError):
         take_snapshot("/data", "mixed", "v1", **context)
-    index = open_source("mixed@v1", by="object", **context)
+    index = open_source("mixed@v1", OpenOptions(by="object"), **context)
     specs = index.specs(np.arange(len(index)))
     assert [parts[0].key for _, parts, _ in specs] == sorted([*FLAT, *ODD], key=str.encode)
     part = specs[0][1][0]

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.base.errors import InputError
 from headrace.dataset.tables import bringing
+from headrace.dataset.tables.samples import as_table
 from headrace.store import open_store
 from tests.standins import ended_by_closing
 
@@ -141,7 +142,7 @@ def test_by_columns_and_row_by_row_batches_and_states_are_the_same(
             assert resumed(one, other, case["stop"]) == wanted[case["stop"] + 1 :]
     tables, table_states = everything(by_column.to_arrow().loader(prefetch=case["prefetch"]))
     assert table_states == states
-    first = by_column.leaves[0].index.scheme.columns[0]
+    first = as_table(by_column.leaves[0].index).scheme.columns[0]
     numbers = [table.column(first).to_pylist() for table in tables]
     assert [len(one) for one in numbers] == [len(batch["__key__"]) for batch in wanted]
 

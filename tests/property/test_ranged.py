@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import BadSampleError
+from headrace.dataset.abilities import Ranged, Ranges
 from headrace.dataset.joining import MOST
-from headrace.dataset.ranged import Grouping, Lot, Ranged, RangedGroup, Ranges, lots
+from headrace.dataset.ranged import Grouping, Lot, RangedGroup, lots
 from headrace.fetch import Read
 from headrace.pack.examples import RecordWriter
 from headrace.store import open_store

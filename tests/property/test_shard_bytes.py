@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dataset.shards.reading import AccessPattern, Reader, StoreBytes
+from headrace.dataset.shards.reading import Reader, StoreBytes
 from headrace.fetch import Read
 from headrace.store import open_store
 from headrace.store.protocol import Blob
@@ -31,15 +31,10 @@ steps = st.lists(
 )
 
 
-@given(steps, st.sampled_from([None, False, True]))
-def test_reads_are_the_bytes_and_what_was_told_to_come_next_does(
-    walk: list[tuple[int, int]], before_it: bool | None
-) -> None:
+@given(steps)
+def test_reads_are_the_bytes_and_what_was_told_to_come_next_does(walk: list[tuple[int, int]]) -> None:
     store = open_store("memory://shard-bytes")
     store.put("k", BODY)
-    pattern = AccessPattern()
-    if before_it is not None:
-        pattern.show(through=before_it)
     asked: list[tuple[int, int, int]] = []
 
     def get(read: Read, until: int) -> Blob:
@@ -48,7 +43,7 @@ def test_reads_are_the_bytes_and_what_was_told_to_come_next_does(
         return store.get(read.key, read.start, read.stop)
 
     passed: list[int] = []
-    shard = StoreBytes(Reader(get, MOST, pattern=pattern), store, "k", SIZE, None, passed.append)
+    shard = StoreBytes(Reader(get, MOST), store, "k", SIZE, None, passed.append)
     at = 0
     for step, size in walk:
         start = min(max(at + step, 0), SIZE)
@@ -100,26 +95,3 @@ def test_large_members_are_skipped_however_little_is_read_at_once(most: int) -> 
     for at in range(0, SIZE, 1 << 20):
         assert bytes(shard.read(at, at + 512)) == BODY[at : at + 512]
     assert asked == [16 << 10] * 3
-
-
-@given(st.lists(st.sampled_from(["small", "large"]), min_size=2, max_size=6))
-def test_a_shard_is_begun_as_the_one_before_it_turned_out(kinds: list[str]) -> None:
-    store = open_store("memory://shard-bytes-pattern")
-    store.put("k", BODY)
-    asked: list[tuple[int, int, int]] = []
-
-    def get(read: Read, until: int) -> Blob:
-        assert read.stop is not None
-        asked.append((read.start, read.stop, until))
-        return store.get(read.key, read.start, read.stop)
-
-    reader = Reader(get, MOST, pattern=AccessPattern())
-    first = (0, 16 << 10, 0)
-    for kind in kinds:
-        asked.clear()
-        shard = StoreBytes(reader, store, "k", SIZE, None, lambda _: None)
-        for at in range(0, SIZE, 10 << 10 if kind == "small" else 1 << 20):
-            assert bytes(shard.read(at, at + 512)) == BODY[at : at + 512]
-        assert asked[0] == first
-        assert len(asked) <= (SIZE // MOST + 3 if kind == "small" else 3)
-        first = (0, MOST, SIZE) if kind == "small" else (0, 16 << 10, 0)

@@ -1,10 +1,9 @@
-"""Groups that many threads finish, each of which may go on to make the batches."""
+"""Groups that many threads finish, and one makes batches of."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable
 
 import pytest
 
@@ -51,13 +50,8 @@ def batching() -> tuple[Batching, Around]:
     return Batching(InOrder(), Builder(BATCH, Progress(), drop_last=False), around), around
 
 
-def work(groups: Iterable[Group], into: Batching, *, build: bool) -> None:
-    for one in groups:
-        into.finished(one, build=build)
-
-
 @pytest.mark.parametrize("seed", range(8))
-def test_all_samples_in_order_whoever_finishes_and_builds(seed: int) -> None:
+def test_all_samples_in_order_whoever_finishes_them(seed: int) -> None:
     made, around = batching()
     rng = random.Random(seed)
     groups = [group(number) for number in range(GROUPS)]
@@ -66,7 +60,7 @@ def test_all_samples_in_order_whoever_finishes_and_builds(seed: int) -> None:
     lots = [groups[start::THREADS] for start in range(THREADS)]
     for lot in lots:
         rng.shuffle(lot)
-    begun = [threading.Thread(target=work, args=(lot, made), kwargs={"build": rng.random() < 0.7}) for lot in lots]
+    begun = [threading.Thread(target=lambda lot=lot: [made.finished(one) for one in lot]) for lot in lots]
     batcher = threading.Thread(target=made.run)
     batcher.start()
     for one in groups[GROUPS // 2 :]:
@@ -82,32 +76,15 @@ def test_all_samples_in_order_whoever_finishes_and_builds(seed: int) -> None:
     assert made.settled == GROUPS * EACH
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_nothing_is_left_lying_where_nobody_is_woken(seed: int) -> None:
-    made, around = batching()
-    groups = [group(number) for number in range(GROUPS)]
-    for one in groups:
-        made.add(one)
-    random.Random(seed).shuffle(groups)
-    begun = [
-        threading.Thread(target=work, args=(groups[start::THREADS], made), kwargs={"build": True})
-        for start in range(THREADS)
-    ]
-    for thread in begun:
-        thread.start()
-    for thread in begun:
-        thread.join(30)
-    assert around.numbers == list(range(GROUPS * EACH))
-
-
 def test_what_a_group_raises_reaches_who_builds_and_holds_nobody_up() -> None:
     made, _ = batching()
     bad, good = group(-1), group(0)
     for one in (bad, good):
         made.add(one)
+    made.finished(bad)
     with pytest.raises(ZeroDivisionError):
-        made.finished(bad, build=True)
-    made.finished(good, build=True)  # the others may still come to an end
+        made.run()
+    made.finished(good)  # the others may still come to an end
     made.release()
     made.run()
 

@@ -76,27 +76,6 @@ def test_a_shard_has_exactly_the_bytes_that_were_planned(place: tuple[Path, Name
     assert (out / "000000.tar").stat().st_size == packed.bytes
 
 
-def test_samples_that_are_all_alike_are_weighed_as_each_by_itself(tmp_path: Path) -> None:
-    for number in range(COUNT):
-        name = f"{number:03d}" + ("" if number % 9 else "é") + "x" * (number % 130)
-        (tmp_path / f"{name}.bin").write_bytes(bytes(number * 7))
-        (tmp_path / f"{name}.cls").write_bytes(b"1")
-    dataset = Dataset.open(tmp_path.as_uri())
-    plan = make_plan(dataset, PackOptions(shard_size=50_000, seed=1), SILENT)
-    index, rows = dataset.leaves[0].index, plan.dataset.stream.locate(0, np.arange(COUNT))[1]
-    assert index.wholes(rows) is not None  # else this tests nothing
-    pairs = zip(index.specs(rows), index.sizes(rows).tolist(), strict=True)
-    starts, filled = [0], 0
-    for place, (spec, payload) in enumerate(pairs):
-        weight = weigh(spec, payload, checked=True)
-        if filled and filled + weight + 1024 > 50_000:
-            starts.append(place)
-            filled = 0
-        filled += weight
-    assert len(starts) > 5
-    assert plan.starts.tolist() == [*starts, COUNT]
-
-
 def test_a_key_that_no_tar_can_hold_is_refused_wherever_it_stands(tmp_path: Path) -> None:
     (tmp_path / "z").mkdir()
     for name in ("a.data", "b.data", "z/.x.data"):

@@ -37,6 +37,7 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, Settings
 from headrace.dataset.tables.ipc import Ipc
 from headrace.dataset.tables.parquet import Parquet
+from headrace.dataset.tables.samples import as_table
 from headrace.fetch import Fetcher
 from headrace.store.backends.local import LocalStore
 from tests.shard_formats_kit import Shard
@@ -272,7 +273,7 @@ def test_where_leaves_what_pyarrow_leaves(tmp_path_factory: pytest.TempPathFacto
 def test_rows_share_their_parts_and_blocks_begin_with_row_groups(folder: Path) -> None:
     for name in "ab":
         pq.write_table(numbers(0, 95), folder / f"{name}.parquet", row_group_size=10)
-    index = hr.Dataset.open(folder.as_uri()).leaves[0].index
+    index = as_table(hr.Dataset.open(folder.as_uri()).leaves[0].index)
     specs = index.specs(np.array([0, 9, 10, 95]))
     assert specs[0][1] is specs[1][1]
     assert specs[0][1] != specs[2][1]

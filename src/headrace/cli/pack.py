@@ -80,36 +80,30 @@ def command(
     import sys
 
     from headrace.base.units import parse_bytes
-    from headrace.cli.lean import lean
     from headrace.cli.progress import passing, progress
     from headrace.cli.target import is_snapshot, open_namespace, target
-    from headrace.dataset.ahead import listed_ahead
+    from headrace.pack import PackOptions, pack
 
     if on is not None and workers:
         raise InputError("a cluster's CPUs decide how many shards are made at once", path="-j", hint="leave it out")
     if function:
         sys.path.insert(0, os.getcwd())
-    else:
-        lean()
     namespace = open_namespace()
     place = source if is_snapshot(source) else target(namespace, source)
-    with listed_ahead(place, namespace):
-        from headrace.pack import PackOptions, pack
-
-        options = PackOptions(
-            shard_size=parse_bytes(shard_size, name="--shard-size"),
-            seed=seed,
-            by=by,
-            function=function,
-            name=name,
-            layout=layout,
-            columns=_columns(columns, schema),
-            where=where,
-            source_format=source_format,
-            max_errors=_budget(max_errors),
-            workers=workers,
-            verify=verify,
-        )
+    options = PackOptions(
+        shard_size=parse_bytes(shard_size, name="--shard-size"),
+        seed=seed,
+        by=by,
+        function=function,
+        name=name,
+        layout=layout,
+        columns=_columns(columns, schema),
+        where=where,
+        source_format=source_format,
+        max_errors=_budget(max_errors),
+        workers=workers,
+        verify=verify,
+    )
     with passing("planned") as planning, progress("packed", "samples") as report:
         goal = target(namespace, destination)
         if on is None:

@@ -23,9 +23,9 @@ def open_objects(namespace: Namespace, name: str) -> SampleIndex:
         NotFoundError: no such snapshot. CorruptError: its manifest is damaged.
     """
     from headrace.base.settings import Settings
-    from headrace.dataset.source import open_source
+    from headrace.dataset.source import OpenOptions, open_source
 
-    return open_source(name, by="object", namespace=namespace, settings=Settings.load())
+    return open_source(name, OpenOptions(by="object"), namespace=namespace, settings=Settings.load())
 
 
 def reads(index: SampleIndex) -> Iterator[tuple[str, Read]]:

@@ -1,8 +1,7 @@
-"""What becomes of finished groups: back into order, and into batches. Any thread may do it, one at a time."""
+"""What becomes of finished groups: back into order, and into batches, on the batcher's thread."""
 
 from __future__ import annotations
 
-import threading
 from typing import Protocol
 
 from headrace.dataset.build import Builder, Delivery
@@ -31,12 +30,7 @@ class Around(Protocol):
 
 
 class Batching:
-    """The feeder calls `add` and `end`; who has finished a group, `finished`; the batcher's thread, `run`.
-
-    A thread that has finished a group whose turn it is may go on and put it into batches (`build`): that spares waking
-    another thread. Why no group is left lying: who takes one looks for the next one *afterwards*, and who finishes one
-    marks it *before* looking whether it is the first.
-    """
+    """The feeder calls `add` and `end`; who has finished a group, `finished`; the batcher's thread, `run`."""
 
     def __init__(self, collector: Collector, builder: Builder, around: Around) -> None:
         self.collector = collector
@@ -44,7 +38,6 @@ class Batching:
         """Samples that are in batches, or were left out."""
         self._builder, self._around = builder, around
         self._gate = Gate()
-        self._building = threading.Lock()
         self._seen = 0
         self._ended = False
 
@@ -61,23 +54,21 @@ class Batching:
         """Nobody waits any more."""
         self._gate.release()
 
-    def finished(self, group: Group, *, build: bool = False) -> None:
-        """A group has all that it waited for. Raises, with `build`, what a bad sample or a user's function does."""
-        if not self.collector.finished(group):
-            return
-        if build:
-            self._build_ready()
-        if self._ended or not build:
+    def finished(self, group: Group) -> None:
+        """A group has all that it waited for."""
+        if self.collector.finished(group):
             self._gate.knock()
 
     def run(self) -> None:
-        """Make batches until all that was added is in one, or until released. Raises as `finished`."""
+        """Make batches until all that was added is in one, or until released. Raises what a bad sample or a user's
+        function does.
+        """
         while self._gate.wait(self._something) and not self._all:
-            self._build_ready()
-        with self._building:
-            last = self._builder.finish() if self._all else []
-            if last:
-                self._around.hand_on(last)
+            while self.collector.ready():
+                self._build(self.collector.take())
+        last = self._builder.finish() if self._all else []
+        if last:
+            self._around.hand_on(last)
 
     @property
     def _all(self) -> bool:
@@ -89,11 +80,6 @@ class Batching:
             return True
         self._around.knock()
         return False
-
-    def _build_ready(self) -> None:
-        with self._building:
-            while self.collector.ready():
-                self._build(self.collector.take())
 
     def _build(self, group: Group) -> None:
         self._around.open_group(group)

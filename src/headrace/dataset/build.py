@@ -9,19 +9,15 @@ import numpy as np
 
 from headrace.dataset.batch import collate, collate_field, join_rows
 from headrace.dataset.forms import Forms, typed_batch, typed_columns
-from headrace.dataset.seats import Seat, seated
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.state import Progress
 
 
 class _Columns(NamedTuple):  # one for each batch, as `Delivery`: a frozen dataclass takes four times as long
-    """Samples by columns: lists, or arrays whose rows they are. `own`: nothing else looks into these arrays.
-    `seats`: where some are already, by name.
-    """
+    """Samples by columns: lists, or arrays whose rows they are. `own`: nothing else looks into these arrays."""
 
     values: dict[str, Sequence[Any]]
     own: bool
-    seats: dict[str, Seat]
 
 
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
@@ -161,14 +157,13 @@ class Builder:
         at, count, local, size = 0, group.count, group.locals, self._size or group.count
         group.columns = None
         whole_batches = not self._locals and size < count and not count % size
-        if whole_batches and self._forms is None and not group.seats and _only_lists(columns):
+        if whole_batches and self._forms is None and _only_lists(columns):
             yield from self._cut(group, columns, size)
             return
         while at < count:
             stop = min(count, at + size - self._count)
-            whole = stop - at == count
-            some = columns if whole else {name: one[at:stop] for name, one in columns.items()}
-            self._pieces.append(_Columns(some, group.own, group.seats if whole else {}))
+            some = columns if stop - at == count else {name: one[at:stop] for name, one in columns.items()}
+            self._pieces.append(_Columns(some, group.own))
             self._locals += local[at:stop]
             self._count += stop - at
             at = stop
@@ -235,19 +230,15 @@ class Builder:
 
 def _joined(pieces: list[_Piece]) -> Any:
     """One batch: as `collate` makes it of the samples."""
-    if len(pieces) == 1 and isinstance(pieces[0], _Columns) and not pieces[0].seats:
-        values, own, _ = pieces[0]
+    if len(pieces) == 1 and isinstance(pieces[0], _Columns):
+        values, own = pieces[0]
         return {name: _field([column], own=own) for name, column in values.items()}
     pieces = [piece for piece in pieces if isinstance(piece, _Columns) or piece]
     columns = [piece for piece in pieces if isinstance(piece, _Columns)]
     if len(columns) < len(pieces) or any(one.values.keys() != columns[0].values.keys() for one in columns):
         return collate(_samples(pieces))
     own = len(columns) == 1 and columns[0].own
-    found: dict[str, Any] = {}
-    for name in columns[0].values:
-        batch = seated([piece.seats.get(name) for piece in columns])
-        found[name] = _field([one.values[name] for one in columns], own=own) if batch is None else batch
-    return found
+    return {name: _field([one.values[name] for one in columns], own=own) for name in columns[0].values}
 
 
 def _typed(pieces: list[_Piece], forms: Forms) -> dict[str, Any]:

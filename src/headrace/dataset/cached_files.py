@@ -8,7 +8,6 @@ wait for it side by side.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 
 from headrace.base.errors import HeadraceError
@@ -48,32 +47,25 @@ class CachedFiles:
         """The bytes, of the version asked for. None: they would have to be waited for, or something is wrong, and
         `headrace.fetch` says what.
         """
-        data = take(read.length())
-        if not self.scatter(read, [data]):
-            return None
-        return Blob(data.toreadonly(), ObjectInfo(read.key, read.size or 0, read.version))
-
-    def scatter(self, read: Read, buffers: Sequence[memoryview]) -> bool:
-        """The same, into `buffers` one after another, which are as long together. False: as None; what is in them then
-        is arbitrary.
-        """
         with suppress(HeadraceError):
             descriptor = self._store.open_file(read.key, read.version) if self._is_local else self._fetcher.file(read)
             if descriptor is None:
-                return False
+                return None
             try:
-                return self._copied(descriptor, read, buffers)
+                data = self._copied(descriptor, read)
             finally:
                 os.close(descriptor)
-        return False
+            return None if data is None else Blob(data, ObjectInfo(read.key, read.size or 0, read.version))
+        return None
 
-    def _copied(self, descriptor: int, read: Read, buffers: Sequence[memoryview]) -> bool:
+    def _copied(self, descriptor: int, read: Read) -> memoryview | None:
+        data = take(read.length())
         try:
-            if os.preadv(descriptor, buffers, read.start, os.RWF_NOWAIT) < read.length():
-                return False
+            if os.preadv(descriptor, [data], read.start, os.RWF_NOWAIT) < read.length():
+                return None
         except OSError:  # nothing of it is there, or a file system that cannot tell
-            return False
+            return None
         metrics, (requests, size) = self._fetcher.metrics, _LOCAL if self._is_local else _CACHED
         metrics.add(requests)
         metrics.add(size, read.length())
-        return True
+        return data.toreadonly()

@@ -18,6 +18,7 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError
 from headrace.base.settings import Settings
+from headrace.dataset.abilities import Abilities
 from headrace.dataset.dataset import Dataset
 from headrace.dataset.feed import Leaf
 from headrace.dataset.ledger import Skip
@@ -28,7 +29,7 @@ from headrace.dataset.shards.index import Packed, Shard
 from headrace.dataset.source import Rows, SampleIndex, SampleSpec
 from headrace.dataset.stages import Stage
 from headrace.dataset.tables.part import Groups, TablePart
-from headrace.dataset.tables.samples import TableSamples
+from headrace.dataset.tables.samples import as_table
 from headrace.dataset.windows import Windows
 from headrace.namespace import Namespace
 from headrace.store.protocol import Store
@@ -89,7 +90,7 @@ class ChosenSamples:
     def __init__(self, store: Store, chosen: Chosen, like: LeafSource) -> None:
         self.store = Decompressed(store, chosen.packed, Settings.load()) if chosen.packed else store
         self.fingerprint, self.pinned, self.classes = like.fingerprint, like.pinned, like.classes
-        self.reports = like.reports
+        self.abilities = Abilities(reports=like.reports)
         self._chosen = chosen
 
     def __len__(self) -> int:
@@ -163,7 +164,7 @@ class Source:
         leaves = [
             LeafSource(
                 StoreAt.of(leaf.index), leaf.stages, None if leaf.window is None else leaf.window.length,
-                leaf.index.fingerprint, leaf.index.pinned, getattr(leaf.index, "reports", False), leaf.index.classes,
+                leaf.index.fingerprint, leaf.index.pinned, leaf.index.abilities.reports, leaf.index.classes,
             )
             for leaf in dataset.leaves
         ]  # fmt: skip
@@ -216,12 +217,6 @@ def sizes_at(dataset: Dataset, epoch: int, first: int, stop: int) -> Ints:
     return found
 
 
-def table_of(leaf: Leaf) -> TableSamples | None:
-    """The table that is read; None where samples are no rows of one."""
-    found = getattr(leaf.index, "table", None)
-    return found if isinstance(found, TableSamples) else None
-
-
 def _part(leaf: Leaf, rows: Rows) -> tuple[Chosen | Groups, Rows]:
     """What of a leaf is needed for these rows (or windows), and how they are numbered in it."""
     if leaf.window is None:
@@ -230,7 +225,7 @@ def _part(leaf: Leaf, rows: Rows) -> tuple[Chosen | Groups, Rows]:
         begin = leaf.window.first_rows(rows)
         wanted = np.unique(begin[:, None] + np.arange(leaf.window.length))
         at = np.searchsorted(wanted, begin)
-    table = table_of(leaf)
+    table = as_table(leaf.index)
     if table is not None:
         groups, places = Groups.of(table, wanted)
         return groups, places[at]

@@ -118,7 +118,7 @@ def open_classes(index: SampleIndex, *, settings: Settings, progress: Progress =
 
     Raises OSError: they cannot be kept.
     """
-    if not isinstance(index, ObjectSamples) or not index.sorted_by_key:
+    if not isinstance(index, ObjectSamples) or not index.abilities.sorted_by_key:
         return None
     name = f"classes{FORMAT}-{index.fingerprint}"
     return mapped_classes(*Shelf.of(settings).get(name, lambda folder: _build(index, folder, progress)))

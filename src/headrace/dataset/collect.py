@@ -86,9 +86,7 @@ class InTurn(Generic[_Job]):
 
 
 class Collector(Protocol):
-    """The way back into order. `add` on the feeder, `finished` on any thread, `ready` and `take` on one at a time; of
-    `InOrder`, `ready` on any.
-    """
+    """The way back into order. `add` on the feeder, `finished` on any thread, `ready` and `take` on the batcher's."""
 
     def add(self, group: Group) -> None: ...
     def finished(self, group: Group) -> bool:

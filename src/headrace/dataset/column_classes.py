@@ -15,7 +15,7 @@ from headrace.dataset.arrow import Column, from_numbers, pa, pc, to_numbers
 from headrace.dataset.classes import FORMAT, MOST, OUTSIDE, Classes, mapped_classes
 from headrace.dataset.dataset import Dataset
 from headrace.dataset.shelf import Shelf
-from headrace.dataset.source import SampleIndex, open_source
+from headrace.dataset.source import OpenOptions, SampleIndex, open_source
 from headrace.dataset.tables.samples import TableSamples
 from headrace.fetch import Fetcher
 from headrace.namespace import Namespace
@@ -46,7 +46,7 @@ def open_column_classes(
         raise InputError(f"{column!r} tells no classes", path=target, hint=hint)
 
     def build(folder: Path) -> dict[str, Any]:
-        only = open_source(target, namespace=namespace, settings=settings, columns=[column])
+        only = open_source(target, OpenOptions(columns=[column]), namespace=namespace, settings=settings)
         progress.total(len(only))
         batches = Dataset.of(only, target).batch(_ROWS).to_arrow().loader(prefetch=64 << 20, fetcher=fetcher)
         return {"folders": _write((one[column] for one in batches), folder, progress), "depth": None}

@@ -33,7 +33,7 @@ from headrace.dataset.reopen import Reopened
 from headrace.dataset.shards.csv_records import csv_as
 from headrace.dataset.shards.decoding import Records
 from headrace.dataset.shards.format import Format
-from headrace.dataset.source import Columns, SampleIndex, open_source
+from headrace.dataset.source import Columns, OpenOptions, SampleIndex, open_source
 from headrace.dataset.stages import Stage
 from headrace.dataset.wholes import wholes
 from headrace.dataset.windows import GRAIN, cut
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
-_DECODING = 2
-"""Threads for what a format's own decoding takes: microseconds a record."""
 _SILENT_S = 1.0
 """Of indexing, before a bar is drawn."""
 _BY_SHARDS = (
@@ -62,7 +60,7 @@ _AGAIN_AND_AGAIN = (
 
 def _together(leaf: Leaf) -> int | None:
     """How many compressed shards are mixed at a time; None where the source is no set of such."""
-    return getattr(leaf.index, "together", None)
+    return leaf.index.abilities.together
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,24 +134,15 @@ class Dataset:
             if format != "csv":
                 raise InputError("delimiter and encoding are of CSV", path=str(target), hint='format="csv"')
             form = csv_as(delimiter, encoding)
+        options = OpenOptions(by, form, columns, where, on_change)
         if refresh:
             settings = dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0))
         space = namespace if namespace is not None else Namespace.load(settings)
         target = target_of(target, space, settings)
         bar = drawn(Tally("indexed"), after=_SILENT_S, allowed=settings.progress and progress is None)
         with bar as shown:
-            index = open_source(
-                target,
-                by=by,
-                namespace=space,
-                on_change=on_change,
-                format=form,
-                columns=columns,
-                where=where,
-                settings=settings,
-                indexing=progress or shown,
-            )
-        return Dataset.of(Reopened(index, target, by, space, on_change, form, columns, where), name=target)
+            index = open_source(target, options, namespace=space, settings=settings, indexing=progress or shown)
+        return Dataset.of(Reopened(index, target, options, space), name=target)
 
     @staticmethod
     def of(index: SampleIndex, name: str = "samples") -> Dataset:
@@ -164,10 +153,7 @@ class Dataset:
         """
         if not len(index):
             raise InputError("holds no samples", path=name, hint="check the path, and `by`")
-        decode = getattr(index, "decode", None)  # records of shards that are more than bytes
-        stages = () if decode is None else (Stage("map", decode, threads=_DECODING),)
-        stages = getattr(index, "stages", stages)  # rows of tables
-        return Dataset(Rows(len(index), name), (Leaf(index, stages=stages),))
+        return Dataset(Rows(len(index), name), (Leaf(index, stages=index.abilities.stages),))
 
     @staticmethod
     def mix(datasets: Sequence[Dataset], weights: Sequence[float] | None = None, *, seed: int = 0) -> Dataset:
@@ -218,7 +204,7 @@ class Dataset:
         if block == AUTO:
             return self._shuffle_as_measured(seed)
         rows, leaf = self.stream, self.leaves[0]
-        cut_blocks = getattr(leaf.index, "blocks", None)
+        cut_blocks = leaf.index.abilities.blocks
         together = _together(leaf)
         if together is not None and cut_blocks is not None and isinstance(rows, Rows) and leaf.window is None:
             stream = wholes(rows, seed, cut_blocks(0), together)

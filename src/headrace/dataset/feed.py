@@ -14,12 +14,12 @@ from headrace.cache import Cache
 from headrace.dataset.joining import Cuts, arrived, count_down, join_reads, settle_cuts
 from headrace.dataset.ledger import Changed, Changes
 from headrace.dataset.order import Ints, Stream, distinct
-from headrace.dataset.ranged import Grouping, Lot, is_ranged, lots
+from headrace.dataset.ranged import Grouping, Lot, lots
 from headrace.dataset.slots import Frame, Group, Slot
 from headrace.dataset.source import SampleIndex, SampleSpec
 from headrace.dataset.stages import Stage
 from headrace.dataset.state import Progress, Residual
-from headrace.dataset.whole import ObjectGroup, groups_of, has_wholes
+from headrace.dataset.whole import ObjectGroup, groups_of
 from headrace.dataset.windows import Windows
 from headrace.fetch import Read, without_etag
 from headrace.store.protocol import Blob, is_stamp
@@ -118,9 +118,10 @@ class Maker:
             return None
         number = int(leaf[0])
         chosen = self._leaves[number]
-        if chosen.window is not None or not is_ranged(chosen.index):
+        ranged = chosen.index.abilities.ranges
+        if chosen.window is not None or ranged is None:
             return None
-        return lots(chosen.index, number, local.tolist(), row, Grouping(first, limit, self._room))
+        return lots(ranged, number, local.tolist(), row, Grouping(first, limit, self._room))
 
     def together(self, places: tuple[Ints, Ints, Ints], first: int, limit: int, cache: Cache) -> list[ObjectGroup]:
         """The samples at `places` (as `make` has them), in groups of `limit`, to be read from the cache; none: it
@@ -130,8 +131,8 @@ class Maker:
         if not len(local) or not (leaf == leaf[0]).all():
             return []
         number = int(leaf[0])
-        index = self._leaves[number].index
-        kept = index.kept(row, cache) if has_wholes(index) else None
+        objects = self._leaves[number].index.abilities.objects
+        kept = objects.kept(row, cache) if objects is not None else None
         return groups_of(kept, number, local.tolist(), row, first, limit) if kept is not None else []
 
     def _of_leaf(self, number: int, local: list[int], row: Ints) -> Iterator[Made]:
@@ -234,7 +235,7 @@ def _reads(leaf: Leaf, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Rea
 
 
 def separate(group: ObjectGroup, leaf: Leaf) -> list[Read]:
-    """Make slots of a group that is not all in the cache, and reads of all parts, in the order of `Kept.entries`."""
+    """Make slots of a group that is not all in the cache, and reads of all parts, in the order of its entries."""
     reads: list[Read] = []
     for place, spec in zip(group.locals, leaf.index.specs(group.rows), strict=True):
         sample, tokens = _blank(spec)

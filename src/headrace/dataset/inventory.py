@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,7 +22,7 @@ from headrace.dataset.objects import Objects, ObjectsWriter, open_objects, publi
 from headrace.dataset.shelf import Shelf
 from headrace.namespace import Namespace
 from headrace.namespace.home import as_prefix, url_of
-from headrace.store.protocol import ObjectInfo, Store
+from headrace.store.protocol import Store
 
 _MOST_FOLDERS = 10_000
 _TICK_NS = 20_000_000
@@ -111,17 +110,9 @@ def list_place(
         return publish_objects(shelf, index)
 
 
-def recent_objects(
-    place: Place,
-    settings: Settings,
-    progress: Progress = SILENT,
-    *,
-    begun: Iterator[Sequence[ObjectInfo]] | None = None,
-) -> Objects:
+def recent_objects(place: Place, settings: Settings, progress: Progress = SILENT) -> Objects:
     """The objects as listed by any process of this node within ``cache.ttl``, else listed now (by one process). Of
     local files a listing counts only as long as no folder has changed.
-
-    `begun`: as `list_objects`.
     """
     shelf = Shelf.of(settings)
     name = "listing-" + xxhash.xxh3_128_hexdigest(f"{place.store.identity}\n{place.prefix}".encode())
@@ -131,15 +122,9 @@ def recent_objects(
         if known is not None:
             return known
         folders = _folders(place)
-        objects = list_place(place, shelf, progress, listing=partial(_listed_on, begun))
+        objects = list_place(place, shelf, progress)
         shelf.note(name, {"digest": objects.digest, "source": place.url, "folders": folders})
         return objects
-
-
-def _listed_on(
-    begun: Iterator[Sequence[ObjectInfo]] | None, place: Place, folder: str, progress: Progress
-) -> Iterator[Batch]:
-    return list_objects(place.store, place.prefix, folder=folder, progress=progress, begun=begun)
 
 
 def _folders(place: Place) -> dict[str, int] | None:

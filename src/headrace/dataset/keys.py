@@ -29,7 +29,7 @@ from headrace.dataset.source import SampleIndex
 from headrace.dataset.stages import Stage
 from headrace.dataset.state import Progress, Residual
 from headrace.dataset.tables.columnar import start
-from headrace.dataset.tables.samples import TableSamples
+from headrace.dataset.tables.samples import as_table
 from headrace.fetch import Fetcher
 
 _FILE = "keys.npy"
@@ -68,12 +68,11 @@ def may_name(stages: Iterable[Stage]) -> bool:
 
 
 def row_of(index: SampleIndex, key: str, settings: Settings) -> int | None:
-    """The first row that the index calls `key`; None: there is none. Any thread. An index whose rows are in the
-    order of their keys, in UTF-8 bytes, says so: `sorted_by_key`.
+    """The first row that the index calls `key`; None: there is none. Any thread.
 
     Raises OSError: the index of keys cannot be built.
     """
-    if getattr(index, "sorted_by_key", False):
+    if index.abilities.sorted_by_key:
         return _halved(index, key)
 
     def keys() -> Iterator[list[str]]:
@@ -94,8 +93,8 @@ def _naming(stages: Iterable[Stage]) -> tuple[Stage, ...]:
 def _row_by_own(
     index: SampleIndex, through: tuple[Stage, ...], key: str, settings: Settings, fetcher: Fetcher
 ) -> int | None:
-    table = getattr(index, "table", None)
-    if isinstance(table, TableSamples):
+    table = as_table(index)
+    if table is not None:
         index, through = table.named, table.named.stages
         leaf = Leaf(index, stages=through)
     else:

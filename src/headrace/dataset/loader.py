@@ -264,8 +264,7 @@ class Loader:
 def _reporting(plan: Plan, changes: Changes) -> Plan:
     """The plan with leaves that name in `changes` what they find changed, where their source was opened to do so."""
     leaves = (
-        dataclasses.replace(leaf, changes=changes) if getattr(leaf.index, "reports", False) else leaf
-        for leaf in plan.leaves
+        dataclasses.replace(leaf, changes=changes) if leaf.index.abilities.reports else leaf for leaf in plan.leaves
     )
     return dataclasses.replace(plan, leaves=tuple(leaves))
 

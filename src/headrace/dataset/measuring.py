@@ -12,7 +12,6 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.dataset.joining import GAP, MOST
 from headrace.dataset.order import distinct
-from headrace.dataset.source import Rows, SampleIndex, SampleSpec
+from headrace.dataset.source import SampleIndex, SampleSpec
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob, Store
 
@@ -71,16 +70,10 @@ class Cost:
         return max(self.by_block.bytes_per_s / max(self.bytes, 1e-9), self.singly_per_s)
 
 
-class Blocks(SampleIndex, Protocol):
-    """An index whose samples lie together in larger objects."""
-
-    def blocks(self, size: int) -> Rows:
-        """The samples at which blocks of about `size` bytes begin, the first being 0."""
-        ...
-
-
-def measure(index: Blocks, settings: Settings, *, seconds: float = SECONDS, most: int = BYTES) -> Cost:
+def measure(index: SampleIndex, settings: Settings, *, seconds: float = SECONDS, most: int = BYTES) -> Cost:
     """Read samples and blocks from anywhere in the set, for about `seconds` each and at most `most` bytes each.
+
+    `index`: one that knows blocks.
 
     Raises:
         What reading raises: ChangedError, NotFoundError, DeniedError, TryAgainError.
@@ -90,7 +83,9 @@ def measure(index: Blocks, settings: Settings, *, seconds: float = SECONDS, most
     single = [reads_of(index.store, [spec]) for spec in index.specs(np.array(rows, np.int64))]
     singly = rate_of(settings, _flat(single), settings.fetch.connections, seconds=seconds, most=most)
 
-    starts = np.append(index.blocks(MOST), np.int64(len(index)))
+    cut_blocks = index.abilities.blocks
+    assert cut_blocks is not None
+    starts = np.append(cut_blocks(MOST), np.int64(len(index)))
     blocks: list[list[Read]] = []
     held = size = 0
     for number in rng.sample(range(len(starts) - 1), min(_BLOCKS, len(starts) - 1)):

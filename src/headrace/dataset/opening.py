@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from headrace.base.errors import ChangedError, InputError, NotFoundError, UnsupportedError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.dataset import table
+from headrace.dataset.abilities import IndexFolder
 from headrace.dataset.group import check_kind, open_groups
 from headrace.dataset.inventory import Place, find_place, recent_objects
 from headrace.dataset.objects import Objects
 from headrace.dataset.pin import is_pin_name, open_pin
 from headrace.dataset.samples import ObjectSamples
-from headrace.dataset.shards.adopt import BESIDE, Kept, export
+from headrace.dataset.shards.adopt import BESIDE, export
 from headrace.dataset.shards.choice import beside, choose, choose_kind, format_of, shards_of, tables_of
 from headrace.dataset.shards.compressed import CompressedSamples
 from headrace.dataset.shards.format import Accompanied, Format
@@ -24,7 +24,7 @@ from headrace.dataset.shards.index import Job, Shard, find_set, open_set
 from headrace.dataset.shards.samples import ShardSamples
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.snapshot import Snapshot, open_snapshot, snapshot_objects, snapshot_place
-from headrace.dataset.source import Columns
+from headrace.dataset.source import OpenOptions
 from headrace.dataset.tables.footers import Job as TableJob
 from headrace.dataset.tables.kinds import kind_named
 from headrace.dataset.tables.samples import TableSamples
@@ -39,29 +39,25 @@ _TABLES = 'leave them out, or say what it holds: format="parquet"'
 
 def open_samples(
     target: str,
+    options: OpenOptions,
     *,
-    by: str,
     namespace: Namespace,
-    pinned: bool,
-    format: str | Format | None = None,  # noqa: A002
-    columns: Columns | None = None,
-    where: Sequence[Any] | None = None,
     settings: Settings,
     progress: Progress,
     indexing: Progress,
 ) -> ObjectSamples | ShardSamples | TableSamples:
     """See `headrace.dataset.source.open_source`."""
-    check_kind(by)
-    if format is not None and kind_named(format) is None:
-        format_named(format)
-    wanted = wanted_of(columns, where)
+    check_kind(options.by)
+    if options.format is not None and kind_named(options.format) is None:
+        format_named(options.format)
+    wanted = wanted_of(options.columns, options.where)
     if target.startswith("/") or "://" in target:
-        single = Single(target, format, by, wanted, namespace, settings, indexing)
+        single = Single(target, options, wanted, namespace, settings, indexing)
         rows = single.samples()
         if rows is not None:
             return rows
-        if table.is_table(target) and format in (None, OBJECTS) and not single.is_folder:
-            return table.open_table(target, by=by, namespace=namespace, settings=settings)
+        if table.is_table(target) and options.format in (None, OBJECTS) and not single.is_folder:
+            return table.open_table(target, by=options.by, namespace=namespace, settings=settings)
         place = find_place(target, namespace)
         try:
             objects = recent_objects(place, settings, progress)
@@ -70,24 +66,24 @@ def open_samples(
             if one is None:
                 raise
             return one
-        opening = _Opening(place, by, format, wanted, settings, indexing, target)
+        opening = _Opening(place, options, wanted, settings, indexing, target)
         try:
-            return opening.samples(objects, pinned=False, reports=not pinned)
+            return opening.samples(objects)
         except (ChangedError, NotFoundError):
             fresh = _listed_anew(place, settings, progress)
             if fresh.digest == objects.digest:
                 raise
-            return opening.samples(fresh, pinned=False, reports=not pinned)
+            return opening.samples(fresh)
     if is_pin_name(target):
         pin, objects = open_pin(target, namespace=namespace, settings=settings, progress=progress)
         kept = open_snapshot(pin.snapshot, namespace=namespace, settings=settings) if pin.snapshot else None
-        opening = _Opening(pin.place(namespace), by, format, wanted, settings, indexing, target, kept)
-        return opening.samples(objects, pinned=pinned, reports=not pinned)
+        opening = _Opening(pin.place(namespace), options, wanted, settings, indexing, target, kept)
+        return opening.samples(objects, pinned=options.pinned)
     snapshot = open_snapshot(target, namespace=namespace, settings=settings)
     objects = snapshot_objects(snapshot, settings, progress)
     place = snapshot_place(snapshot, namespace)
-    opening = _Opening(place, by, format, wanted, settings, indexing, target, snapshot)
-    return opening.samples(objects, pinned=pinned, reports=not pinned)
+    opening = _Opening(place, options, wanted, settings, indexing, target, snapshot)
+    return opening.samples(objects, pinned=options.pinned)
 
 
 def _one_object(asked: Single) -> ShardSamples | TableSamples | None:
@@ -105,7 +101,8 @@ def _one_object(asked: Single) -> ShardSamples | TableSamples | None:
         info = at.store.head(at.key)
     except (NotFoundError, UnsupportedError):  # or a web server sends us from a folder's name to its page
         return None
-    fmt, kind = format_of(target, asked.format, asked.by, lambda: memoryview(at.store.get(at.key, 0, _HEAD).data))
+    options = asked.options
+    fmt, kind = format_of(target, options.format, options.by, lambda: memoryview(at.store.get(at.key, 0, _HEAD).data))
     prefix = at.key[: at.key.rfind("/") + 1]
     if isinstance(fmt, Accompanied):
         reason = f"one {fmt.name} shard cannot be read by itself"
@@ -196,17 +193,17 @@ def shards_of_snapshot(
     objects = snapshot_objects(snapshot, settings, SILENT)
     shelf = Shelf.of(settings)
     place = snapshot_place(snapshot, namespace)
-    opening = _Opening(place, "stem", format, Wanted(), settings, progress, snapshot.id, snapshot)
+    opening = _Opening(place, OpenOptions(format=format), Wanted(), settings, progress, snapshot.id, snapshot)
     if choose_kind(format, "stem", shelf, objects, snapshot.id, opening.look) is not None:
         return None
     fmt = choose(format, "stem", shelf, objects, snapshot.id, opening.look)
     return None if fmt is None else opening.job(fmt, objects)
 
 
-def _kept(snapshot: Snapshot, form: str) -> Kept:
+def _kept(snapshot: Snapshot, form: str) -> IndexFolder:
     """Where what is known of a snapshot's shards, of that format, is kept."""
     home = snapshot.home
-    return Kept(home.store, home.key(*snapshot.folder, "index", form, ""), writable=not home.read_only)
+    return IndexFolder(home.store, home.key(*snapshot.folder, "index", form, ""), writable=not home.read_only)
 
 
 def _listed_anew(place: Place, settings: Settings, progress: Progress) -> Objects:
@@ -221,31 +218,30 @@ class _Opening:
     """What is opened, and how."""
 
     place: Place
-    by: str
-    format: str | Format | None
+    options: OpenOptions
     wanted: Wanted
     settings: Settings
     progress: Progress
     target: str
     snapshot: Snapshot | None = None
 
-    def samples(self, objects: Objects, *, pinned: bool, reports: bool) -> ObjectSamples | ShardSamples | TableSamples:
-        shelf = Shelf.of(self.settings)
-        kind = choose_kind(self.format, self.by, shelf, objects, self.target, self.look)
+    def samples(self, objects: Objects, *, pinned: bool = False) -> ObjectSamples | ShardSamples | TableSamples:
+        shelf, by = Shelf.of(self.settings), self.options.by
+        kind = choose_kind(self.options.format, by, shelf, objects, self.target, self.look)
         if kind is not None:
             files = tables_of(kind, objects, self.place.prefix, self.target)
             job = TableJob(self.place.store, self.place.prefix, kind, files, self.settings, self.progress)
             rows = TableSamples(job, self.wanted, shelf)
-            rows.kept = self._kept(kind.name)
+            rows.home = self._kept(kind.name)
             return rows
         if self.wanted._replace(types=None) != Wanted():
             raise InputError("holds no tables, so columns and where mean nothing", path=self.target, hint=_TABLES)
-        fmt = choose(self.format, self.by, shelf, objects, self.target, self.look)
+        fmt = choose(self.options.format, by, shelf, objects, self.target, self.look)
         if fmt is not None:
             return self._shards(shelf, fmt, objects)
         if self.wanted.types is not None:
             raise InputError("holds single objects, whose parts have no types", path=self.target, hint=_TYPES)
-        place, by = self.place, self.by
+        place = self.place
         groups = open_groups(shelf, objects, by)
         if not len(groups):
             raise NotFoundError(
@@ -253,7 +249,13 @@ class _Opening:
             )
         fingerprint = f"{by}-{objects.digest[:32]}"
         return ObjectSamples(
-            place.store, place.prefix, objects, groups, fingerprint=fingerprint, pinned=pinned, reports=reports
+            place.store,
+            place.prefix,
+            objects,
+            groups,
+            fingerprint=fingerprint,
+            pinned=pinned,
+            reports=not self.options.pinned,
         )
 
     def look(self, key: str) -> memoryview:
@@ -263,10 +265,10 @@ class _Opening:
     def _shards(self, shelf: Shelf, fmt: Format, objects: Objects) -> ShardSamples:
         job = self.job(fmt, objects)
         samples = _indexed(shelf, job, self.wanted)
-        samples.kept = self._kept(fmt.name)
+        samples.home = self._kept(fmt.name)
         return samples
 
-    def _kept(self, form: str) -> Kept | None:
+    def _kept(self, form: str) -> IndexFolder | None:
         return None if self.snapshot is None else _kept(self.snapshot, form)
 
     def job(self, fmt: Format, objects: Objects) -> Job:
@@ -274,6 +276,6 @@ class _Opening:
         store, prefix = self.place.store, self.place.prefix
         shards = shards_of(fmt, objects, prefix, self.target)
         near = beside(fmt, objects, prefix)
-        places = (self._kept(fmt.name), Kept(store, prefix + BESIDE))
+        places = (self._kept(fmt.name), IndexFolder(store, prefix + BESIDE))
         kept = [place for place in places if place is not None]
         return Job(store, fmt, shards, self.settings, self.progress, near, prefix, kept)

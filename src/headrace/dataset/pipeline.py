@@ -5,8 +5,7 @@
     fetch    `headrace.fetch` calls `arrived` on its own threads
     decode   map and filter, some groups of samples at a time; absent where there is nothing to do. Where that is no
              more than verifying or unpacking records of files, these threads read what is in the page cache, too
-    batcher  groups back into order, bad samples judged, batches put together; groups that were read from the cache and
-             need no decoding by the thread that has read them
+    batcher  groups back into order, bad samples judged, batches put together
     consumer `take`
 
 A sample's bytes count against the window from the moment its reads are submitted until the consumer takes its batch;
@@ -36,9 +35,8 @@ from headrace.dataset.effort import Effort, Watch
 from headrace.dataset.feed import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
 from headrace.dataset.forms import Forms
 from headrace.dataset.joining import MOST
-from headrace.dataset.layout import LEAST
 from headrace.dataset.ledger import Judge, Skip, Skipped
-from headrace.dataset.ranged import Answer, RangedGroup, is_ranged
+from headrace.dataset.ranged import Answer, RangedGroup
 from headrace.dataset.readers import READERS, Readers
 from headrace.dataset.room import Bounds, Room
 from headrace.dataset.slots import Group, Slot
@@ -46,7 +44,7 @@ from headrace.dataset.stages import Stage
 from headrace.dataset.stats import Meter, Stats, summarise
 from headrace.dataset.threads import join_all
 from headrace.dataset.transform import Transform
-from headrace.dataset.whole import ObjectGroup, has_wholes
+from headrace.dataset.whole import ObjectGroup
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob
 
@@ -134,7 +132,6 @@ class Pipeline:
             self,
         )
         self._files = self._files_here()
-        self._scattered = self._transform.scatter_from(self._files)
         self._readers = self._readers_here()
         self._raw: InTurn[Group | Read | None] = InTurn()
         self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
@@ -155,7 +152,7 @@ class Pipeline:
     def _files_here(self) -> CachedFiles | None:
         """Files that the decode threads read themselves, as they have little more to do than to look at the bytes."""
         leaf, ours = self._plan.leaves[0], self._transform.columns and self._threads_wanted
-        if not ours or leaf.window is not None or not is_ranged(leaf.index):
+        if not ours or leaf.window is not None or leaf.index.abilities.ranges is None:
             return None
         return CachedFiles.of(leaf.index.store, self._fetcher)
 
@@ -167,7 +164,7 @@ class Pipeline:
         """Threads of the pipeline's own that read what the cache holds; None where nothing is read group by group."""
         leaf, fetcher = self._plan.leaves[0], self._fetcher
         alone = len(self._plan.leaves) == 1 and leaf.window is None and self._plan.window is None
-        kept = alone and has_wholes(leaf.index) and fetcher.keeps(leaf.index.store)
+        kept = alone and leaf.index.abilities.objects is not None and fetcher.keeps(leaf.index.store)
         return Readers(leaf, fetcher, fetcher.cache, self) if kept and fetcher.cache is not None else None
 
     def _works(self) -> list[tuple[str, Any]]:
@@ -348,7 +345,6 @@ class Pipeline:
         self._room.hold(size)
         self.meter.reads += reads
         for group in groups:
-            group.first = self._fed
             self._fed += group.count
             self._batching.add(group)
         return True
@@ -370,16 +366,12 @@ class Pipeline:
             for read in reads:
                 self._raw.put(groups[0].number, read)
         elif reads:
-            ticket = self._fetcher.submit(reads, self.arrived, here=True, pieces=self._pieces(groups))
+            ticket = self._fetcher.submit(reads, self.arrived, here=True)
             for group in groups:
                 group.ticket = ticket
             if self.closed:
                 ticket.cancel()
         return True
-
-    def _pieces(self, groups: Sequence[Group]) -> bool:
-        """Whether what is read for them may come in several buffers: who looks at small records wants them in one."""
-        return all(isinstance(group, RangedGroup) and group.size >= LEAST * group.count for group in groups)
 
     def _needs_more(self) -> bool:
         # Never stuck: the batch under construction may be completed even when it is larger than the window.
@@ -408,10 +400,7 @@ class Pipeline:
 
     def filled(self, group: ObjectGroup) -> None:
         """See `headrace.dataset.readers.Around`."""
-        if self._threads_wanted:
-            self._raw.put(group.number, group)
-        else:
-            self._finish(group, build=True)
+        self._here(group)
 
     def fed(self) -> None:
         """See `headrace.dataset.readers.Around`."""
@@ -427,9 +416,9 @@ class Pipeline:
         else:
             self._finish(group)
 
-    def _finish(self, group: Group, *, build: bool = False) -> None:
+    def _finish(self, group: Group) -> None:
         group.done_at = time.perf_counter()
-        self._batching.finished(group, build=build)
+        self._batching.finished(group)
 
     # -- decode threads ------------------------------------------------------------------------------------------
 
@@ -447,14 +436,9 @@ class Pipeline:
     def _read(self, read: Read) -> list[RangedGroup]:
         """Bytes from the page cache, else through `headrace.fetch`. Returns the groups that have everything now."""
         assert self._files is not None
-        scattered = self._scattered
-        if scattered is not None and (group := scattered.read(read)) is not None:
-            return [group]
         answer: Answer = read.tag
         blob = self._files.get(read)
         if blob is not None:
-            if scattered is not None:
-                scattered.learn(answer, blob.data)
             return answer.settle(read, blob)
         waiting = list(answer.groups)
         ticket = self._fetcher.submit([read], self.arrived)

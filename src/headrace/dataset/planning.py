@@ -26,8 +26,8 @@ from headrace.base.errors import (
 )
 from headrace.base.settings import Settings, environment
 from headrace.base.units import format_bytes
-from headrace.dataset.measuring import Blocks, Cost, measure
-from headrace.dataset.shards.adopt import Kept
+from headrace.dataset.abilities import IndexFolder
+from headrace.dataset.measuring import Cost, measure
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.source import SampleIndex
 from headrace.namespace.home import url_of
@@ -110,9 +110,9 @@ def choose_order(index: SampleIndex, settings: Settings) -> Choice:
     Raises:
         CorruptError: the choice kept in the home cannot be read. What reading from the store raises.
     """
-    if getattr(index, "blocks", None) is None:
+    if index.abilities.blocks is None:
         return Choice(None)
-    choice = _Choosing(cast("Blocks", index), settings).made()
+    choice = _Choosing(index, settings).made()
     _LOG.info('shuffle(block="auto"): %s', choice)
     return choice
 
@@ -134,9 +134,9 @@ def decide(cost: Cost) -> Choice:
 class _Choosing:
     """One choice on its way. It is the home's if there is one, else the node's, else a new one."""
 
-    def __init__(self, index: Blocks, settings: Settings) -> None:
+    def __init__(self, index: SampleIndex, settings: Settings) -> None:
         self._index, self._settings = index, settings
-        self._home: Kept | None = getattr(index, "kept", None)
+        self._home: IndexFolder | None = index.abilities.home
         digest = hashlib.blake2b(index.fingerprint.encode(), digest_size=8).hexdigest()
         self._key = "" if self._home is None else f"{self._home.prefix}order-{digest}.json"
         self._shelf = Shelf.of(settings)

@@ -8,65 +8,24 @@ thread wants them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.base.errors import HeadraceError
+from headrace.dataset.abilities import Ranged, Ranges
 from headrace.dataset.joining import GAP, MOST, range_error, short_answer
 from headrace.dataset.order import Ints, distinct
 from headrace.dataset.pieces import Pieces
 from headrace.dataset.slots import Planned, Slot
-from headrace.dataset.source import Rows, SampleIndex
-from headrace.dataset.spread import Spread
+from headrace.dataset.source import Rows
 from headrace.dataset.stages import TakesColumns
 from headrace.fetch import Read
-from headrace.store.protocol import Blob, Store
+from headrace.store.protocol import Blob
 
 _SHIFT = np.int64(48)
 """Offsets lie below 2**48, so that an object's number and an offset in it are one number."""
-
-
-class Ranges(NamedTuple):
-    """Where samples lie. `parts`: int64 [n], of each sample, one or more; of all parts, sample after sample, int64 [m]:
-    the number of the object, and start and stop within it.
-    """
-
-    parts: Ints
-    object: Ints
-    start: Ints
-    stop: Ints
-
-
-class Ranged(Protocol):
-    """A `headrace.dataset.source.SampleIndex` whose samples are ranges of few large objects. Any thread."""
-
-    @property
-    def store(self) -> Store: ...
-
-    def ranges(self, rows: Rows) -> Ranges:
-        """Where the samples at `rows` lie. Raises IndexError for a row out of range."""
-        ...
-
-    def object_at(self, number: int) -> tuple[str, int, str | None]:
-        """Key, size in bytes and version of an object."""
-        ...
-
-    def blanks(self, rows: Rows, objects: Sequence[int]) -> Sequence[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
-        """``__key__``, names of the parts in the order of `ranges`, and extra fields of each sample. `objects`: the
-        number of each one's first.
-        """
-        ...
-
-    def columns(self, rows: Rows, objects: Sequence[int]) -> tuple[dict[str, list[Any]], tuple[str, ...] | None]:
-        """The same by columns: ``__key__`` and extra fields; and the names of the parts, None where they differ."""
-        ...
-
-
-def is_ranged(index: SampleIndex) -> TypeGuard[Ranged]:
-    """Whether it says of itself that it is."""
-    return getattr(index, "ranges", None) is not None
 
 
 class Answer:
@@ -82,11 +41,10 @@ class Answer:
     def settle(self, read: Read, result: Blob | HeadraceError) -> list[RangedGroup]:
         """Take what came. Returns the groups that have everything now. Runs on a fetch thread."""
         if isinstance(result, Blob):
-            data = Spread((result.data, *result.more)) if result.more else result.data
-            if len(data) == read.length():
-                self.data = data
+            if len(result.data) == read.length():
+                self.data = result.data
             else:  # cut to pieces, nothing would tell that some are too short
-                self.error = short_answer(read, len(data))
+                self.error = short_answer(read, len(result.data))
         else:
             self.error = range_error(read, result).at(read.path)
         groups, self.groups = self.groups, []  # they refer to this: the bytes must not wait for the collector
@@ -105,15 +63,10 @@ class Cuts(NamedTuple):
     stop: Ints
     objects: Ints
 
-    def record(self, place: int) -> tuple[memoryview | Spread, int, int]:
-        """The answer that the part at `place` is in, and its start and stop there. All answers are here."""
-        answer = self.answers[self.numbers.index(int(self.answer[place]))]
-        return answer.data, int(self.start[place]), int(self.stop[place])
-
     def column(self, place: int, step: int) -> Sequence[memoryview]:
         """Every `step`th part, from `place` on. All answers are here."""
         start, stop = self.start[place::step], self.stop[place::step]
-        if len(self.answers) == 1 and not isinstance(self.answers[0].data, Spread):
+        if len(self.answers) == 1:
             return Pieces(self.answers[0].data, start, stop)
         data = [answer.data for answer in self.answers]
         which = np.searchsorted(self.numbers, self.answer[place::step])
@@ -136,30 +89,6 @@ class RangedGroup(Planned):
         self.tokens = list(range(len(cuts.answers)))
         for answer in cuts.answers:
             answer.groups.append(self)
-
-    def waits_only_for(self, answer: Answer) -> Cuts | None:
-        """What is cut out of that answer, if all of the group is, one part a sample."""
-        cuts = self._cuts
-        alone = cuts is not None and len(cuts.answers) == 1 and cuts.answers[0] is answer
-        return cuts if alone and cuts is not None and len(cuts.start) == self.count else None
-
-    def in_pieces(self) -> Cuts | None:
-        """What is cut out of its answers, which are all here and not in one piece each, if it is one part a sample."""
-        cuts = self._cuts
-        if cuts is None or len(cuts.start) != self.count or any(one.error is not None for one in cuts.answers):
-            return None
-        return cuts if any(isinstance(one.data, Spread) for one in cuts.answers) else None
-
-    def brought(self, columns: dict[str, Any]) -> bool:
-        """It is already decoded: values by name, without keys. False: the parts are no records."""
-        cuts = self._cuts
-        assert cuts is not None
-        found, names = self._index.columns(self.rows, cuts.objects.tolist())
-        if names != ("data",):
-            return False
-        self.columns = {"__key__": found.pop("__key__"), **columns, **found}
-        self._cuts = None
-        return True
 
     def open(self) -> None:
         """Make the samples. On one thread, once all is here; a second call does nothing."""

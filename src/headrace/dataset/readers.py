@@ -52,7 +52,7 @@ class Around(Protocol):
         ...
 
     def filled(self, group: ObjectGroup) -> None:
-        """A group has all its bytes. May raise what a bad sample or a user's function does."""
+        """A group has all its bytes."""
         ...
 
     def fed(self) -> None:
@@ -91,13 +91,13 @@ class Readers:
             self._jobs.put(None)
 
     def run(self) -> None:
-        """Read until all is read, or closed. Raises as `Around.filled`."""
+        """Read until all is read, or closed."""
         while (group := self._take()) is not None:
             self.bring(group)
             del group  # who has taken a batch gives its bytes back
 
     def bring(self, group: ObjectGroup) -> None:
-        """All of an admitted group from the cache, or what is missing from the store. Raises as `Around.filled`."""
+        """All of an admitted group from the cache, or what is missing from the store."""
         found = self._fetcher.kept(group.kept.entries)
         whole = [data for data in found if data is not None]
         if len(whole) < len(found):

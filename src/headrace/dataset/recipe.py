@@ -73,17 +73,15 @@ def made(recipe: Mapping[str, Any], namespace: Namespace, settings: Settings | N
         recipe. As `Dataset.open`.
     """
     from headrace.dataset.dataset import Dataset
-    from headrace.dataset.source import open_source
+    from headrace.dataset.source import OpenOptions, open_source
 
     data, steps = recipe.get("data"), recipe.get("order")
     if data is None or steps is None:
         said = recipe.get("said")
         raise UnsupportedError(f"the order of its samples cannot be told: {said}", hint="a mix, or an index of its own")
     try:
-        index = open_source(
-            str(data["target"]), by=str(data["by"]), namespace=namespace, on_change="report", format=data["format"],
-            columns=data["columns"], where=data["where"], settings=settings or Settings.load(),
-        )  # fmt: skip
+        options = OpenOptions(str(data["by"]), data["format"], data["columns"], data["where"], "report")
+        index = open_source(str(data["target"]), options, namespace=namespace, settings=settings or Settings.load())
         found = Dataset.of(index, str(data["target"]))
         for name, *numbers in cast("list[list[Any]]", steps):
             found = _step(found, name, numbers)

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from headrace.base.errors import ChangedError
 from headrace.base.settings import Settings
-from headrace.dataset.shards.format import Format
-from headrace.dataset.source import Columns, Rows, SampleIndex, SampleSpec, open_source
+from headrace.dataset.source import OpenOptions, Rows, SampleIndex, SampleSpec, open_source
 from headrace.namespace import Namespace
 
 
 class Reopened:
     """A `SampleIndex` opened by name. Pickles as the name; opening it again must find the same samples."""
 
-    def __init__(
-        self,
-        index: SampleIndex,
-        target: str,
-        by: str,
-        namespace: Namespace,
-        on_change: str,
-        format: str | Format | None = None,  # noqa: A002
-        columns: Columns | None = None,
-        where: Sequence[Any] | None = None,
-    ) -> None:
-        self._index = index
-        self._recipe = (target, by, namespace, on_change, format, columns, where)
-        self.recipe = _as_told(target, by, format, columns, where)
+    def __init__(self, index: SampleIndex, target: str, options: OpenOptions, namespace: Namespace) -> None:
+        self._index, self._target, self._options = index, target, options
+        self.recipe = _as_told(target, options)
         """As JSON; None: not all of it can be written down."""
         self.namespace = namespace
         self.store = index.store
         self.fingerprint = index.fingerprint
         self.pinned = index.pinned
         self.classes = index.classes
+        self.abilities = index.abilities
 
     def __len__(self) -> int:
         return len(self._index)
@@ -43,13 +31,8 @@ class Reopened:
     def __repr__(self) -> str:
         return repr(self._index)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._index, name)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.fingerprint, *self._recipe)
+        return _reopen, (self.fingerprint, self._target, self._options, self.namespace)
 
     def specs(self, rows: Rows) -> list[SampleSpec]:
         """See `SampleIndex.specs`."""
@@ -60,37 +43,25 @@ class Reopened:
         return self._index.sizes(rows)
 
 
-def _reopen(
-    fingerprint: str,
-    target: str,
-    by: str,
-    namespace: Namespace,
-    on_change: str,
-    format: str | Format | None,  # noqa: A002
-    columns: Columns | None = None,
-    where: Sequence[Any] | None = None,
-) -> Reopened:
-    index = open_source(
-        target,
-        by=by,
-        namespace=namespace,
-        on_change=on_change,
-        format=format,
-        columns=columns,
-        where=where,
-        settings=Settings.load(),
-    )
+def _reopen(fingerprint: str, target: str, options: OpenOptions, namespace: Namespace) -> Reopened:
+    index = open_source(target, options, namespace=namespace, settings=Settings.load())
     if index.fingerprint != fingerprint:
         raise ChangedError(
             "holds other samples than when the dataset was opened",
             path=target,
             hint="train on a snapshot: name@version",
         )
-    return Reopened(index, target, by, namespace, on_change, format, columns, where)
+    return Reopened(index, target, options, namespace)
 
 
-def _as_told(target: str, by: str, format: object, columns: object, where: object) -> dict[str, Any] | None:  # noqa: A002
-    told = {"target": target, "by": by, "format": format, "columns": columns, "where": where}
+def _as_told(target: str, options: OpenOptions) -> dict[str, Any] | None:
+    told = {
+        "target": target,
+        "by": options.by,
+        "format": options.format,
+        "columns": options.columns,
+        "where": options.where,
+    }
     try:
         return json.loads(json.dumps(told))
     except (TypeError, ValueError):

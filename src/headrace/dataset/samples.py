@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from headrace.base.progress import SILENT, Progress
 from headrace.cache import Cache
+from headrace.dataset.abilities import Abilities, CachedSamples
 from headrace.dataset.arrow import Column, from_numbers, pc, to_flags
 from headrace.dataset.group import Groups
 from headrace.dataset.objects import Objects, expand
 from headrace.dataset.own_key import KEY, key_of, keys_of
 from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.dataset.text import folders_of
-from headrace.dataset.whole import Kept, Known, Wholes
+from headrace.dataset.whole import Known, Wholes
 from headrace.namespace.home import url_of
 from headrace.store.protocol import Store
 
@@ -47,14 +48,11 @@ class ObjectSamples:
         self.prefix = prefix
         self.fingerprint = fingerprint
         self.pinned = pinned
-        self.reports = reports
-        """Whether the loader names objects that it reads in another version than is listed here."""
         self.classes = groups.classes
         self.objects = objects
         self.groups = groups
         self._extras = extras
-        self.sorted_by_key = sorted_by_key
-        """Whether rows are in the order of their keys, in UTF-8 bytes; those of a table are in the table's."""
+        self._sorted_by_key, self._reports = sorted_by_key, reports
         self._known = Known(groups.samples, len(objects))
 
     def __len__(self) -> int:
@@ -64,6 +62,11 @@ class ObjectSamples:
         pinned = ", pinned" if self.pinned else ""
         below = url_of(self.store, self.prefix)
         return f"<{len(self):,} samples of {self.objects.objects:,} objects below {below}{pinned}>"
+
+    @property
+    def abilities(self) -> Abilities:
+        """See `SampleIndex.abilities`. Rows of a table of paths are in the table's order."""
+        return Abilities(objects=self, folders=self.folders, sorted_by_key=self._sorted_by_key, reports=self._reports)
 
     def specs(self, rows: Rows) -> list[SampleSpec]:
         """See `SampleIndex.specs`."""
@@ -82,7 +85,7 @@ class ObjectSamples:
         return specs
 
     def wholes(self, rows: Rows) -> Wholes | None:
-        """See `headrace.dataset.whole.HasWholes.wholes`."""
+        """The samples at `rows`. None and raises as `kept`."""
         places, counts = self._objects(rows)
         step = int(counts[0]) if len(counts) else 0
         extra = self._extra_columns(rows, places, counts)
@@ -101,8 +104,8 @@ class ObjectSamples:
         objects = [prefix + key for key in keys] if prefix else list(keys)
         return Wholes(_all_own(list(found), extra), names, objects, list(versions), list(sizes), extra)
 
-    def kept(self, rows: Rows, cache: Cache) -> Kept | None:
-        """See `headrace.dataset.whole.HasWholes.kept`."""
+    def kept(self, rows: Rows, cache: Cache) -> CachedSamples | None:
+        """See `headrace.dataset.abilities.OfObjects.kept`."""
         places, counts = self._objects(rows)
         names = self._known.names(rows)
         if names is None:
@@ -111,13 +114,14 @@ class ObjectSamples:
                 return None
             digests = cache.digests(self.store.identity, found.objects, found.versions)
             self._known.note(rows, places, found.names, digests)
-            return Kept(found.keys, found.names, cache.entries(digests, np.array(found.sizes, np.int64)), found.extra)
+            entries = cache.entries(digests, np.array(found.sizes, np.int64))
+            return CachedSamples(found.keys, found.names, entries, found.extra)
         extra = self._extra_columns(rows, places, counts)
         if extra is None:
             return None
         keys = self.objects.texts(places[:: len(names)], stems=self.groups.first is not None)
         entries = cache.entries(self._known.digests[places], self.objects.sizes(places))
-        return Kept(_all_own(keys, extra), names, entries, extra)
+        return CachedSamples(_all_own(keys, extra), names, entries, extra)
 
     def sizes(self, rows: Rows) -> Rows:
         """See `SampleIndex.sizes`."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from headrace.dataset.batch import join_rows, own_arrays, size_of
 from headrace.dataset.pieces import Pieces, Weighed
-from headrace.dataset.seats import Seat, Seats
 from headrace.dataset.source import Rows
 from headrace.dataset.stages import TakesColumns
 from headrace.fetch import Ticket
@@ -42,12 +41,11 @@ class Group:
     """Slots that travel together: `count` of them. `raw`: bytes fetched for them; `size`: what they hold of the byte
     window. `columns`: instead of slots, the values of each name, where nobody looks at single samples: a list, or an
     array whose rows they are; `own`: nothing else looks into these arrays, so that a batch may be cut out of them.
-    `first`: how many samples are before it; `seats`: where in their batches some columns are already.
     """
 
     __slots__ = (
-        "columns", "count", "done", "done_at", "fetched_at", "first", "number", "own", "raw", "seats", "size", "slots",
-        "ticket", "tokens",
+        "columns", "count", "done", "done_at", "fetched_at", "number", "own", "raw", "size", "slots", "ticket",
+        "tokens",
     )  # fmt: skip
 
     def __init__(self, number: int, slots: list[Slot], size: int) -> None:
@@ -56,8 +54,6 @@ class Group:
         self.count = len(slots)
         self.columns: dict[str, Sequence[Any]] | None = None
         self.own = False
-        self.first = 0
-        self.seats: dict[str, Seat] = {}
         self.size = self.raw = size
         self.tokens = list(range(len(slots)))
         self.done = False
@@ -117,15 +113,6 @@ class Planned(Group, ABC):
         self.own = all(rows is not None for rows in copies.values())
         if self.own:
             columns.update(cast("dict[str, Sequence[Any]]", copies))
-
-    def sit(self, seats: Seats) -> None:
-        """Copy large rows to where their batch wants them, and let go of what was read."""
-        columns = self.columns or {}
-        for name, rows in columns.items():
-            seat = seats.take(name, rows, self.first) if isinstance(rows, np.ndarray) else None
-            if seat is not None:
-                self.seats[name] = seat
-                columns[name] = cast("Sequence[Any]", seat.batch[seat.at : seat.at + seat.held])
 
     def spread(self) -> None:
         """From columns to samples."""

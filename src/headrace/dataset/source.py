@@ -7,6 +7,7 @@ The pipeline and the loader know nothing else about snapshots, listings and tabl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from headrace.base.errors import InputError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
+from headrace.dataset.abilities import Abilities
 from headrace.dataset.shards.format import Format
 from headrace.namespace import Namespace
 from headrace.store.protocol import Store
@@ -64,6 +66,11 @@ class SampleIndex(Protocol):
         """Class names by the number in ``extra["class"]``; None unless grouped by class."""
         ...
 
+    @property
+    def abilities(self) -> Abilities:
+        """What it can do beside what is here."""
+        ...
+
     def __len__(self) -> int: ...
 
     def specs(self, rows: Rows) -> list[SampleSpec]:
@@ -78,15 +85,46 @@ class SampleIndex(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class OpenOptions:
+    """What is wanted of a target, in the words of `headrace.dataset.dataset.Dataset.open`.
+
+    Args:
+        by: what makes one sample; see `headrace.dataset.group`.
+        format: ``"tar"``: the objects with that suffix are shards; ``"objects"``: every object is taken as it is; None:
+            found by names, where `by` is ``"stem"`` (see `headrace.dataset.shards.choice`).
+        columns: of tables, or types of JSON lines.
+        where: of tables, which rows.
+        on_change: what happens to an object that changed after its snapshot: ``"refuse"`` it, or ``"report"``:
+            read the new bytes, and name it (see `headrace.dataset.loader.Loader.changed`). Of a folder it says whether
+            objects that changed since they were listed are named; they are never refused. `SampleIndex.pinned` and
+            `Abilities.reports` carry the answer to the loader. A shard that changed is always refused.
+
+    Raises:
+        InputError: no such `on_change`.
+    """
+
+    by: str = "stem"
+    format: str | Format | None = None
+    columns: Columns | None = None
+    where: Sequence[Any] | None = None
+    on_change: str = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.on_change not in ("refuse", "report"):
+            raise InputError(f"on_change={self.on_change!r} is not known", hint='"refuse" or "report"')
+
+    @property
+    def pinned(self) -> bool:
+        """Whether objects that changed are refused; else they are reported."""
+        return self.on_change == "refuse"
+
+
 def open_source(
     target: str,
+    options: OpenOptions = OpenOptions(),
     *,
-    by: str = "stem",
     namespace: Namespace,
-    on_change: str = "refuse",
-    format: str | Format | None = None,  # noqa: A002
-    columns: Columns | None = None,
-    where: Sequence[Any] | None = None,
     settings: Settings,
     progress: Progress = SILENT,
     indexing: Progress | None = None,
@@ -94,21 +132,13 @@ def open_source(
     """The samples of a snapshot, a folder, shards or tables.
 
     Args:
+        target: a snapshot (``imagenet@v3``, ``imagenet@latest``), a namespace path or a URL (listed now, the listing
+            is trusted for ``cache.ttl``), or a ``.csv`` or ``.parquet`` table with a ``path`` column.
+        options: what is wanted of it.
         namespace: where paths and URLs, and the snapshot's own source, are resolved.
         settings: for the cache folder, its TTL and the home.
         progress: told while a listing or an index is made; silent when this node has it.
         indexing: told instead of `progress` while shards are indexed, or footers of tables read.
-        target: a snapshot (``imagenet@v3``, ``imagenet@latest``), a namespace path or a URL (listed now, the listing
-            is trusted for ``cache.ttl``), or a ``.csv`` or ``.parquet`` table with a ``path`` column.
-        by: what makes one sample; see `headrace.dataset.group`.
-        on_change: what happens to an object that changed after its snapshot: ``"refuse"`` it, or ``"report"``:
-            read the new bytes, and name it (see `headrace.dataset.loader.Loader.changed`). Of a folder it says whether
-            objects that changed since they were listed are named; they are never refused. `SampleIndex.pinned` and
-            an attribute ``reports`` carry the answer to the loader. A shard that changed is always refused.
-        format: ``"tar"``: the objects with that suffix are shards; ``"objects"``: every object is taken as it is; None:
-            found by names, where `by` is ``"stem"`` (see `headrace.dataset.shards.choice`).
-        columns: of tables, or types of JSON lines; see `headrace.dataset.dataset.Dataset.open`.
-        where: likewise.
 
     Raises:
         InputError: bad name, grouping, format or table; shards among other objects.
@@ -118,16 +148,10 @@ def open_source(
     """
     from headrace.dataset import opening
 
-    if on_change not in ("refuse", "report"):
-        raise InputError(f"on_change={on_change!r} is not known", hint='"refuse" or "report"')
     return opening.open_samples(
         target,
-        by=by,
+        options,
         namespace=namespace,
-        pinned=on_change == "refuse",
-        format=format,
-        columns=columns,
-        where=where,
         settings=settings,
         progress=progress,
         indexing=progress if indexing is None else indexing,

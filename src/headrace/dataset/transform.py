@@ -6,9 +6,6 @@ import sys
 from collections.abc import Sequence
 
 from headrace.dataset.batch import size_of
-from headrace.dataset.cached_files import CachedFiles
-from headrace.dataset.scatter import Scattered
-from headrace.dataset.seats import Seats
 from headrace.dataset.slots import Group, Planned, Slot
 from headrace.dataset.stages import Call, Stage, StageError, TakesColumns, run_stages, threads_of
 
@@ -31,18 +28,11 @@ class Transform:
     def __init__(self, stages: Sequence[Sequence[Stage]], batch: int | None) -> None:
         self._stages, self._batch = stages, batch or 1
         self._decoders = _by_columns(stages)
-        self._seats = Seats(self._batch)
-        self._scattered: Scattered | None = None
         self._odd = 0
         self.columns = batch is not None and len(stages) == 1 and len(self._decoders) == len(stages[0])
         """Whether groups may be handed on as columns: nobody asks for single samples."""
         self.threads = min(threads_of(stages), _COLUMN_THREADS if self.columns else sys.maxsize)
         """How many threads should do it; 0 where there is nothing to do."""
-
-    def scatter_from(self, files: CachedFiles | None) -> Scattered | None:
-        """How records are read from `files` to where their batch wants them, if they can be."""
-        self._scattered = Scattered.of(files, self._decoders, self._seats, self._batch)
-        return self._scattered
 
     def run(self, group: Group, overhead: int, call: Call | None = None) -> int:
         """All of it. Returns how many bytes more the group holds now. `overhead`: bytes of a sample beside its own;
@@ -61,8 +51,6 @@ class Transform:
         """Make a group's samples, or columns. Returns how many stages are behind them already: what a format does is
         quicker for many records at once.
         """
-        if group.columns is not None or (self._scattered is not None and self._scattered.place(group)):
-            return len(self._decoders)
         if isinstance(group, Planned) and not group.slots and (self.columns or self._decoders) and self._odd < _ODD:
             if group.open_columns(self._decoders):
                 self._odd = 0
@@ -70,8 +58,6 @@ class Transform:
                     group.spread()
                 elif group.count >= self._batch:
                     group.gather()
-                else:
-                    group.sit(self._seats)
                 return len(self._decoders)
             self._odd += 1
         group.open()

@@ -8,15 +8,15 @@ nothing is made for a single one as long as all of a group is in the cache. What
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.cache import DIGEST, Cache, Digests, Entries
+from headrace.cache import DIGEST, Digests
+from headrace.dataset.abilities import CachedSamples
 from headrace.dataset.slots import Planned
-from headrace.dataset.source import Rows, SampleIndex
+from headrace.dataset.source import Rows
 from headrace.dataset.stages import TakesColumns
-from headrace.store.protocol import Store
 
 _MOST_KNOWN = 1 << 21
 """Objects: 32 MB of digests."""
@@ -34,22 +34,6 @@ class Wholes(NamedTuple):
     versions: list[str]
     sizes: list[int]
     extra: dict[str, list[Any]]
-
-
-class Kept(NamedTuple):
-    """The same as the cache knows them: `entries` of all parts, sample after sample, [n · len(names)]."""
-
-    keys: list[str]
-    names: tuple[str, ...]
-    entries: Entries
-    extra: dict[str, list[Any]]
-
-    def part(self, start: int, stop: int) -> Kept:
-        """Samples `start` to `stop`."""
-        step = len(self.names)
-        entries = self.entries[start * step : stop * step]
-        extra = {name: values[start:stop] for name, values in self.extra.items()}
-        return Kept(self.keys[start:stop], self.names, entries, extra)
 
 
 class Known:
@@ -84,34 +68,12 @@ class Known:
         self._kinds[rows] = self._names.index(names) + 1  # last: others may be looking
 
 
-class HasWholes(Protocol):
-    """A `headrace.dataset.source.SampleIndex` whose samples are whole objects. Any thread."""
-
-    @property
-    def store(self) -> Store: ...
-
-    def wholes(self, rows: Rows) -> Wholes | None:
-        """The samples at `rows`. None where names of parts or extra fields differ, or an object's size or version is
-        not known. Raises IndexError for a row out of range.
-        """
-        ...
-
-    def kept(self, rows: Rows, cache: Cache) -> Kept | None:
-        """The same for reading from `cache`; quicker where they were asked for before. None and raises likewise."""
-        ...
-
-
-def has_wholes(index: SampleIndex) -> TypeGuard[HasWholes]:
-    """Whether it says of itself that it is one."""
-    return getattr(index, "wholes", None) is not None
-
-
 class ObjectGroup(Planned):
     """Consecutive samples, to be filled from the cache on one thread, and opened on the same or another."""
 
     __slots__ = ("_data", "kept")
 
-    def __init__(self, number: int, kept: Kept, leaf: int, local: list[int], rows: Rows) -> None:
+    def __init__(self, number: int, kept: CachedSamples, leaf: int, local: list[int], rows: Rows) -> None:
         super().__init__(number, int(kept.entries.sizes.sum()), leaf, local, rows)
         self.kept = kept
         self._data: Sequence[Any] = ()
@@ -138,7 +100,9 @@ class ObjectGroup(Planned):
         return True
 
 
-def groups_of(kept: Kept, leaf: int, local: list[int], rows: Rows, first: int, limit: int) -> list[ObjectGroup]:
+def groups_of(
+    kept: CachedSamples, leaf: int, local: list[int], rows: Rows, first: int, limit: int
+) -> list[ObjectGroup]:
     """The samples at `rows`, which are `kept`, in groups of `limit`, the first numbered `first`."""
     groups: list[ObjectGroup] = []
     for start in range(0, len(local), limit):

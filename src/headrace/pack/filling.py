@@ -237,16 +237,17 @@ def scope_of(sample: Any) -> dict[str, Any]:
 
 def is_text(dataset: Dataset) -> bool:
     """Whether its samples are lines of CSV or JSON."""
-    fmt = getattr(dataset.leaves[0].index, "format", None)
-    return getattr(fmt, "name", "") in ("csv", "jsonl")
+    fmt = dataset.leaves[0].index.abilities.format
+    return fmt is not None and fmt.name in ("csv", "jsonl")
 
 
 def _parsers(schema: Schema, dataset: Dataset) -> tuple[list[TextRows], Mapping[str, int]]:
-    index: Any = dataset.leaves[0].index
-    if index.format.name == "jsonl":
+    abilities = dataset.leaves[0].index.abilities
+    records = abilities.records
+    if records is None or (abilities.format is not None and abilities.format.name == "jsonl"):
         return [JsonRows(schema)], {}
-    kinds: list[Any] = list(index.decode.decoders)
-    of_kind = {kind: shard for shard, kind in reversed(index.decode.kind_of.items())}
+    kinds: list[Any] = list(records.decoders)
+    of_kind = {kind: shard for shard, kind in reversed(list(records.kind_of.items()))}
     parsers = [CsvRows(schema, kind.columns, of_kind.get(number, "the header")) for number, kind in enumerate(kinds)]
     if len(parsers) > 1 and not all(one.by_name for one in parsers):
         raise InputError(
@@ -254,7 +255,7 @@ def _parsers(schema: Schema, dataset: Dataset) -> tuple[list[TextRows], Mapping[
             path=of_kind[1],
             hint="name columns as the headers do: label:i64, x:f32",
         )
-    return list(parsers), index.decode.kind_of
+    return list(parsers), records.kind_of
 
 
 def _named(shard: str, key: str, reason: str) -> LeftOut:

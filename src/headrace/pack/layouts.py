@@ -10,10 +10,9 @@ import numpy as np
 
 from headrace.base.errors import BadSampleError, InputError
 from headrace.dataset.arrow import Table
-from headrace.dataset.source import Rows, SampleIndex, SampleSpec
-from headrace.dataset.whole import has_wholes
+from headrace.dataset.source import SampleSpec
 from headrace.pack.examples import RecordWriter, assembled, example, feature, feature_of_floats, feature_of_ints
-from headrace.pack.members import encode, members, public, sizes_known, weigh, weigh_wholes
+from headrace.pack.members import encode, members, public, sizes_known, weigh
 from headrace.pack.parquet import GROUP_BYTES, GROUP_ROWS, ParquetShard
 from headrace.pack.schema import Field, Schema
 from headrace.pack.tar import END, Places, TarWriter, Writable
@@ -82,21 +81,6 @@ class Layout:
             return weigh(spec, payload, checked=checked)
         sizes_known(spec)
         return payload + _RECORD + len(spec[0]) + sum(_RECORD // 2 + len(part.name) for part in spec[1])
-
-    def weigh_wholes(self, index: SampleIndex, rows: Rows, *, checked: bool) -> list[int] | None:
-        """As `weigh`, of the samples at `rows`, where they are whole objects, all alike, and go into a tar unchanged.
-
-        None for others. Raises InputError.
-        """
-        if self.name != "webdataset" or not checked or not has_wholes(index):
-            return None
-        found = index.wholes(rows)
-        if found is None or found.extra:
-            return None
-        try:
-            return weigh_wholes(found)
-        except UnicodeEncodeError:
-            return None  # said sample by sample
 
     def stream(self, target: Writable) -> Sink:
         """What writes one shard to `target`, where the layout `streams`."""

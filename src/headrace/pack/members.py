@@ -14,7 +14,6 @@ import numpy as np
 
 from headrace.base.errors import BadSampleError, InputError
 from headrace.dataset.source import SampleSpec
-from headrace.dataset.whole import Wholes
 from headrace.pack.tar import member_size
 from headrace.pack.values import npy
 from headrace.store.protocol import Buffer
@@ -129,25 +128,6 @@ def weigh(spec: SampleSpec, payload: int, *, checked: bool) -> int:
             named, data = encode(key, name, value)
             total += member_size(f"{key}.{named}", memoryview(data).nbytes)
     return total
-
-
-def weigh_wholes(found: Wholes) -> list[int]:
-    """As `weigh`, checked, for samples whose parts are whole objects and have the same names, without extra fields.
-
-    Raises:
-        InputError: (BadSampleError) one is not fit to be packed as it is.
-    """
-    keys, names, sizes, step = found.keys, found.names, found.sizes, len(found.names)
-    if keys:
-        check_key(keys[0])
-        check_names(keys[0], list(names))
-    weights = [0] * len(keys)
-    for place, name in enumerate(names):
-        for row, (key, size) in enumerate(zip(keys, sizes[place::step], strict=True)):
-            if not place and _KEY.fullmatch(key) is None:
-                check_key(key)
-            weights[row] += member_size(f"{key}.{name}", size)
-    return weights
 
 
 def sizes_known(spec: SampleSpec) -> None:

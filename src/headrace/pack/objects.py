@@ -40,7 +40,7 @@ def takes(dataset: Dataset) -> bool:
     """Whether its samples are single objects to which nothing is done."""
     leaf = dataset.leaves[0]
     plain = len(dataset.leaves) == 1 and leaf.window is None and not leaf.stages and not dataset.stages
-    return plain and getattr(leaf.index, "objects", None) is not None
+    return plain and leaf.index.abilities.objects is not None
 
 
 class ObjectFiller:

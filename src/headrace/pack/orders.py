@@ -10,7 +10,7 @@ from headrace.base.errors import ChangedError, UnsupportedError
 from headrace.base.settings import Settings
 from headrace.dataset import Dataset
 from headrace.dataset.shards.index import Scanned
-from headrace.dataset.source import open_source
+from headrace.dataset.source import OpenOptions, open_source
 from headrace.namespace import Namespace
 from headrace.pack.journal import Record
 from headrace.pack.options import PackOptions
@@ -42,9 +42,8 @@ class Orders:
 
     def plan(self, namespace: Namespace, settings: Settings) -> Plan:
         """The plan, over the source as this process finds it. Raises as `Dataset.open`."""
-        index = open_source(
-            self.source, by=self.options.by, namespace=namespace, format=self.form, settings=settings
-        )
+        options = OpenOptions(self.options.by, self.form)
+        index = open_source(self.source, options, namespace=namespace, settings=settings)
         return planned(Dataset.of(index, self.source), self.options, self.cuts)
 
     def check(self, terms: Mapping[str, Any]) -> None:

@@ -19,7 +19,6 @@ from headrace.base.where import Where
 from headrace.dataset import Dataset
 from headrace.dataset.order import Ints, Stream
 from headrace.dataset.own_key import GivesKeys
-from headrace.dataset.shards.decoding import Records
 from headrace.dataset.source import Rows, SampleIndex, SampleSpec
 from headrace.dataset.stages import Stage
 from headrace.pack.layouts import Layout, layout_named
@@ -76,21 +75,16 @@ class Pinned:
     """A sample index whose objects must be as they were listed: else a shard would hold what no plan has foreseen."""
 
     pinned = True
-    reports = False
 
     def __init__(self, index: SampleIndex) -> None:
         self._index = index
         self.store = index.store
         self.fingerprint = index.fingerprint
         self.classes = index.classes
+        self.abilities = dataclasses.replace(index.abilities, reports=False)
 
     def __len__(self) -> int:
         return len(self._index)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._index, name)
 
     def specs(self, rows: Rows) -> list[SampleSpec]:
         """See `SampleIndex.specs`."""
@@ -191,8 +185,8 @@ def _ordered(dataset: Dataset, options: PackOptions, kept: Ints | None) -> Datas
 
 def is_numbered(dataset: Dataset) -> bool:
     """Whether its samples are called by their numbers in their shards, those apart that have keys of their own."""
-    index = dataset.leaves[0].index
-    return getattr(index, "decode", None) is not None or getattr(index, "table", None) is not None
+    abilities = dataset.leaves[0].index.abilities
+    return abilities.records is not None or abilities.table is not None
 
 
 def where_of(options: PackOptions, dataset: Dataset) -> Where | None:
@@ -204,9 +198,9 @@ def where_of(options: PackOptions, dataset: Dataset) -> Where | None:
 
 def has_own_keys(dataset: Dataset) -> bool:
     """Whether records have keys of their own, as their header, or their first lines, tell."""
-    decode: Records | None = getattr(dataset.leaves[0].index, "decode", None)
-    if decode is not None:
-        return decode.keyed
+    records = dataset.leaves[0].index.abilities.records
+    if records is not None:
+        return records.keyed
     functions = [stage.function for stage in dataset.leaves[0].stages]
     return any(isinstance(one, GivesKeys) and one.may_name() for one in functions)
 
@@ -226,7 +220,7 @@ def _kept(dataset: Dataset, options: PackOptions, progress: Progress) -> Ints | 
     if where is None:
         return None
     if not where.planned:
-        if "size" in where.names and getattr(dataset.leaves[0].index, "decode", None) is not None:
+        if "size" in where.names and dataset.leaves[0].index.abilities.records is not None:
             raise InputError(
                 "--where asks for the size and for fields of a record at once", hint="pack twice, or filter in --map"
             )
@@ -267,14 +261,12 @@ def _cut(dataset: Dataset, options: PackOptions, progress: Progress) -> list[int
     for first in range(0, total, _AT_ONCE):
         positions = np.arange(first, min(first + _AT_ONCE, total), dtype=np.int64)
         _, rows = dataset.stream.locate(0, positions)
-        weights = None if options.columns else layout.weigh_wholes(index, rows, checked=checked)
-        if weights is None:
-            sizes = index.sizes(rows).tolist()
-            if options.columns:
-                weights = [size + 1 for size in sizes]
-            else:
-                pairs = zip(index.specs(rows), sizes, strict=True)
-                weights = [_weigh(layout, spec, size, checked=checked) for spec, size in pairs]
+        sizes = index.sizes(rows).tolist()
+        if options.columns:
+            weights = [size + 1 for size in sizes]
+        else:
+            pairs = zip(index.specs(rows), sizes, strict=True)
+            weights = [_weigh(layout, spec, size, checked=checked) for spec, size in pairs]
         for position, weight in zip(positions.tolist(), weights, strict=True):
             if filled and filled + weight > room:
                 starts.append(position)

@@ -7,13 +7,11 @@ import os
 from collections.abc import Iterator
 from typing import IO
 
-import numpy as np
-import numpy.typing as npt
-
 from headrace.base.progress import SILENT
 from headrace.base.settings import Settings
-from headrace.dataset.shards.adopt import BESIDE, Kept, export
-from headrace.dataset.shards.format import Alike, Format, Member
+from headrace.dataset.abilities import IndexFolder
+from headrace.dataset.shards.adopt import BESIDE, export
+from headrace.dataset.shards.format import Format, Member
 from headrace.dataset.shards.formats import format_named
 from headrace.dataset.shards.index import (
     Job,
@@ -26,18 +24,11 @@ from headrace.dataset.shards.index import (
     scan_shards,
 )
 from headrace.dataset.shards.tar import split_name
-from headrace.dataset.shards.tar_run import Run
-from headrace.dataset.shards.tar_samples import alike_in
 from headrace.dataset.shelf import Shelf
 from headrace.pack.journal import Journal, Record
 from headrace.pack.layouts import Layout
 from headrace.pack.tar import Places
 from headrace.store.protocol import ObjectInfo
-
-_AT_ONCE = 4096
-"""Members put together as samples at once."""
-_LONGEST_NAME = 255
-"""Bytes of a name in a `Run`."""
 
 
 class ShardIndex:
@@ -93,45 +84,19 @@ class ShardIndex:
         if not shards:
             return
         job = self._job(shards)
-        export(find_set(self._shelf, job), job, Kept(journal.store, journal.prefix + BESIDE))
+        export(find_set(self._shelf, job), job, IndexFolder(journal.store, journal.prefix + BESIDE))
 
     def _job(self, shards: list[Shard]) -> Job:
         assert self._format is not None
         return Job(self._journal.store, self._format, shards, self._settings, SILENT, root=self._journal.prefix)
 
 
-def members_in(places: Places) -> Iterator[Member | Alike]:
-    """As a reader finds them (`headrace.dataset.shards.tar`): samples all alike by arrays, others by member."""
-    text, names, bounds = places.arrays()
-
-    def singly(start: int, stop: int) -> Iterator[Member]:
-        for (begin, end), (first, last) in zip(names[start:stop].tolist(), bounds[start:stop].tolist(), strict=True):
-            key, part = split_name(text[begin:end].tobytes().decode())
-            if part:
-                yield Member(key, part, first, last)
-
-    for start in range(0, len(names), _AT_ONCE):
-        stop = min(start + _AT_ONCE, len(names))
-        run = _run(text, names[start:stop], bounds[start:stop])
-        middle = None if run is None else alike_in(run, split_name)
-        if middle is None:
-            yield from singly(start, stop)
-        else:
-            yield from singly(start, start + middle.start)
-            yield middle.samples
-            yield from singly(start + middle.stop, stop)
-
-
-def _run(text: npt.NDArray[np.uint8], names: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> Run | None:
-    """The members as `alike_in` takes them; None where a name is too long for that."""
-    sizes = names[:, 1] - names[:, 0]
-    width = int(sizes.max())
-    if width > _LONGEST_NAME:
-        return None
-    field = np.zeros((len(names), width), np.uint8)
-    here = text[names[0, 0] : names[-1, 1]]
-    field[np.arange(width) < sizes[:, None]] = here[here != 0]
-    return Run(field, width, bounds[:, 0], bounds[:, 1], int(bounds[-1, 1]))
+def members_in(places: Places) -> Iterator[Member]:
+    """As a reader finds them; see `headrace.dataset.shards.tar`."""
+    for name, start, stop in places:
+        key, part = split_name(name)
+        if part:
+            yield Member(key, part, start, stop)
 
 
 class _Local:

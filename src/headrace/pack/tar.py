@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import tarfile
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from headrace.store.protocol import Buffer
@@ -82,17 +80,9 @@ class Places:
         self._names.append(0)  # which no name holds
         self._bounds.extend((start, stop))
 
-    def arrays(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """uint8: all names in UTF-8, a zero behind each; int64 [n, 2]: begin and end of each among these; int64 [n, 2]:
-        start and stop of its bytes within the archive. Views: nothing can be added while they are held.
-        """
-        text = np.frombuffer(self._names, np.uint8)
-        ends = np.flatnonzero(text == 0)
-        return (
-            text,
-            np.stack([np.append(0, ends + 1)[:-1], ends], axis=1),
-            np.frombuffer(self._bounds, np.int64).reshape(-1, 2),
-        )
+    def __iter__(self) -> Iterator[tuple[str, int, int]]:
+        """Name, start and stop of each. Nothing may be added meanwhile."""
+        return zip(self._names.decode().split("\0"), self._bounds[::2], self._bounds[1::2], strict=False)
 
 
 class TarWriter:

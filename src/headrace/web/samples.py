@@ -69,7 +69,7 @@ class Samples:
 
         def work(progress: Any) -> Dataset:
             space, settings = self._namespace, self._settings
-            index = open_source(snapshot.id, by="stem", namespace=space, settings=settings, progress=progress)
+            index = open_source(snapshot.id, namespace=space, settings=settings, progress=progress)
             return Dataset.of(index, snapshot.id)
 
         what = f"The index of {snapshot.id} is being built on this node"

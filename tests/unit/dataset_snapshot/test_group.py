@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import InputError, NotFoundError
-from headrace.dataset.source import open_source
+from headrace.dataset.source import OpenOptions, open_source
 from tests.unit.dataset_snapshot.kit import World
 
 
 def samples(world: World, by: str) -> dict[str, list[str]]:
-    index = open_source("/data", by=by, **world.context)
+    index = open_source("/data", OpenOptions(by=by), **world.context)
     return {key: [p.name for p in parts] for key, parts, _ in index.specs(np.arange(len(index)))}
 
 
@@ -52,7 +52,7 @@ def test_objects(world: World) -> None:
 
 def test_classes(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.write(dict.fromkeys(["dog/1.png", "cat-b/1.png", "cat/x/1.png", "cat/x/1.txt", "README.md"], b""))
-    index = open_source("/data", by="class", **world.context)
+    index = open_source("/data", OpenOptions(by="class"), **world.context)
     assert index.classes == ["cat", "cat-b", "dog"]
     assert [(key, extra) for key, _, extra in index.specs(np.arange(3))] == [
         ("cat-b/1", {"class": 1}),
@@ -60,7 +60,7 @@ def test_classes(world: World, caplog: pytest.LogCaptureFixture) -> None:
         ("dog/1", {"class": 2}),
     ]
     assert "1 objects lie in no class folder" in caplog.text
-    assert open_source("/data", by="folder", **world.context).classes == ["cat-b", "cat/x", "dog"]
+    assert open_source("/data", OpenOptions(by="folder"), **world.context).classes == ["cat-b", "cat/x", "dog"]
 
 
 def test_two_objects_for_one_part(world: World) -> None:
@@ -73,15 +73,15 @@ def test_two_objects_for_one_part(world: World) -> None:
 def test_unknown_and_empty_groupings(world: World) -> None:
     world.write({"README": b""})
     with pytest.raises(InputError, match="by='shard'"):
-        open_source("/data", by="shard", **world.context)
+        open_source("/data", OpenOptions(by="shard"), **world.context)
     with pytest.raises(NotFoundError, match="make a sample"):
-        open_source("/data", by="class", **world.context)
+        open_source("/data", OpenOptions(by="class"), **world.context)
 
 
 def test_fingerprints(world: World, tmp_path: Path) -> None:
     world.write({"a/1.x": b"1", "b/1.x": b"1"})
     first = open_source("/data", **world.context).fingerprint
     assert open_source("/data", **world.context).fingerprint == first
-    assert open_source("/data", by="object", **world.context).fingerprint != first
+    assert open_source("/data", OpenOptions(by="object"), **world.context).fingerprint != first
     world.write({"a/1.x": b"22"})
     assert open_source("/data", **world.context).fingerprint != first

@@ -10,7 +10,7 @@ import pytest
 from headrace.base.errors import InputError, UnreachableError, UnsupportedError
 from headrace.dataset.bisection import middle
 from headrace.dataset.listing import list_objects
-from headrace.store.protocol import ObjectInfo
+from headrace.store.protocol import Folder, ObjectInfo
 from tests.unit.dataset_snapshot.kit import PagedStore, by_folder, info
 
 FLAT = [f"img/{n:07d}.png" for n in range(3000)]
@@ -60,6 +60,20 @@ def test_a_flat_prefix_is_split_at_little_cost(tmp_path: Path) -> None:
     assert listed(store, tmp_path) == FLAT
     assert store.most_at_once >= 8
     assert store.requests < 2 * len(FLAT) / store.page
+
+
+@pytest.mark.parametrize(("each", "folders"), [(20, 0), (60, 6)], ids=["short", "long"])
+def test_only_a_long_listing_asks_for_each_folder(each: int, folders: int, tmp_path: Path) -> None:
+    class Counting(PagedStore):
+        walked = 0
+
+        def list_folder(self, prefix: str = "") -> Folder:
+            self.walked += 1
+            return super().list_folder(prefix)
+
+    store = Counting([f"c{c}/{n:03d}.png" for c in range(5) for n in range(each)], continues=None)
+    assert len(listed(store, tmp_path)) == 5 * each
+    assert store.walked == folders
 
 
 def test_only_the_prefix(tmp_path: Path) -> None:

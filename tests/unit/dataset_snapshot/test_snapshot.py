@@ -22,7 +22,7 @@ from headrace.base.errors import (
 from headrace.base.settings import Settings
 from headrace.dataset.changes import diff, summary, verify
 from headrace.dataset.snapshot import list_snapshots, open_snapshot, snapshot_objects, take_snapshot
-from headrace.dataset.source import SampleIndex, open_source
+from headrace.dataset.source import OpenOptions, SampleIndex, open_source
 from headrace.namespace import Namespace
 from tests.unit.dataset_snapshot.kit import World
 
@@ -153,7 +153,7 @@ def test_what_is_not_there_is_named(world: World) -> None:
         with pytest.raises(InputError):
             open_source(bad, **world.context)
     with pytest.raises(InputError, match="on_change"):
-        open_source("digits", on_change="ignore", **world.context)
+        open_source("digits", OpenOptions(on_change="ignore"), **world.context)
 
 
 def test_a_read_only_home_is_refused_before_listing(world: World) -> None:
@@ -283,7 +283,7 @@ def test_a_path_is_listed_and_remembered_for_the_ttl(world: World) -> None:
 def test_report_instead_of_refuse(world: World) -> None:
     world.write(TREE)
     take_snapshot("/data", "digits", **world.context)
-    assert not open_source("digits", on_change="report", **world.context).pinned
+    assert not open_source("digits", OpenOptions(on_change="report"), **world.context).pinned
 
 
 def test_rows_out_of_range(world: World) -> None:
@@ -299,7 +299,7 @@ def test_rows_out_of_range(world: World) -> None:
 def test_nothing_but_the_shelf_is_left(world: World) -> None:
     world.write(TREE)
     take_snapshot("/data", "digits", **world.context)
-    open_source("digits", by="object", **world.context)
+    open_source("digits", OpenOptions(by="object"), **world.context)
     names = sorted(p.name.split("-")[0] for p in (world.root / "cache/indexes").iterdir())
     assert not [name for name in names if name.startswith("tmp")]
     assert snapshot_objects(open_snapshot("digits", **world.context), world.settings).objects == 5

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.base.errors import CorruptError, InputError, NotFoundError
-from headrace.dataset.source import open_source
+from headrace.dataset.source import OpenOptions, open_source
 from tests.unit.dataset_snapshot.kit import World
 
 CSV = b"path,score,who\nz/2.png,0.5,ann\nz/1.png,1.5,bob\nz/2.txt,9,cee\n"
@@ -54,7 +54,7 @@ def test_names_like_numbers(world: World) -> None:
 def test_order_is_the_tables(world: World) -> None:
     world.write({"l.csv": b"path\n" + b"".join(b"%d.x\n" % n for n in (5, 3, 9, 1))})
     for by in ("stem", "object"):
-        index = open_source("/data/l.csv", by=by, **world.context)
+        index = open_source("/data/l.csv", OpenOptions(by=by), **world.context)
         assert [parts[0].key for _, parts, _ in index.specs(np.arange(4))] == ["5.x", "3.x", "9.x", "1.x"]
 
 
@@ -62,12 +62,12 @@ def test_repeats(world: World) -> None:
     world.write({"l.csv": b"path\na.x\na.x\n"})
     with pytest.raises(InputError, match=r"'a\.x' more than once"):
         open_source("/data/l.csv", **world.context)
-    assert len(open_source("/data/l.csv", by="object", **world.context)) == 2
+    assert len(open_source("/data/l.csv", OpenOptions(by="object"), **world.context)) == 2
 
 
 def test_classes_of_a_table(world: World) -> None:
     world.write({"l.csv": b"path,w\nb/1.x,1\na/1.x,2\n"})
-    index = open_source("/data/l.csv", by="class", **world.context)
+    index = open_source("/data/l.csv", OpenOptions(by="class"), **world.context)
     assert [extra for _, _, extra in index.specs(np.arange(2))] == [{"w": 1, "class": 1}, {"w": 2, "class": 0}]
 
 

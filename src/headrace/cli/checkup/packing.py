@@ -22,6 +22,7 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.base.units import format_bytes, format_seconds
 from headrace.cli.checkup.finding import Finding
+from headrace.dataset.abilities import Abilities
 from headrace.dataset.joining import MOST
 from headrace.dataset.measuring import BLOCKS_AT_ONCE, Rate, measure, rate_of
 from headrace.dataset.planning import decide
@@ -175,7 +176,7 @@ def _shards(settings: Settings, fmt: Format, shards: Sequence[Read], spot: Spot,
 
 
 class _Few:
-    """The first samples of a few shards, found without indexing these: a `headrace.dataset.measuring.Blocks`."""
+    """The first samples of a few shards, found without indexing these: a `headrace.dataset.source.SampleIndex`."""
 
     pinned = True
     classes: list[str] | None = None
@@ -194,6 +195,10 @@ class _Few:
                 self._specs += _samples(fetcher, fmt, shard, time.monotonic() + seconds / len(chosen))
         finally:
             fetcher.close()
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(blocks=self.blocks)
 
     def __len__(self) -> int:
         return len(self._specs)

@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from headrace.dataset import Dataset
-from headrace.dataset.carried import sizes_at, table_of
+from headrace.dataset.carried import sizes_at
 from headrace.dataset.order import Ints, straight
+from headrace.dataset.tables.samples import as_table
 
 _BYTES: Final = 64 << 20
 """Stored bytes of a stretch."""
@@ -35,7 +36,7 @@ def cut(dataset: Dataset, epoch: int, tasks: int) -> list[Cut]:
     total = len(dataset)
     sizes = [sizes_at(dataset, epoch, at, min(at + _CHUNK, total)) for at in range(0, total, _CHUNK)]
     bytes_to = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(sizes))])
-    rows = all(table_of(leaf) is not None for leaf in dataset.leaves)
+    rows = all(as_table(leaf.index) is not None for leaf in dataset.leaves)
     effort = bytes_to + (0 if rows else _EACH) * np.arange(total + 1) + np.arange(total + 1)  # never level
     count = max(tasks, -(-int(bytes_to[-1]) // _BYTES), 0 if rows else -(-total // _SAMPLES))
     wanted = np.linspace(0, float(effort[-1]), min(count, total) + 1)
@@ -53,7 +54,7 @@ def cut(dataset: Dataset, epoch: int, tasks: int) -> list[Cut]:
 
 def _borders(dataset: Dataset, epoch: int) -> Ints | None:
     """The places at which row groups begin, where rows come as they lie."""
-    table = table_of(dataset.leaves[0])
+    table = as_table(dataset.leaves[0].index)
     begin = straight(dataset.stream, epoch, 0, len(dataset)) if len(dataset.leaves) == 1 else None
     if table is None or begin is None or dataset.leaves[0].window is not None:
         return None

@@ -25,8 +25,9 @@ from headrace.cluster.ray_data.cutting import Cut, cut
 from headrace.cluster.submission import Reach
 from headrace.dataset import Dataset
 from headrace.dataset.arrow import Schema
-from headrace.dataset.carried import Source, Stretch, table_of
+from headrace.dataset.carried import Source, Stretch
 from headrace.dataset.feed import mean_size
+from headrace.dataset.tables.samples import as_table
 
 _LOG = logging.getLogger("headrace.cluster")
 _SEND: Final = ("AWS_*", "AZURE_STORAGE_*")
@@ -98,7 +99,7 @@ class _Plan:
         self._ds, self._epoch, self._variables, self._prefetch = ds, epoch, variables, prefetch
         mean = mean_size(ds.leaves)
         self.bytes = mean * len(ds)
-        tables = [table_of(leaf) for leaf in ds.leaves]
+        tables = [as_table(leaf.index) for leaf in ds.leaves]
         most = _MOST_TABLE_ROWS if all(one is not None for one in tables) else _MOST_ROWS
         self._rows = max(1, min(most, _BLOCK_BYTES // mean))
         self._exact = ds.skip is None and not any(

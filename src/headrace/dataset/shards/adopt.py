@@ -16,18 +16,18 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
 
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError
 from headrace.base.metrics import Metrics
+from headrace.dataset.abilities import IndexFolder
 from headrace.dataset.shards.formats import is_codec
 from headrace.dataset.shards.streaming import MOST
 from headrace.fetch import Fetcher, Read
 from headrace.namespace.home import url_of
-from headrace.store.protocol import Store
 from headrace.upload import Uploader
 
 if TYPE_CHECKING:
@@ -43,18 +43,7 @@ _PIECE = 16 << 20
 _MOST_META = 64 << 20
 
 
-class Kept(NamedTuple):
-    """Where an index may be kept: below `prefix` (empty, or ending in ``/``) of `store`.
-
-    `writable`: False where that is attached read-only.
-    """
-
-    store: Store
-    prefix: str
-    writable: bool = True
-
-
-def export(found: tuple[Path, Mapping[str, Any]], job: Job, kept: Kept) -> None:
+def export(found: tuple[Path, Mapping[str, Any]], job: Job, kept: IndexFolder) -> None:
     """Write the index of ``job.shards`` to `kept`, unless it is there.
 
     `found`: the set's folder on the shelf and its meta data, as `headrace.dataset.shards.index.find_set` gives them.
@@ -98,7 +87,7 @@ def adopt(job: Job, folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _fetched(job: Job, kept: Kept, folder: Path) -> dict[str, Any]:
+def _fetched(job: Job, kept: IndexFolder, folder: Path) -> dict[str, Any]:
     """Raises CorruptError: damaged, or of other shards. Any store error."""
     fetcher = Fetcher(job.settings, None, Metrics())
     try:
@@ -126,7 +115,7 @@ def _fetched(job: Job, kept: Kept, folder: Path) -> dict[str, Any]:
         fetcher.close()
 
 
-def _fetch(job: Job, fetcher: Fetcher, kept: Kept, name: str, size: int, path: Path) -> None:
+def _fetch(job: Job, fetcher: Fetcher, kept: IndexFolder, name: str, size: int, path: Path) -> None:
     with path.open("wb") as file:
         for start in range(0, size, _PIECE):
             stop = min(start + _PIECE, size)
@@ -186,7 +175,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
     return noted
 
 
-def _is_there(kept: Kept, text: bytes, files: Mapping[str, list[Any]]) -> bool:
+def _is_there(kept: IndexFolder, text: bytes, files: Mapping[str, list[Any]]) -> bool:
     try:
         if bytes(kept.store.get(kept.prefix + _META).data) != text:
             return False

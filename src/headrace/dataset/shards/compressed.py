@@ -8,6 +8,7 @@ the node's cache: what it keeps is decompressed.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 from headrace.base.errors import ChangedError, InputError
 from headrace.base.memory import take
 from headrace.base.settings import Settings
+from headrace.dataset.abilities import Abilities
 from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.index import Packed, Shard, ShardSet
 from headrace.dataset.shards.samples import ShardSamples
@@ -128,6 +130,11 @@ class CompressedSamples(ShardSamples):
         self.together = max(1, min(keep // 2 // max(1, *(one.size for one in packed.values())), _MOST_MIXED))
         """How many shards may be mixed, so that all of them are kept at once."""
         self._starts = index.first[:-1][np.diff(index.first) > 0]
+
+    @property
+    def abilities(self) -> Abilities:
+        """See `SampleIndex.abilities`."""
+        return dataclasses.replace(super().abilities, together=self.together)
 
     def blocks(self, size: int) -> Rows:  # noqa: ARG002
         """The samples at which shards begin, the first being 0: blocks are whole shards, whatever is asked for."""

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from headrace.base.errors import HeadraceError, InputError
 from headrace.dataset.forms import Forms
-from headrace.dataset.layout import Layout
 from headrace.dataset.own_key import KEY, OURS, OWN, GivesKeys, key_of, keys_of
 from headrace.dataset.shards.format import Decode
 from headrace.dataset.stages import TakesColumns
@@ -74,12 +73,6 @@ class Records(TakesColumns, GivesKeys):
     def may_name(self) -> bool:
         """See `GivesKeys.may_name`: also where no header tells (``may_be_keyed``)."""
         return self.keyed or any(getattr(one, "may_be_keyed", False) for one in self.decoders)
-
-    def layout(self, record: memoryview) -> Layout | None:
-        """See `headrace.dataset.layout.HasLayout`."""
-        told = getattr(self.decoders[0], "layout", None) if len(self.decoders) == 1 else None
-        found: Layout | None = None if told is None else told(record)
-        return None if found is None or any(part.name in OURS for part in found.parts) else found
 
     def _columns(self, parts: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]] | None:
         decode = self.decoders[0]

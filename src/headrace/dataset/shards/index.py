@@ -20,7 +20,8 @@ from headrace.base.errors import CorruptError
 from headrace.base.metrics import Metrics
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
-from headrace.dataset.shards.adopt import Kept, adopt
+from headrace.dataset.abilities import IndexFolder
+from headrace.dataset.shards.adopt import adopt
 from headrace.dataset.shards.format import Accompanied, Alike, Format, Member, ShardBytes, Typed, groups_of
 from headrace.dataset.shards.reading import Reader, StoreBytes, reader_of
 from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
@@ -77,7 +78,7 @@ class Job(NamedTuple):
     progress: Progress
     beside: Mapping[str, Shard] | None = None
     root: str = ""
-    kept: Sequence[Kept] = ()
+    kept: Sequence[IndexFolder] = ()
     elsewhere: Callable[[Shelf, Job, Sequence[Shard]], None] | None = None
 
 

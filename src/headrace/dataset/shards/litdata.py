@@ -15,14 +15,12 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, UnsupportedError
-from headrace.dataset.layout import Layout, laid_out
 from headrace.dataset.own_key import KEY
 from headrace.dataset.pieces import Pieces
 from headrace.dataset.shards import values
@@ -204,20 +202,6 @@ class _Item:
             at += length
         return found
 
-    def layout(self, data: memoryview) -> Layout | None:
-        """Where the leaves of items like this one lie; None where they are no plain dict, or none is a large array.
-
-        Raises:
-            CorruptError, UnsupportedError: as for one.
-        """
-        tree = self.tree
-        if tree is None or tree.kind != "dict" or any(tree.children):
-            return None
-        self(data)  # so that what is said below is right
-        lengths = struct.unpack_from(f"<{len(self.leaves)}I", data)
-        ends = list(accumulate(lengths, initial=4 * len(lengths)))
-        return laid_out(data, list(zip(tree.keys, self.leaves, ends[:-1], ends[1:], strict=True)))
-
 
 @dataclass(frozen=True)
 class _Tokens:
@@ -300,12 +284,12 @@ class _Headed:
 
     def __call__(self, data: memoryview) -> npt.NDArray[Any]:
         """The array, a view. Raises CorruptError, UnsupportedError."""
-        stop, dtype, shape = self.place(data)
+        stop, dtype, shape = self._head(data)
         return values.shaped(data[stop:], dtype, shape)
 
     def all(self, data: Sequence[memoryview]) -> Sequence[npt.NDArray[Any]]:
         """The same for several of one length; where they lie in even steps, rows of one array."""
-        stop, dtype, shape = self.place(data[0])
+        stop, dtype, shape = self._head(data[0])
         values.shaped(data[0][stop:], dtype, shape)
         rows = data.matrix() if shape and isinstance(data, Pieces) else None
         if rows is not None and (rows[:, :stop] == rows[0, :stop]).all():
@@ -315,7 +299,7 @@ class _Headed:
             return [self(one) for one in data]
         return [np.frombuffer(one, dtype, -1, stop).reshape(shape) for one in data]
 
-    def place(self, data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
+    def _head(self, data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
         """Where the numbers begin, of which type they are, and of what shape. Raises CorruptError, UnsupportedError."""
         if len(data) < 8:
             raise CorruptError(f"{len(data)} bytes are no array")

@@ -15,14 +15,12 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, HeadraceError, UnsupportedError
-from headrace.dataset.layout import Layout, laid_out
 from headrace.dataset.own_key import KEY
 from headrace.dataset.shards import values
 from headrace.dataset.shards.format import Decode, Member, ShardBytes
@@ -185,15 +183,6 @@ class _Record:
             at = stop
         return found
 
-    def layout(self, data: memoryview) -> Layout | None:
-        """See `headrace.dataset.layout.HasLayout`."""
-        self(data)  # so that what is said below is right
-        lengths = iter(struct.unpack_from(f"<{sum(column.size is None for column in self.columns)}I", data))
-        sizes = [next(lengths) if column.size is None else column.size for column in self.columns]
-        ends = list(accumulate(sizes, initial=len(data) - sum(sizes)))
-        parts = zip(self.columns, ends[:-1], ends[1:], strict=True)
-        return laid_out(data, [(column.name, column.decode, start, stop) for column, start, stop in parts])
-
 
 @dataclass(frozen=True)
 class _Array:
@@ -203,11 +192,11 @@ class _Array:
     shape: tuple[int, ...] | None
 
     def __call__(self, data: memoryview) -> npt.NDArray[Any]:
-        start, dtype, shape = self.place(data)
+        start, dtype, shape = self._head(data)
         return values.shaped(data[start:], dtype, shape)
 
-    def place(self, data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
-        """See `headrace.dataset.layout.IsArray`."""
+    def _head(self, data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
+        """Where the numbers begin, of which type they are, and of what shape. Raises CorruptError."""
         dtype, shape, start = self.dtype, self.shape, 0
         if dtype is None:
             dtype = _TYPES.get(data[0]) if len(data) else None

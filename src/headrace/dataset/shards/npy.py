@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, UnsupportedError
 from headrace.base.parsing import steadily
-from headrace.dataset.layout import Layout, laid_out
 from headrace.dataset.shards.format import UNKNOWN, Member, ShardBytes
 
 _MAGIC = b"\x93NUMPY"
@@ -128,15 +127,6 @@ class RowDecoder:
             return np.frombuffer(data, self.dtype).reshape(self.shape)
         except ValueError as error:
             raise CorruptError(f"the row's {len(data)} bytes are no {self.dtype} of shape {self.shape}") from error
-
-    def layout(self, record: memoryview) -> Layout | None:
-        """See `headrace.dataset.layout.HasLayout`."""
-        self(record)
-        return laid_out(record, [("data", self, 0, len(record))])
-
-    def place(self, _: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
-        """See `headrace.dataset.layout.IsArray`."""
-        return 0, self.dtype, self.shape
 
 
 NPY = Npy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
@@ -23,35 +22,16 @@ _SKIP = 512 << 10
 in the time of one request."""
 
 
-class AccessPattern:
-    """What shards of a set turn out to be, for those that are begun later: they are mostly alike. Any thread.
-
-    `through`: read through, not header by header. `known`: set as soon as one has shown what it is.
-    """
-
-    def __init__(self) -> None:
-        self.through = False
-        self.known = threading.Event()
-
-    def show(self, *, through: bool) -> None:
-        """Of the shard that showed it last."""
-        if self.through is not through or not self.known.is_set():
-            self.through = through
-            self.known.set()
-
-
 class Reader(NamedTuple):
     """How a scan reads. One for all shards that are scanned side by side, but for `get`.
 
     `get`: as `headrace.fetch.Fetcher.get`; it is told besides up to which byte of the object the next reads will
     probably go on. `most`: bytes of one read, unless one member's header has more. `turn`: see `AtHand`.
-    `pattern`: what it finds out, and begins with.
     """
 
     get: Callable[[Read, int], Blob]
     most: int = _MOST
     turn: AbstractContextManager[object] = nullcontext()
-    pattern: AccessPattern | None = None
 
 
 def reader_of(fetcher: Fetcher) -> Reader:
@@ -80,9 +60,8 @@ class StoreBytes:
         self._told = told
         self._data = _NOTHING
         self._from = self._until = self._reached = 0
-        self._pattern = reader.pattern or AccessPattern()
-        self._through = self._pattern.through
-        self._ahead = reader.most if self._through else _FIRST
+        self._through = False
+        self._ahead = _FIRST
 
     def read(self, start: int, stop: int) -> memoryview:
         """See `ShardBytes.read`. `told` hears of every byte passed, read or skipped."""
@@ -105,14 +84,10 @@ class StoreBytes:
         """Read more at once, or from header to header?"""
         self._ahead = min(_GROWTH * self._ahead, self._reader.most) if near else _FIRST
         self._through = near and self._ahead == self._reader.most
-        if self._through or not near:
-            self._pattern.show(through=self._through)
 
     def _fetch(self, start: int, stop: int) -> None:
         if self._until:
             self._look(near=self._from <= start <= self._until + _SKIP)
-        elif start:  # it does not begin at the beginning: neither pattern
-            self._ahead, self._through = _FIRST, False
         if self._through and start > self._until:  # what is skipped comes anyway
             start = self._until
         until = min(max(stop, start + self._ahead), self.size)

@@ -8,19 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from headrace.dataset.abilities import Abilities, IndexFolder, Ranges
 from headrace.dataset.arrow import pc, to_flags
-from headrace.dataset.ranged import Ranges
-from headrace.dataset.shards.adopt import Kept
 from headrace.dataset.shards.decoding import Records, records, typed
 from headrace.dataset.shards.format import Format, Joined, Typed
 from headrace.dataset.shards.index import Shard, ShardSet
 from headrace.dataset.source import Part, Rows, SampleSpec
+from headrace.dataset.stages import Stage
 from headrace.dataset.text import folders_of
 from headrace.namespace.home import url_of
 from headrace.store.protocol import Store
 
 _AT_ONCE = 1 << 13
 _BLOCK_SAMPLES = 512
+_DECODING = 2
+"""Threads for what a format's own decoding takes: microseconds a record."""
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 
 
@@ -33,9 +35,8 @@ class ShardSamples:
 
     pinned = True
     """Always: where the bytes of a sample lie is known of one version of a shard only."""
-    reports = False
     classes: list[str] | None = None
-    kept: Kept | None = None
+    home: IndexFolder | None = None
     """Of a snapshot: where what is known of these samples is kept beside it."""
 
     def __init__(self, store: Store, prefix: str, fmt: Format, shards: list[Shard], index: ShardSet) -> None:
@@ -51,6 +52,19 @@ class ShardSamples:
         self._shards = [
             (shard.key, shard.size, shard.version, {"__shard__": shard.key[len(prefix) :]}) for shard in shards
         ]
+
+    @property
+    def abilities(self) -> Abilities:
+        """See `SampleIndex.abilities`."""
+        return Abilities(
+            ranges=self,
+            blocks=self.blocks,
+            folders=self.folders,
+            stages=() if self.decode is None else (Stage("map", self.decode, _DECODING),),
+            records=self.decode,
+            format=self.format,
+            home=self.home,
+        )
 
     def give_types(self, types: Mapping[str, str]) -> None:
         """Have columns be of these types. Before anything is read. Raises InputError."""
@@ -80,20 +94,20 @@ class ShardSamples:
         return specs
 
     def ranges(self, rows: Rows) -> Ranges:
-        """See `headrace.dataset.ranged.Ranged.ranges`."""
+        """See `headrace.dataset.abilities.Ranged.ranges`."""
         rows = self._checked(rows)
         parts, bounds = self._rows.bounds(rows)
         return Ranges(parts, np.repeat(self._shard_of(rows), parts), bounds[:, 0], bounds[:, 1])
 
     def object_at(self, number: int) -> tuple[str, int, str | None]:
-        """See `headrace.dataset.ranged.Ranged.object_at`."""
+        """See `headrace.dataset.abilities.Ranged.object_at`."""
         key, size, version, _ = self._shards[number]
         return key, size, version
 
     def blanks(
         self, rows: Rows, objects: Sequence[int]
     ) -> list[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
-        """See `headrace.dataset.ranged.Ranged.blanks`."""
+        """See `headrace.dataset.abilities.Ranged.blanks`."""
         shards = self._shards
         return [
             (key, layout, shards[shard][3])
@@ -101,7 +115,7 @@ class ShardSamples:
         ]
 
     def columns(self, rows: Rows, objects: Sequence[int]) -> tuple[dict[str, list[Any]], tuple[str, ...] | None]:
-        """See `headrace.dataset.ranged.Ranged.columns`."""
+        """See `headrace.dataset.abilities.Ranged.columns`."""
         keys, layout = self._rows.keys_at(rows)
         shards = self._shards
         if len(objects) and objects.count(objects[0]) == len(objects):

@@ -11,7 +11,7 @@ from typing import TypeVar
 from headrace.base.metrics import Metrics
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
-from headrace.dataset.shards.reading import AccessPattern, Reader
+from headrace.dataset.shards.reading import Reader
 from headrace.dataset.shelf import Shelf
 from headrace.dataset.threads import join_all
 from headrace.fetch import Fetcher, Straight
@@ -19,8 +19,6 @@ from headrace.fetch import Fetcher, Straight
 _T = TypeVar("_T")
 _AT_ONCE = 64
 """Shards scanned side by side, at most: where headers alone are read, each waits for one small answer at a time."""
-_BEFORE = 4
-"""Of these, so many begin; the others when it is known how shards of this set are read."""
 _MOST = 4 << 20
 """Bytes of one read: as many stay in the processor's cache until they are looked at, and a request is paid for."""
 _GRACE_S = 1.0
@@ -44,20 +42,17 @@ def scan_all(
     at_once = min(_AT_ONCE, settings.fetch.connections, len(missing))
     straight = fetcher.straights(at_once)
     most = min(_MOST, settings.fetch.memory // at_once)
-    left, turn, pattern = _Shared(enumerate(missing)), threading.Lock(), AccessPattern()
+    left, turn = _Shared(enumerate(missing)), threading.Lock()
     ends: SimpleQueue[BaseException | None] = SimpleQueue()
     stopped = threading.Event()
     with shelf.workspace() as work:
 
-        def scan_on(own: Straight, number: int) -> None:
-            reader = Reader(own.get, most, turn, pattern)
+        def scan_on(own: Straight) -> None:
+            reader = Reader(own.get, most, turn)
             try:
-                if number >= _BEFORE:
-                    pattern.known.wait()
                 while not stopped.is_set() and (one := next(left, None)) is not None:
                     place, wanted = one
                     scan(wanted, reader, work / str(place), stopped)
-                    pattern.known.set()
             except BaseException as error:
                 ends.put(error)
             else:
@@ -66,7 +61,7 @@ def scan_all(
                 own.leave()
 
         threads = [
-            threading.Thread(target=scan_on, args=(own, number), name=f"headrace-shards-{number}", daemon=True)
+            threading.Thread(target=scan_on, args=(own,), name=f"headrace-shards-{number}", daemon=True)
             for number, own in enumerate(straight)
         ]
         try:
@@ -77,7 +72,6 @@ def scan_all(
                     raise error
         finally:
             stopped.set()
-            pattern.known.set()
             for own in straight:
                 own.close()
             join_all(threads, _GRACE_S)

@@ -127,11 +127,6 @@ class Flat:
             raise CorruptError(f"{len(data)} bytes are no array of {dtype}")
         return np.frombuffer(data, dtype)
 
-    def place(self, data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
-        """See `headrace.dataset.layout.IsArray`."""
-        dtype = np.dtype(self.dtype)
-        return 0, dtype, (len(data) // dtype.itemsize,)
-
     def all(self, data: Sequence[memoryview]) -> Sequence[npt.NDArray[Any]]:
         """The same for several; where they lie in even steps, rows of one array."""
         dtype = np.dtype(self.dtype)

@@ -18,7 +18,7 @@ from headrace.dataset.pipeline import FINISHED, Finished, Pipeline, Plan
 from headrace.dataset.state import Progress
 from headrace.dataset.stats import Meter, Stats, summarise
 from headrace.dataset.tables.bringing import THREADS, Bringing, Piece
-from headrace.dataset.tables.samples import TableSamples
+from headrace.dataset.tables.samples import TableSamples, as_table
 from headrace.dataset.tables.stretch import Cut, Stretch, batch_of
 from headrace.fetch import Fetcher
 
@@ -36,9 +36,8 @@ def index_of(plan: Plan) -> TableSamples | None:
     if len(plan.leaves) != 1 or plan.stages or plan.batch is None or plan.skip is not None:
         return None
     leaf = plan.leaves[0]
-    index = getattr(leaf.index, "table", None)
-    plain = isinstance(index, TableSamples) and leaf.window is None and leaf.stages == index.stages
-    return index if plain else None
+    table = as_table(leaf.index)
+    return table if table is not None and leaf.window is None and leaf.stages == table.stages else None
 
 
 class ColumnarRun:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from headrace.dataset.abilities import Abilities
 from headrace.dataset.source import Rows
 from headrace.dataset.stages import Stage
 from headrace.dataset.tables.group import Group
@@ -49,6 +50,11 @@ class TablePart(TableSamples):
 
     def __repr__(self) -> str:
         return f"<{len(self):,} rows of {len(self._chosen):,} row groups>"
+
+    @property
+    def abilities(self) -> Abilities:
+        """See `SampleIndex.abilities`."""
+        return Abilities(table=self, stages=self.stages)
 
 
 def _alone(group: Group, footers: dict[str, bytes]) -> Group:

@@ -8,10 +8,10 @@ from functools import lru_cache
 import numpy as np
 
 from headrace.base.progress import SILENT
+from headrace.dataset.abilities import Abilities, IndexFolder
 from headrace.dataset.own_key import KEY
-from headrace.dataset.shards.adopt import Kept
 from headrace.dataset.shelf import Shelf
-from headrace.dataset.source import Part, Rows, SampleSpec
+from headrace.dataset.source import Part, Rows, SampleIndex, SampleSpec
 from headrace.dataset.stages import Stage
 from headrace.dataset.tables.decoding import GROUP, ROW, Decoder, Matches, TableRows
 from headrace.dataset.tables.footers import Job
@@ -22,6 +22,12 @@ from headrace.namespace.home import url_of
 _GROUPS = 4096
 _THREADS = 2
 """Decoding is shared by the rows of a group: more threads would wait for one another."""
+
+
+def as_table(index: SampleIndex) -> TableSamples | None:
+    """The table whose rows an index holds; None where samples are no rows of one."""
+    found = index.abilities.table
+    return found if isinstance(found, TableSamples) else None
 
 
 class TableSamples:
@@ -35,9 +41,8 @@ class TableSamples:
 
     pinned = True
     """Always: a footer says where the bytes lie of one version of a file only."""
-    reports = False
     classes: list[str] | None = None
-    kept: Kept | None = None
+    home: IndexFolder | None = None
     """Of a snapshot: where what is known of these samples is kept beside it."""
 
     def __init__(self, job: Job, wanted: Wanted, shelf: Shelf) -> None:
@@ -75,9 +80,9 @@ class TableSamples:
         return f"<{len(self):,} rows of {len(self._files):,} {self.kind.name} files below {below}>"
 
     @property
-    def table(self) -> TableSamples:
-        """This, also where it is wrapped in something that stands for it."""
-        return self
+    def abilities(self) -> Abilities:
+        """See `SampleIndex.abilities`."""
+        return Abilities(table=self, blocks=self.blocks, folders=self.folders, stages=self.stages, home=self.home)
 
     @property
     def named(self) -> TableSamples:

@@ -10,10 +10,9 @@ from headrace.base.errors import InputError, NotFoundError
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.dataset.arrow import pa
-from headrace.dataset.shards.format import Format
 from headrace.dataset.shards.index import Shard
 from headrace.dataset.shelf import Shelf
-from headrace.dataset.source import Columns
+from headrace.dataset.source import Columns, OpenOptions
 from headrace.dataset.tables.footers import Job
 from headrace.dataset.tables.kind import Kind
 from headrace.dataset.tables.kinds import PARQUET, kind_named
@@ -27,8 +26,7 @@ _PATHS = "path"
 
 class _Asked(NamedTuple):
     target: str
-    format: str | Format | None
-    by: str
+    options: OpenOptions
     wanted: Wanted
     namespace: Namespace
     settings: Settings
@@ -41,10 +39,10 @@ class Single(_Asked):
     @property
     def _kind(self) -> Kind | None:
         """What the object would be, by the format asked for, else by its name."""
-        if self.format is not None:
-            kind = kind_named(self.format)
+        if self.options.format is not None:
+            kind = kind_named(self.options.format)
             return kind if kind is not None and self.target.lower().endswith(kind.suffixes) else None
-        return PARQUET if self.target.lower().endswith(".parquet") and self.by == "stem" else None
+        return PARQUET if self.target.lower().endswith(".parquet") and self.options.by == "stem" else None
 
     @cached_property
     def _file(self) -> Shard | None:
@@ -68,14 +66,15 @@ class Single(_Asked):
         kind = self._kind
         if kind is None or self._file is None:
             return None
-        if self.by != "stem":
-            raise InputError(f"by={self.by!r} is about objects, not about rows", path=self.target, hint="leave it out")
+        by = self.options.by
+        if by != "stem":
+            raise InputError(f"by={by!r} is about objects, not about rows", path=self.target, hint="leave it out")
         store, key = self.namespace.resolve(self.target).store, self._file.key
         prefix = key[: key.rfind("/") + 1]
         rows = TableSamples(
             Job(store, prefix, kind, [self._file], self.settings, self.progress), self.wanted, Shelf.of(self.settings)
         )
-        if self.format is None and self.wanted == Wanted() and _names_paths(rows):
+        if self.options.format is None and self.wanted == Wanted() and _names_paths(rows):
             return None
         return rows
 
