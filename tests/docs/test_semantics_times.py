@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-from headrace.mount.inodes import Table
-from headrace.mount.options import MountOptions
-from headrace.mount.pages import Page
-from headrace.mount.shown import Shown
+from headrace.mount.mount_options import MountOptions
+from headrace.mount.names.listing_pages import Page
+from headrace.mount.names.node_table import Table
+from headrace.mount.names.stat_attributes import Shown
 from headrace.namespace.filesystem import HeadraceFileSystem
 from headrace.store.protocol import ObjectInfo
 from tests.unit.namespace.reference import namespace

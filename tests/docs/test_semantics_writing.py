@@ -25,9 +25,9 @@ from headrace.base.errors import (
     TryAgainError,
 )
 from headrace.fetch import Read
-from headrace.mount.attributes import Attributes, link_path
-from headrace.mount.errno import errno_of
-from headrace.mount.staging import Staging, StagingOptions
+from headrace.mount.kernel.error_numbers import errno_of
+from headrace.mount.write_back.object_metadata import Attributes, link_path
+from headrace.mount.write_back.staging import Staging, StagingOptions
 from headrace.store.embedded import EmbeddedS3
 from tests.staging_kit import FILE, FOLDER, PATIENT, World, bucket_of, key_of, world
 from tests.unit.mount.test_staging import files_up_to

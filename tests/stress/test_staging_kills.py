@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.mount.staging import Staging
+from headrace.mount.write_back.staging import Staging
 from headrace.store.embedded import EmbeddedS3
 from tests.staging_kit import PATIENT, World, bucket_of, world
 
@@ -24,7 +24,7 @@ WRITER = """
 import random, sys, threading
 from pathlib import Path
 from headrace.base.errors import HeadraceError
-from headrace.mount.staging import StagingOptions
+from headrace.mount.write_back.staging import StagingOptions
 from headrace.store import StoreOptions
 from tests.staging_kit import FILE, world
 from tests.stress.test_staging_kills import LARGE, THREADS, content

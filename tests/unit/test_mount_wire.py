@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from headrace.base import errors
 from headrace.base.errors import InputError
 from headrace.base.settings import MountSettings, Settings
-from headrace.mount import kernel, wire
-from headrace.mount.errno import errno_of
-from headrace.mount.inodes import Folder, Table
-from headrace.mount.options import MountOptions
-from headrace.mount.pages import FILE, FOLDER, LINK, Page
-from headrace.mount.streaming import Reach
-from headrace.mount.wire import Attr, Fattr, Init
+from headrace.mount.kernel import mount_points, wire
+from headrace.mount.kernel.error_numbers import errno_of
+from headrace.mount.kernel.wire import Attr, Fattr, Init
+from headrace.mount.mount_options import MountOptions
+from headrace.mount.names.listing_pages import FILE, FOLDER, LINK, Page
+from headrace.mount.names.node_table import Folder, Table
+from headrace.mount.read.object_streams import Reach
 from headrace.store.protocol import ObjectInfo
 
 ATTR = Attr(ino=7, size=1025, mtime_ns=1_700_000_000_123_456_789, mode=0o100644, nlink=1, uid=5, gid=6)
@@ -140,7 +140,7 @@ def test_mountinfo() -> None:
         "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
         "40 22 0:45 / /mnt/with\\040blank ro,nosuid - fuse.headrace headrace ro,user_id=0\n"
     )
-    found = kernel.mounts(text)
+    found = mount_points.mounts(text)
     assert [(each.point, each.kind, each.device, each.read_only) for each in found] == [
         ("/", "ext4", "254:0", False),
         ("/mnt/with blank", "fuse.headrace", "0:45", True),

@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
     from headrace.mount import Mounted, MountOptions
-    from headrace.mount.keeper import Held
+    from headrace.mount.kernel.holder import Held
 
 _FORM = "%(asctime)s %(levelname)s %(message)s"
 
@@ -67,12 +67,12 @@ def command(
 
 def _keep(settings: Settings, path: str, point: str, options: tuple[str, ...], log_file: str) -> None:
     """Be the keeper. Its servers are started as this was."""
-    from headrace.mount import daemon, live
-    from headrace.mount.keeper import Keeper
+    from headrace.mount import daemon, live_mounts
+    from headrace.mount.kernel.holder import Keeper
 
     given = [word for option in options for word in ("-o", option)]
     server = [sys.executable, "-P", "-m", "headrace.cli", "mount", path, point, "--foreground", *given]
-    keeper = Keeper(server, folder=os.getcwd(), record=live.record_file(settings, point))
+    keeper = Keeper(server, folder=os.getcwd(), record=live_mounts.record_file(settings, point))
     logging.basicConfig(format=_FORM, level=logging.WARNING)
     if log_file:
         daemon.in_background(keeper.open, lambda _: keeper.wait(), log_file)
@@ -82,7 +82,7 @@ def _keep(settings: Settings, path: str, point: str, options: tuple[str, ...], l
 
 def _serve_kept(channel: int, settings: Settings, path: str, point: str, options: MountOptions) -> None:
     """Serve for a keeper, who hears of what goes wrong before it answers."""
-    from headrace.mount.keeper import Held
+    from headrace.mount.kernel.holder import Held
 
     held = Held.ask(channel)
     logging.basicConfig(format=_FORM, level=logging.WARNING)
@@ -124,6 +124,6 @@ def _serve(mounted: object) -> None:
 
 
 def _log_file(settings: Settings, point: str) -> str:
-    from headrace.mount import live
+    from headrace.mount import live_mounts
 
-    return os.path.join(live.folder(settings), point.strip("/").replace("/", "-") + ".log")
+    return os.path.join(live_mounts.folder(settings), point.strip("/").replace("/", "-") + ".log")

@@ -20,24 +20,25 @@ def command(mountpoint: str, *, lazy: bool, timeout: str) -> None:
     from headrace.base.errors import DeadlineError, InputError
     from headrace.base.settings import Settings
     from headrace.base.units import parse_seconds
-    from headrace.mount import kernel, live
+    from headrace.mount import live_mounts
+    from headrace.mount.kernel import mount_points
 
     point = os.path.realpath(mountpoint)
     settings = Settings.load()
-    if kernel.clear_leftover(point):
+    if mount_points.clear_leftover(point):
         click.echo(f"{point}: its server was gone; cleaned up", err=True)
         return
-    here = kernel.find(point)
-    if here is None or here.kind != kernel.TYPE:
+    here = mount_points.find(point)
+    if here is None or here.kind != mount_points.TYPE:
         raise InputError("no mount of headrace is here", path=point, hint="see what is: headrace mounts --live")
-    noted = live.find(settings, point)
+    noted = live_mounts.find(settings, point)
     until = time.monotonic() + parse_seconds(timeout, name="--timeout")
-    kernel.unmount(point, lazy=lazy)
+    mount_points.unmount(point, lazy=lazy)
     if noted is None:
         return
     if lazy:
         _tell(noted.pid)
-    while _is_there(noted.pid) and live.find(settings, point) is not None:
+    while _is_there(noted.pid) and live_mounts.find(settings, point) is not None:
         if time.monotonic() > until:
             hint = f"process {noted.pid} goes on publishing; its staging folder keeps what it cannot"
             raise DeadlineError("unmounted, but its server is not done", path=point, hint=hint)

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from headrace.mount.counters import GROUP, Counted, counters
+from headrace.mount.mount_counters import GROUP, Counted, counters
 
 _log = logging.getLogger("headrace.jobs")
 _EVERY_S = 2.0

@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.mount.mount_options import MountOptions as MountOptions
     from headrace.mount.mounted import Mounted as Mounted
-    from headrace.mount.options import MountOptions as MountOptions
 
 __all__ = ["MountOptions", "Mounted"]
 
-_FACE = {"MountOptions": "headrace.mount.options", "Mounted": "headrace.mount.mounted"}
+_FACE = {"MountOptions": "headrace.mount.mount_options", "Mounted": "headrace.mount.mounted"}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import ChangedError, HeadraceError, NotFoundError
 from headrace.fetch import Read
-from headrace.mount import stats, wire
-from headrace.mount.directories import Directories
-from headrace.mount.folders import Folders
-from headrace.mount.inodes import Known, Table
-from headrace.mount.notices import Notices
-from headrace.mount.pages import FOLDER, LINK
-from headrace.mount.reading import Reading
-from headrace.mount.requests import Answer
-from headrace.mount.session import Handler, Quick
-from headrace.mount.shown import Shown
-from headrace.mount.waiting import fetch
-from headrace.mount.wire import Attr, Fopen, Op
+from headrace.mount import stats
+from headrace.mount.kernel import wire
+from headrace.mount.kernel.kernel_requests import Answer
+from headrace.mount.kernel.session import Handler, Quick
+from headrace.mount.kernel.wire import Attr, Fopen, Op
+from headrace.mount.names.folders import Folders
+from headrace.mount.names.kernel_notices import Notices
+from headrace.mount.names.listing_pages import FOLDER, LINK
+from headrace.mount.names.node_table import Known, Table
+from headrace.mount.names.open_folders import Directories
+from headrace.mount.names.stat_attributes import Shown
+from headrace.mount.read.pending_reads import fetch
+from headrace.mount.read.read_handles import Reading
 
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher
-    from headrace.mount.details import Details
-    from headrace.mount.requests import Request
+    from headrace.mount.kernel.kernel_requests import Request
+    from headrace.mount.names.full_attributes import Details
     from headrace.mount.stats import Stats
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND

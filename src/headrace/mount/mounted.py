@@ -12,30 +12,31 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, InputError, NotFoundError, UnsupportedError
-from headrace.mount import kernel, live
-from headrace.mount.away import Away
-from headrace.mount.backing import Backings
-from headrace.mount.details import Details
-from headrace.mount.directories import Directories
+from headrace.mount import live_mounts
 from headrace.mount.filesystem import FileSystem
-from headrace.mount.folders import Folders
-from headrace.mount.inodes import Place, Table
-from headrace.mount.kept import Kept
-from headrace.mount.notices import Notices
-from headrace.mount.prefetch import Prefetcher
-from headrace.mount.readers import Readers
-from headrace.mount.reading import Reading
-from headrace.mount.session import Agreed, Handler, Quick, Session
-from headrace.mount.shown import Shown
-from headrace.mount.staging import Staging, StagingOptions
+from headrace.mount.kernel import mount_points
+from headrace.mount.kernel.process_groups import Readers
+from headrace.mount.kernel.session import Agreed, Handler, Quick, Session
+from headrace.mount.names.circuit_breaker import Away
+from headrace.mount.names.folders import Folders
+from headrace.mount.names.full_attributes import Details
+from headrace.mount.names.kernel_notices import Notices
+from headrace.mount.names.node_record import Kept
+from headrace.mount.names.node_table import Place, Table
+from headrace.mount.names.open_folders import Directories
+from headrace.mount.names.stat_attributes import Shown
+from headrace.mount.read.neighbour_prefetch import Prefetcher
+from headrace.mount.read.passthrough import Backings
+from headrace.mount.read.read_handles import Reading
+from headrace.mount.read.unopened import Unopened
 from headrace.mount.stats import Stats
-from headrace.mount.unopened import Unopened
+from headrace.mount.write_back.staging import Staging, StagingOptions
 from headrace.mount.writing import Writing
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
-    from headrace.mount.keeper import Held
-    from headrace.mount.options import MountOptions
+    from headrace.mount.kernel.holder import Held
+    from headrace.mount.mount_options import MountOptions
     from headrace.namespace import Namespace
     from headrace.store.protocol import ObjectInfo
 
@@ -95,8 +96,8 @@ class Mounted:
             UnsupportedError: no FUSE here. DeniedError: not allowed. TryAgainError: the store cannot be reached.
         """
         if held is None or held.fd < 0:
-            kernel.clear_leftover(os.path.realpath(mountpoint))
-            point = kernel.check_point(mountpoint)
+            mount_points.clear_leftover(os.path.realpath(mountpoint))
+            point = mount_points.check_point(mountpoint)
             _check_folder(namespace, path, read_only=options.read_only)
         else:
             point = mountpoint  # nobody answers there now
@@ -146,7 +147,7 @@ class Mounted:
         self._ending.set()
         if not self._session.ended.is_set():
             with suppress(HeadraceError):
-                kernel.unmount(self.point, lazy=True)
+                mount_points.unmount(self.point, lazy=True)
             self._session.ended.wait(1.0 if self.open_count == 0 else _SETTLE_S)
         done = self._staging is None or self._staging.drain(self.options.drain)
         if not done:
@@ -181,7 +182,7 @@ class Mounted:
             self._staging = self._open_staging()
         fd, kept = self._descriptor(), self._kept
         wanted = options.passthrough and options.open and os.geteuid() == 0
-        depth = kernel.stack_depth(self._settings.cache.dir) if wanted else 0
+        depth = mount_points.stack_depth(self._settings.cache.dir) if wanted else 0
         self._session = session = Session(
             fd, threads=options.threads, depth=depth, metrics=self.metrics, readers=self.readers
         )
@@ -213,12 +214,12 @@ class Mounted:
             )  # fmt: skip
             session.serve(*self._handlers())
             self._check_answers()
-            kernel.set_readahead(self.point, _READAHEAD_KIB)
-            self._note = live.note(self._settings, self._live())
+            mount_points.set_readahead(self.point, _READAHEAD_KIB)
+            self._note = live_mounts.note(self._settings, self._live())
         except BaseException:
             if self._held is None or self._held.fd < 0:  # else the next server may fare better
                 with suppress(HeadraceError):
-                    kernel.unmount(self.point, lazy=True)
+                    mount_points.unmount(self.point, lazy=True)
             session.close()
             raise
 
@@ -228,7 +229,7 @@ class Mounted:
         if held is not None and held.fd >= 0:
             return held.fd
         source = options.source or "headrace"
-        fd = kernel.mount(self.point, source=source, read_only=options.read_only, allow_other=options.allow_other)
+        fd = mount_points.mount(self.point, source=source, read_only=options.read_only, allow_other=options.allow_other)
         if held is not None:
             held.hand_over(fd, self.point)
         return fd
@@ -245,7 +246,8 @@ class Mounted:
 
     def _open_staging(self) -> Staging:
         beside = os.path.dirname(os.path.abspath(self._settings.cache.dir))
-        self.staging_folder = live.staging_folder(self.options.staging or os.path.join(beside, "staging"), self.point)
+        base = self.options.staging or os.path.join(beside, "staging")
+        self.staging_folder = live_mounts.staging_folder(base, self.point)
         staging = Staging(self.staging_folder, self._namespace, StagingOptions(period_s=self.options.publish))
         try:
             recovered = staging.recover()
@@ -275,8 +277,8 @@ class Mounted:
         except OSError as error:
             raise HeadraceError(f"the mount does not answer: {error.strerror}", path=self.point) from error
 
-    def _live(self) -> live.Live:
-        return live.Live(
+    def _live(self) -> live_mounts.Live:
+        return live_mounts.Live(
             self.point, self.path, os.getpid(), time.time(), self.options.read_only, self.passthrough,
             self.staging_folder,
         )  # fmt: skip

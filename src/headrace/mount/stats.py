@@ -30,7 +30,7 @@ class Stats:
         about: what does not change: mount point, path, options.
         gauges: name to a function giving its present value.
         rows: what is told in rows, ready for JSON: ``pending``, what is not published yet; ``left``, what a crash has
-            left and nobody was promised; ``readers``, see `headrace.mount.readers`.
+            left and nobody was promised; ``readers``, see `headrace.mount.kernel.process_groups`.
     """
 
     def __init__(

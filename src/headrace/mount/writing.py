@@ -17,20 +17,21 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, NotFoundError
-from headrace.mount import stats, wire
-from headrace.mount.attributes import Attributes, link_path
+from headrace.mount import stats
 from headrace.mount.filesystem import FileSystem, wants_to_write
-from headrace.mount.inodes import Folder, Known, Node, known
-from headrace.mount.pages import FILE, FOLDER, LINK
-from headrace.mount.publish import outlives_copy
-from headrace.mount.renaming import check_rename, move
-from headrace.mount.requests import Answer, Waiters
-from headrace.mount.session import Handler, Quick
-from headrace.mount.wire import Fattr, Fopen, Op
+from headrace.mount.kernel import wire
+from headrace.mount.kernel.kernel_requests import Answer, Waiters
+from headrace.mount.kernel.session import Handler, Quick
+from headrace.mount.kernel.wire import Fattr, Fopen, Op
+from headrace.mount.names.listing_pages import FILE, FOLDER, LINK
+from headrace.mount.names.node_renames import check_rename, move
+from headrace.mount.names.node_table import Folder, Known, Node, known
+from headrace.mount.write_back.object_metadata import Attributes, link_path
+from headrace.mount.write_back.publish_file import outlives_copy
 
 if TYPE_CHECKING:
-    from headrace.mount.requests import Request
-    from headrace.mount.staging import StagedFile, Staging
+    from headrace.mount.kernel.kernel_requests import Request
+    from headrace.mount.write_back.staging import StagedFile, Staging
     from headrace.store.protocol import ObjectInfo
 
 _FIRST_HANDLE = 1 << 61

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.mount.attributes import Attributes, from_metadata, is_link, link_path
+from headrace.mount.write_back.object_metadata import Attributes, from_metadata, is_link, link_path
 
 MODES = st.integers(0o100000, 0o107777)
 IDS = st.integers(0, 2**32 - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.base.errors import DeadlineError
-from headrace.mount.away import Away
+from headrace.mount.names.circuit_breaker import Away
 from headrace.store import open_store
 
 ERROR = DeadlineError("no answer")

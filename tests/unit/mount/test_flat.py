@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from headrace.mount import flat
-from headrace.mount.inodes import Folder, Place, Table
-from headrace.mount.listing import Listing
+from headrace.mount.names import listings_together
+from headrace.mount.names.folder_listing import Listing
+from headrace.mount.names.node_table import Folder, Place, Table
 from headrace.store import Store, open_store
 from headrace.store.protocol import ObjectInfo
 from headrace.store.wrappers import ForwardingStore
@@ -24,7 +24,7 @@ def filled(place: Place, names: Sequence[str], wanted: Sequence[str]) -> dict[st
     table = Table("/")
     folders = {name: Folder(number, table.root, name.encode(), 0) for number, name in enumerate(wanted, 2)}
     begun = [Listing(folder, 60.0, 5.0) for folder in folders.values()]
-    flat.fill(table, place, names, begun)
+    listings_together.fill(table, place, names, begun)
     return {name: entries(listing) for name, listing in zip(wanted, begun, strict=True) if listing.complete}
 
 
@@ -70,7 +70,7 @@ def test_a_folder_that_is_gone_or_goes_on_for_ever_is_left(store: Store) -> None
     for number in range(3):
         store.put(f"top/a/{number}", b"1")
         store.put(f"top/c/{number}", b"1")
-    for number in range(4 * flat.PAGE):
+    for number in range(4 * listings_together.PAGE):
         store.put(f"top/d/{number:05d}", b"")
     place = Place(store, "top/", read_only=False)
     told = filled(place, ["a", "b", "c", "d"], ["a", "b", "c", "d"])
@@ -92,7 +92,7 @@ class Counted(ForwardingStore):
 def test_only_what_was_wanted_is_filled_and_nothing_after_it_asked_for(store: Store) -> None:
     for name in ("a", "b", "c"):
         store.put(f"top/{name}/1", b"1")
-    for number in range(2 * flat.PAGE):
+    for number in range(2 * listings_together.PAGE):
         store.put(f"top/d/{number:05d}", b"")
     counted = Counted(store)
     assert sorted(filled(Place(counted, "top/", read_only=False), ["a", "b", "c", "gone"], ["a", "c", "gone"])) == [

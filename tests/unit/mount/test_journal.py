@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError, NoRoomError
-from headrace.mount.journal import Journal
+from headrace.mount.write_back.journal import Journal
 
 NUMBERS = st.integers(1, 5)
 RECORDS = st.dictionaries(st.text(max_size=5), st.text(max_size=300))

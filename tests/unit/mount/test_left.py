@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.mount.staging import Staging
+from headrace.mount.write_back.staging import Staging
 from tests.staging_kit import FILE, PATIENT, Killed, World
 
 

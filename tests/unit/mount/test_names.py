@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import HeadraceError
-from headrace.mount.attributes import LINK_SUFFIX
-from headrace.mount.errno import errno_of
+from headrace.mount.kernel.error_numbers import errno_of
+from headrace.mount.write_back.object_metadata import LINK_SUFFIX
 from headrace.store import StoreOptions
 from tests.staging_kit import FILE, FOLDER, Killed, World, key_of, world
 

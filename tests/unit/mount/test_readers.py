@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.base.metrics import Metrics
-from headrace.mount import readers
-from headrace.mount.readers import NOBODY, Readers
+from headrace.mount.kernel import process_groups
+from headrace.mount.kernel.process_groups import NOBODY, Readers
 from tests.children import running
 
 
@@ -20,7 +20,7 @@ from tests.children import running
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds, set by hand."""
     now = [1000.0]
-    monkeypatch.setattr(readers.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(process_groups.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -64,7 +64,7 @@ def test_who_is_gone_is_nobody_and_does_not_end_the_count(clock: list[float]) ->
 
 
 def test_as_many_groups_are_kept_as_are_told_of_and_none_that_waits_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "group_of", lambda pid: pid)
+    monkeypatch.setattr(process_groups, "group_of", lambda pid: pid)
     shown = Readers(Metrics())
     shown.waits(1)
     for pid in range(2, 5000):

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import pytest
 
 from headrace.base.metrics import Metrics
-from headrace.mount import wire
-from headrace.mount.readers import Readers
-from headrace.mount.requests import Answer, Request, Waiters
-from headrace.mount.session import Session
-from headrace.mount.wire import Op
+from headrace.mount.kernel import wire
+from headrace.mount.kernel.kernel_requests import Answer, Request, Waiters
+from headrace.mount.kernel.process_groups import Readers
+from headrace.mount.kernel.session import Session
+from headrace.mount.kernel.wire import Op
 from tests.sync_rig import wait_for
 
 

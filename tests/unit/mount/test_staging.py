@@ -30,9 +30,9 @@ from headrace.base.errors import (
     TryAgainError,
 )
 from headrace.fetch import Read
-from headrace.mount.attributes import Attributes, from_metadata, link_path
-from headrace.mount.staged import StagedFile
-from headrace.mount.staging import Staging, StagingOptions
+from headrace.mount.write_back.object_metadata import Attributes, from_metadata, link_path
+from headrace.mount.write_back.staged_file import StagedFile
+from headrace.mount.write_back.staging import Staging, StagingOptions
 from tests.staging_kit import FILE, FOLDER, PATIENT, Killed, World, world
 from tests.sync_rig import wait_for
 

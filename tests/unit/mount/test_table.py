@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.mount.inodes import Node, Table
-from headrace.mount.listing import Listing
-from headrace.mount.pages import FILE, Page
+from headrace.mount.names.folder_listing import Listing
+from headrace.mount.names.listing_pages import FILE, Page
+from headrace.mount.names.node_table import Node, Table
 from headrace.store.protocol import Folder, ObjectInfo
 
 

@@ -1,0 +1,52 @@
+"""What the mounts of this machine have counted, by their own statistics: for who watches a program that reads them.
+
+Any mount of headrace's that this user may read is asked, whoever made it. A file of statistics is made by the mount's
+server, so asking one that hangs hangs too: ask on a thread that nobody waits for.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.mount import stats
+from headrace.mount.kernel import mount_points
+
+_COUNTERS = ("fetch.", "cache.", "peers.", "mount.errors")
+_GAUGES = frozenset({"fetch.bytes_in_flight"})
+GROUP: tuple[str, ...] = ("mount.opened", "mount.waited_s")
+"""Counters of a process group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Of one mount: `whole`, what it fetched, for whomever; `groups`: of each process group that used it, `GROUP`."""
+
+    whole: dict[str, float]
+    groups: dict[int, dict[str, float]]
+
+
+def counters() -> dict[tuple[str, int], Counted]:
+    """Counters of every mount that answers, by its mount point and the process that serves it."""
+    found: dict[tuple[str, int], Counted] = {}
+    for mount in mount_points.mounts():
+        if mount.kind != mount_points.TYPE:
+            continue
+        with suppress(OSError, ValueError):
+            told: dict[str, Any] = stats.read(mount.point, "stats.json")
+            whole = {name: float(value) for name, value in told.items() if _counts(name, value)}
+            found[mount.point, int(told.get("pid", 0))] = Counted(whole, _groups(mount.point))
+    return found
+
+
+def _groups(point: str) -> dict[int, dict[str, float]]:
+    rows = stats.read(point, "readers.json")
+    return {
+        int(row["group"]): {"mount.opened": float(row["opened"]), "mount.waited_s": float(row["waited_s"])}
+        for row in rows
+    }
+
+
+def _counts(name: str, value: object) -> bool:
+    return name.startswith(_COUNTERS) and name not in _GAUGES and isinstance(value, (int, float))

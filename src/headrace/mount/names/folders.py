@@ -1,0 +1,382 @@
+"""Names: what is in a folder, by listing it once a `ttl`, and by asking for one name where that is quicker."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.base.errors import NameRefusedError, NotFoundError, TryAgainError
+from headrace.base.metrics import Metrics
+from headrace.mount.kernel.kernel_requests import Request, Waiters
+from headrace.mount.names.circuit_breaker import Away
+from headrace.mount.names.folder_listing import Listing, release
+from headrace.mount.names.listing_pages import FILE, FOLDER, LINK, LINK_SUFFIX, Page, showable
+from headrace.mount.names.listings_together import fill
+from headrace.mount.names.node_table import Folder, Known, Node, Place, Table, at, known
+from headrace.mount.write_back.staged_tree import split
+from headrace.namespace import Namespace
+from headrace.namespace.paths import as_prefix
+from headrace.store.protocol import ObjectInfo
+
+if TYPE_CHECKING:
+    from headrace.mount.mount_options import MountOptions
+
+_log = logging.getLogger("headrace.mount")
+
+
+class Overlay(Protocol):
+    """What a mount shows beside the bucket: files being written, folders kept, names that are gone."""
+
+    @property
+    def hides_any(self) -> bool: ...
+    def hides(self, folder: str, name: bytes) -> bool: ...
+    def find(self, folder: Folder, name: bytes) -> Node | None: ...
+    def enter(self, folder: Folder) -> None: ...
+    def settle(self, node: Node) -> None: ...
+
+
+class Folders:
+    """Looks names up and lists folders. Any thread.
+
+    Args:
+        head: asks a store for one object: size and version.
+        deadline: seconds that a listing may let a reader wait.
+        away: which stores do not answer: what they listed before then stands. None: listings are waited for, always.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        namespace: Namespace,
+        options: MountOptions,
+        waiters: Waiters,
+        metrics: Metrics,
+        *,
+        head: Callable[[Place, str], ObjectInfo],
+        deadline: float,
+        away: Away | None = None,
+    ) -> None:
+        self.table = table
+        self._namespace = namespace
+        self._ttl = options.ttl
+        self._most_keys = options.keys
+        self._waiters = waiters
+        self._metrics = metrics
+        self._head = head
+        self._deadline = deadline
+        self._away = away
+        self.refreshed = 0
+        """How often everything was doubted. What was asked before that may be answered from what was seen before."""
+        self.overlay: Overlay | None = None
+        """What is being written, where the mount may write. Set before the first request."""
+
+    def lookup(self, folder: Folder, name: bytes, request: Request) -> tuple[Known | None, float]:
+        """What a name is, and for how many seconds that holds; None: there is no such name.
+
+        Raises:
+            WouldBlock. HeadraceError: the store cannot be asked.
+        """
+        found = self._at_hand(folder, name)
+        if found is None:
+            request.must_wait()
+            self._metrics.add("mount.lookups_asked")
+            found = self._listed(folder, name, request) or self._ask(folder, name)
+        if self.overlay is None:
+            return found
+        if self.overlay.hides_any and self.overlay.hides(folder.path, name):
+            return None, 0.0
+        if found[0] is None:
+            node = self.overlay.find(folder, name)
+            if node is not None:
+                return known(node), self._ttl
+        return found
+
+    def listing(self, folder: Folder) -> Listing:
+        """The folder's listing, begun now unless there is a fresh one."""
+        place = self.place(folder)
+        listing, is_new = self._begin(folder)
+        if is_new:
+            self._metrics.add("mount.listings")
+            self._waiters.add(lambda: listing.run(self.table, place))
+        return listing
+
+    def together(self, parent: Folder, some: Sequence[Folder]) -> None:
+        """List folders of `parent` by one LIST of all that is below them; those that have a fresh listing keep it.
+
+        They have been placed (`place`), below their parent's keys. What that LIST does not bring within a few pages is
+        listed folder by folder.
+        """
+        place = self.place(parent)
+        assert place is not None
+        begun = [listing for folder in some for listing, is_new in [self._begin(folder)] if is_new]
+        if not begun:
+            return
+        self._metrics.add("mount.listings")
+        names = {folder.name.decode("utf-8", "surrogateescape") for folder in some}
+
+        def run() -> None:
+            try:
+                fill(self.table, place, names, begun)
+            finally:
+                for listing in begun:
+                    if not listing.ended:
+                        self._metrics.add("mount.listings")
+                        self._waiters.add(partial(listing.run, self.table, listing.folder.place))
+
+        self._waiters.add(run)
+
+    def _begin(self, folder: Folder) -> tuple[Listing, bool]:
+        """The folder's listing where it is fresh; else a new one, and whether the caller has to run it."""
+        with self.table.lock:
+            before = folder.listing
+            under_way = before is not None and not before.ended
+            trusted = before is not None and (before.fresh or under_way or self._is_away(folder) > 0)
+            doubted = before is not None and under_way and before.doubted
+            if before is not None and before.error is None and trusted and not doubted:
+                before.used = time.monotonic()
+                return before, False
+            listing = Listing(folder, self._ttl, self._deadline, before)
+            folder.listing = listing
+            self._trim(folder)
+        if before is None or not doubted:
+            return listing, True
+        # Two at once would both replace the one before them. Whoever waits for the first still gets it.
+        before.follow(partial(self._run_after, before, listing))
+        return listing, False
+
+    def _run_after(self, before: Listing, listing: Listing) -> None:
+        listing.before = before.stands
+        self._metrics.add("mount.listings")
+        self._waiters.add(partial(listing.run, self.table, listing.folder.place))
+
+    def place(self, folder: Folder) -> Place | None:
+        """Where the folder's keys are; None: nowhere, it only leads to attachments.
+
+        Raises:
+            HeadraceError: its store cannot be opened.
+        """
+        if folder.attached is None:
+            folder.place, attached = self._locate(folder)
+            folder.attached = attached
+        return folder.place
+
+    def is_attached(self, folder: Folder, name: bytes) -> bool:
+        """Whether a name in `folder` is, or leads to, an attachment: it can be neither written nor removed."""
+        self.place(folder)
+        return name.decode("utf-8", "surrogateescape") in (folder.attached or ())
+
+    def refresh(self) -> None:
+        """Trust nothing that was seen before now."""
+        self._namespace.refresh()
+        if self._away is not None:
+            self._away.forget()
+        with self.table.lock:
+            self.refreshed += 1
+            folders = list(self.table.folders.values())
+            for node in self.table.nodes.values():
+                node.until = 0.0
+            for folder in folders:
+                if folder.listing is not None:
+                    folder.listing.doubt()
+
+    def doubt(self, found: Known) -> None:
+        """What was learned of one name may be different by now."""
+        with self.table.lock:
+            own = found.folder.own.get(found.name)
+            if own is not None and own.staged is None:
+                own.until = 0.0
+
+    def distrust(self, paths: Iterable[str]) -> None:
+        """Trust nothing that was seen before now of these names, nor of anything below them."""
+        for path in paths:
+            above, below = split(path)[0], path + "/"
+            with self.table.lock:
+                for folder in self.table.folders.values():
+                    if f"{folder.path}/".startswith(below) or folder.path == above:
+                        for node in folder.own.values():
+                            node.until = 0.0
+                        if folder.listing is not None:
+                            folder.listing.doubt()
+
+    def single(self, folder: Folder, name: bytes, kind: int, info: ObjectInfo | None) -> Known:
+        """Note what was just learned of one name, under the id it has if it is still the same version."""
+        with self.table.lock:
+            node = folder.own.get(name)
+            if node is not None and node.staged is not None:
+                return known(node)
+            if node is None and (listed := _last_told(self.table, folder, name)) and _same(listed, kind, info):
+                node = self.table.promote(listed, self._ttl)
+            if node is None or not _same(node, kind, info):
+                node = self.table.add(folder, name, kind)
+            if info is not None:
+                node.tells(info, self._ttl)
+            node.trust(self._ttl)
+            return known(node)
+
+    def own(self, page: Page, index: int) -> Node | None:
+        """The node of its own that a listed name has: the kernel knows the name by it, and is told of no other."""
+        node = page.folder.own.get(page.name(index))
+        if node is None or node.staged is not None or node.until > time.monotonic():
+            return node
+        listed = at(page, index, node.id)
+        return node if _same(node, listed.kind, listed.info if listed.kind != FOLDER else None) else None
+
+    def _listed(self, folder: Folder, name: bytes, request: Request) -> tuple[Known | None, float] | None:
+        """What a fresh listing tells, as far as it has come; None: it does not tell of this name."""
+        began = time.monotonic()
+        try:
+            listing = self.listing(folder)
+            if listing.queued:
+                return None  # one name is asked for sooner
+            listing.wait(0, request)
+        except TryAgainError as error:
+            found = self._at_hand(folder, name) if self.not_listed(folder, time.monotonic() - began, error) else None
+            if found is None:
+                raise
+            return found
+        return self._at_hand(folder, name)
+
+    def not_listed(self, folder: Folder, waited_s: float, error: TryAgainError) -> bool:
+        """The store did not answer in that time: whether what it listed before stands for a while."""
+        if self._away is None or folder.place is None:
+            return False
+        self._away.failed(folder.place.store, waited_s, error)
+        return True
+
+    def _is_away(self, folder: Folder) -> float:
+        """For how many seconds more its store is not asked, and what it listed before stands."""
+        if self._away is None or folder.place is None:
+            return 0.0
+        return self._away.left(folder.place.store)
+
+    def _at_hand(self, folder: Folder, name: bytes) -> tuple[Known | None, float] | None:
+        """What is known without asking; None: too little."""
+        now = time.monotonic()
+        own = folder.own.get(name)
+        if own is not None and own.staged is not None and self.overlay is not None:
+            self.overlay.settle(own)
+        if own is not None and (own.staged is not None or own.until > now):
+            return known(own), min(max(own.until - now, 0.0), self._ttl) if own.staged is None else self._ttl
+        listing, left = folder.listing, self._is_away(folder)
+        if listing is None or (listing.until <= now and not left):
+            return None
+        if left and listing.before is not None:
+            listing = listing.before
+        until = max(listing.until, now + left)
+        if own is not None and left and own.told >= listing.started:
+            return known(own), left
+        gone = folder.gone.get(name)
+        if gone is not None and gone >= listing.started:
+            return None, until - now
+        with self.table.lock:
+            found = listing.find(name)
+            if found is not None:
+                page, index = found
+                fresh = at(page, index, self.table.node_of(page, index))
+                if own is not None and _same(own, fresh.kind, fresh.info if fresh.kind != FOLDER else None):
+                    own.until = until
+                    return known(own), until - now
+                if own is not None:
+                    del folder.own[name]
+                return fresh, until - now
+        if listing.complete and not listing.partial:
+            kept = self._kept(folder, own)
+            return (None, until - now) if kept is None else (kept, self._ttl)
+        return None
+
+    def _kept(self, folder: Folder, own: Node | None) -> Known | None:
+        """A name of our own that the store does not show: only what the overlay keeps is still there."""
+        if own is None:
+            return None
+        node = self.overlay.find(folder, own.name) if self.overlay is not None else None
+        if node is not None:
+            return known(node)
+        with self.table.lock:
+            if folder.own.get(own.name) is own:
+                del folder.own[own.name]
+        return None
+
+    def _ask(self, folder: Folder, name: bytes) -> tuple[Known | None, float]:
+        text = name.decode("utf-8", "surrogateescape")
+        place = folder.place
+        if place is None or not showable(text):
+            return None, self._ttl
+        self._metrics.add("mount.heads")
+        key = place.prefix + text
+        with suppress(NameRefusedError):  # nothing can be called so
+            if any(place.store.list(key + "/")):
+                return self.single(folder, name, FOLDER, None), self._ttl
+            for kind, suffix in ((FILE, ""), (LINK, LINK_SUFFIX)):
+                with suppress(NotFoundError):
+                    return self.single(folder, name, kind, self._head(place, key + suffix)), self._ttl
+        return self._kept(folder, folder.own.get(name)), self._ttl
+
+    def _locate(self, folder: Folder) -> tuple[Place | None, frozenset[str]]:
+        path = folder.path
+        if not path.startswith("/"):
+            return self._place_below(folder, path), frozenset()
+        below = path.rstrip("/") + "/"
+        points = [mount.path for mount in self._namespace.mounts()]
+        attached = frozenset(
+            point[len(below) :].partition("/")[0] for point in points if point.startswith(below) and point != below
+        )
+        if path in points or folder.parent is None:
+            return self._resolve(path), attached
+        return self._place_below(folder, path), attached
+
+    def _place_below(self, folder: Folder, path: str) -> Place | None:
+        if folder.parent is None:
+            return self._resolve(path)
+        above = self.place(folder.parent)
+        if above is None:
+            return self._resolve(path)
+        return above._replace(prefix=f"{above.prefix}{folder.name.decode('utf-8', 'surrogateescape')}/")
+
+    def _resolve(self, path: str) -> Place | None:
+        try:
+            location = self._namespace.resolve(path)
+        except NotFoundError:
+            return None
+        return Place(location.store, as_prefix(location.key), location.read_only)
+
+    def _trim(self, keep: Folder) -> None:
+        """Forget the listings longest unused while there are too many names. Under the lock."""
+        if self.table.size() <= self._most_keys:
+            return
+        held = [
+            (folder.listing.used, folder)
+            for folder in self.table.folders.values()
+            if folder is not keep and folder.listing is not None and folder.listing.ended
+        ]
+        for _, folder in sorted(held, key=lambda pair: pair[0]):
+            if folder.listing is not None:
+                release(self.table, folder.listing)
+                folder.listing = None
+            if self.table.size() <= self._most_keys * 3 // 4:
+                return
+
+
+def _last_told(table: Table, folder: Folder, name: bytes) -> Known | None:
+    """What listings told of a name, trusted or not. Under the table's lock."""
+    listing = folder.listing
+    while listing is not None:
+        found = listing.find(name)
+        if found is not None:
+            page, index = found
+            return at(page, index, table.node_of(page, index))
+        listing = listing.before
+    return None
+
+
+def _same(node: Node | Known, kind: int, info: ObjectInfo | None) -> bool:
+    if node.kind != kind:
+        return False
+    if info is None:
+        return True
+    if info.etag is not None and node.etag is not None:
+        return info.etag == node.etag and info.size == node.size
+    return info.size == node.size and info.mtime_us == node.mtime_us

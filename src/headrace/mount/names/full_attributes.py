@@ -1,0 +1,70 @@
+"""Mode, owner and mtime kept in an object's metadata, asked for file by file (``metadata = "full"``)."""
+
+from __future__ import annotations
+
+import stat
+import time
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import NotFoundError, TryAgainError
+from headrace.mount.names.circuit_breaker import Away
+from headrace.mount.names.listing_pages import FILE
+from headrace.mount.names.node_table import Known, Place, Table, known
+from headrace.mount.names.stat_attributes import Shown
+from headrace.mount.write_back.object_metadata import from_metadata
+
+if TYPE_CHECKING:
+    from headrace.mount.kernel.kernel_requests import Request
+    from headrace.mount.kernel.wire import Attr
+
+
+class Details:
+    """What `Shown` shows, with what the object's metadata says. Any thread.
+
+    While a store does not answer, only one name in a while waits for it; of the others what the listing told is shown.
+    The kernel decides by the mode shown who may open a file. So where others than whoever mounted may come
+    (`shared`), such a name has no permissions at all: its own might allow less than the mount's.
+    """
+
+    def __init__(self, table: Table, shown: Shown, away: Away, ttl: float, *, shared: bool) -> None:
+        self._table = table
+        self._shown = shown
+        self._away = away
+        self._ttl = ttl
+        self._shared = shared
+
+    def of(self, found: Known, request: Request) -> tuple[Known, Attr, float]:
+        """The same name with attributes of its own, what is shown of it, and for how many seconds that may be kept.
+
+        Raises:
+            WouldBlock. HeadraceError: the store refuses to tell.
+        """
+        node = found.node
+        place = found.folder.place
+        if found.kind == FILE and place is not None and (node is None or not (node.attrs or node.staged)):
+            left = self._away.left(place.store, ask=request.may_wait)
+            if not left:
+                request.must_wait()
+                began = time.monotonic()
+                try:
+                    found = self._added(found, place)
+                    self._away.answered(place.store)
+                except TryAgainError as error:
+                    left = self._away.failed(place.store, time.monotonic() - began, error)
+            if left:
+                return found, self._listed(found), min(left, self._shown.valid(found))
+        return found, self._shown.of(found), self._shown.valid(found)
+
+    def _added(self, found: Known, place: Place) -> Known:
+        try:
+            described = place.store.describe(found.key)
+        except NotFoundError:
+            return found
+        with self._table.lock:
+            node = self._table.promote(found, self._ttl)
+            node.attrs = from_metadata(described.metadata)
+            return known(node)
+
+    def _listed(self, found: Known) -> Attr:
+        attr = self._shown.of(found)
+        return attr._replace(mode=stat.S_IFMT(attr.mode)) if self._shared else attr

@@ -1,0 +1,68 @@
+"""Many small folders filled from one LIST of all keys below them, instead of a LIST each.
+
+A page of a LIST holds a thousand keys whatever folders they are in. A store lists the keys of one folder together, in
+byte order or (SeaweedFS) folder by folder: a folder is whole once another one's key has come, or the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+
+from headrace.base.errors import HeadraceError
+from headrace.mount.names.folder_listing import Listing
+from headrace.mount.names.node_table import Place, Table
+from headrace.store import protocol
+from headrace.store.protocol import ObjectInfo
+
+PAGE = 1000
+"""Keys that stores answer with at once."""
+_MOST_PAGES = 3
+
+
+def fill(table: Table, place: Place, names: Collection[str], begun: Sequence[Listing]) -> None:
+    """Fill listings of folders below `place`, as far as it goes; on a thread that may wait. The others have not ended.
+
+    Args:
+        table: the mount's nodes.
+        place: where the parent's keys begin.
+        names: folders of the parent, without the slash: the LIST ends at the first that is not one of these.
+        begun: listings of some of them, not run yet.
+    """
+    waiting = {listing.folder.name.decode("utf-8", "surrogateescape"): listing for listing in begun}
+    with suppress(HeadraceError):  # each, asked for by itself, tells its own
+        for name, told in _folders(place, names):
+            listing = waiting.pop(name, None)
+            if listing is not None:
+                listing.run(table, place._replace(prefix=f"{place.prefix}{name}/"), told)
+            if not waiting:
+                return
+
+
+def _folders(place: Place, names: Collection[str]) -> Iterator[tuple[str, protocol.Folder]]:
+    """The folders that are whole, as they come. Raises HeadraceError."""
+    cut = len(place.prefix)
+    now, below, objects = "", dict[str, None](), list[ObjectInfo]()
+    first = min(names, key=lambda name: f"{name}/".encode("utf-8", "surrogateescape"))
+    pages = 0
+    for page in place.store.list(place.prefix, start_after=f"{place.prefix}{first}/"):
+        for one in page:
+            name, slash, rest = one.key[cut:].partition("/")
+            if not slash:
+                continue  # a file beside the folders
+            if name != now:
+                if now:
+                    yield now, protocol.Folder(tuple(below), tuple(objects))
+                if name not in names:
+                    return
+                now, below, objects = name, {}, []
+            deeper, slash, _ = rest.partition("/")
+            if slash:
+                below[f"{place.prefix}{name}/{deeper}/"] = None
+            else:
+                objects.append(one)
+        pages += 1
+        if pages == _MOST_PAGES:
+            return
+    if now:
+        yield now, protocol.Folder(tuple(below), tuple(objects))

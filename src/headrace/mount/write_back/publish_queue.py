@@ -1,0 +1,497 @@
+"""Staged files from the first publish to the last.
+
+What fails is journaled and tried again; what is done is handed to the cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import logging
+import os
+import random
+import struct
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import HeadraceError, InputError, InternalError, ReadOnlyError, TryAgainError
+from headrace.base.memory import take
+from headrace.cache.entry import EntryLabel
+from headrace.mount.write_back.background_threads import Task, Workers
+from headrace.mount.write_back.journal import Journal
+from headrace.mount.write_back.orphans import Left
+from headrace.mount.write_back.publish_file import SMALL, read_into, send
+from headrace.mount.write_back.recent_objects import Recent
+from headrace.mount.write_back.renames import Move, Moves
+from headrace.mount.write_back.staged_file import StagedFile, Trouble
+from headrace.mount.write_back.staged_tree import Made, Tree
+from headrace.store.protocol import ObjectInfo
+
+if TYPE_CHECKING:
+    from headrace.namespace import Location, Namespace
+
+_log = logging.getLogger("headrace.mount")
+_INLINE = 64 << 20
+"""Bytes up to which a file is handed to the cache at once; a larger one takes a checksum of that many bytes."""
+_HURRY_S = 0.3
+_SETTLED_S = 1.0
+_MAPPED_S = 1.0
+_FLAGS = struct.Struct("=ixxxx")
+_GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
+"""FS_IOC_GETFLAGS, FS_IOC_SETFLAGS (linux/fs.h): a long by their numbers, an int by what they read and write."""
+_TOP_OF_TREE = 0x00020000
+"""FS_TOPDIR_FL, `chattr +T`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagingOptions:
+    """How a mount writes. `period_s`: a file that stays open is published that often; 0: only on close and fsync.
+
+    `retry_s`, `retry_most_s`: the pause after a first failure, doubled after each, up to the second. `whole`: objects
+    up to that many bytes are fetched when they are opened for writing, larger ones as far as they are touched.
+    `settle_s`: see `Left`.
+    """
+
+    period_s: float = 30.0
+    read_only: bool = False
+    retry_s: float = 1.0
+    retry_most_s: float = 60.0
+    whole: int = SMALL
+    settle_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Something that is not in the bucket yet. `age_s`: since it first failed, or since its first try began; `tries`:
+    that failed; `error`: of the last, or that it is under way, for people.
+    """
+
+    path: str
+    bytes: int
+    age_s: float
+    tries: int
+    error: str
+
+
+class Custody:
+    """Keeps staged files until they are objects. Any thread. Used by `Staging` only; see there for what is promised."""
+
+    def __init__(self, folder: str, ns: Namespace, options: StagingOptions) -> None:
+        """Raises CorruptError, OSError: the journal cannot be opened."""
+        from headrace.upload import Uploader, UploadOptions
+
+        self.folder = folder
+        self.files = os.path.join(folder, "files")
+        spread(self.files)
+        self.ns = ns
+        self.options = options
+        self.tree = Tree()
+        self.recent = Recent()
+        self.journal = Journal(os.path.join(folder, "journal"))
+        self.left = Left(folder, ns, self.journal, options.settle_s)
+        self.workers = Workers(self._due)
+        self.moves = Moves(ns, self.journal, self.tree, self._pause, self.moved, self.workers.wake)
+        most = UploadOptions()
+        memory = min(most.memory, max(ns.fetcher.settings.fetch.memory // 2, 2 * most.part))
+        self.uploader = Uploader(UploadOptions(memory=memory))
+        first = max([0, *self.journal.live, *self.on_disk()]) + 1
+        self.numbers = itertools.count(first)
+        self._mapped: dict[int, float] = {}
+        """Files that only mappings past us hold, and when to look whether they still do: monotonic seconds."""
+        self._ended: deque[tuple[StagedFile, ObjectInfo | None]] = deque()
+        self._busy: set[int] = set()
+        self._settle_at: float | None = None
+        self._hurry = False
+
+    def local(self, number: int) -> str:
+        """The local file of that number.
+
+        In one of 256 folders, far from each other (`spread`): ext4 looks for room near a file's folder, and takes ten
+        times as long for a new file once the neighbourhood is full, or many were deleted there in the last minutes.
+        """
+        return f"{self.files}/{number % 256:02x}/{number}"
+
+    def on_disk(self) -> list[int]:
+        """The numbers of all local files. Raises OSError."""
+        folders = [f"{self.files}/{name}" for name in os.listdir(self.files)]
+        return [int(name) for folder in folders for name in os.listdir(folder) if name.isdigit()]
+
+    def writable(self, path: str) -> Location:
+        """Where `path` is stored.
+
+        Raises:
+            ReadOnlyError: it may not be written, before any request. NotFoundError: no store is attached there.
+        """
+        place = self.ns.resolve(path)
+        if place.read_only or self.options.read_only:
+            where = "the mount" if self.options.read_only else "what is attached there"
+            raise ReadOnlyError(f"{where} is read-only", path=path)
+        return place
+
+    def nameable(self, path: str) -> Location:
+        """As `writable`, for a name to be made: refused now, not once all is written, if its store cannot hold it.
+
+        Raises:
+            NameTooLongError, NameRefusedError.
+        """
+        place = self.writable(path)
+        with suppress(TryAgainError):  # a server that has to be asked, and is away: the publish will tell
+            place.store.check_key(place.key)
+        return place
+
+    def largest(self, path: str) -> int:
+        """Bytes that an object there may have. Raises NotFoundError: no store is attached there."""
+        return self.ns.resolve(path).store.largest
+
+    # publishing
+
+    def publish(self, file: StagedFile, *, sync: bool) -> None:
+        """See `StagedFile.publish`. `sync` False: a publish nobody waits for."""
+        if file.gone:
+            return
+        try:
+            while True:
+                path = file.path
+                with self.moves.steady(path):
+                    if file.path != path:
+                        continue
+                    with file.lock:
+                        self._publish(file)
+                    return
+        except HeadraceError as error:
+            self._failed(file, error, sync=sync)
+            raise
+
+    def _publish(self, file: StagedFile) -> None:
+        try:
+            snapshot = None if file.gone else file.begin()
+            if snapshot is None:
+                return
+            file.sending_since = time.monotonic()
+            try:
+                known = self.recent.take(file.path)
+                info, known, checksum = send(file, snapshot, self.writable(file.path), self.uploader, known)
+            except BaseException:
+                file.undo(snapshot)
+                raise
+            finally:
+                file.sending_since = None
+        except OSError as error:
+            raise InternalError(f"the staged file cannot be read: {error.strerror}", path=file.path) from error
+        file.finish(snapshot, info, checksum)
+        file.pending = False
+        self.journaled(file)
+        if known is not None:
+            self.recent.keep(file.path, known)
+        self.ns.forget(file.path)  # nobody here asks it: what a name stands for is the mount's own to know
+        if self.left.published(file.path):
+            self.workers.wake()
+
+    def journaled(self, file: StagedFile, *, sync: bool = False) -> None:
+        """Write down how it stands with `file`. A full disk is only logged: what is in memory goes on."""
+        trouble = file.trouble
+        try:
+            if sync:
+                os.fsync(file.fd)
+            self.journal.set(file.number, file.record(trouble.error.reason if trouble else ""), sync=sync)
+        except (HeadraceError, OSError) as error:
+            _log.warning("%s: cannot be journaled: %s", file.path, error)
+
+    def _failed(self, file: StagedFile, error: HeadraceError, *, sync: bool) -> None:
+        with file.lock:
+            if file.gone or not file.dirty:  # another thread has published it since
+                return
+            before = file.trouble
+            now = time.monotonic()
+            tries = before.tries + 1 if before is not None else 1
+            file.trouble = Trouble(error, before.since if before else now, tries, now, now + self._pause(tries))
+            first = not file.pending
+            file.pending = True
+            if first or sync:
+                self.journaled(file, sync=True)
+        if first:
+            _log.warning("%s: not published, kept and tried again: %s", file.path, error)
+        self.workers.wake()
+
+    def _pause(self, tries: int) -> float:
+        longest = min(self.options.retry_most_s, self.options.retry_s * 2 ** min(tries - 1, 30))
+        return longest * random.uniform(0.5, 1.0)
+
+    # the end of a staged file
+
+    def released(self, file: StagedFile) -> None:
+        """See `StagedFile.release`."""
+        with self.tree.lock:
+            file.handles -= 1
+            if file.handles > 0:
+                return
+        self.retire(file)
+
+    def retire(self, file: StagedFile) -> None:
+        """Let a file that nobody has open, nor can write to, go, once all of it is published."""
+        tried = False
+        while True:
+            with file.lock, self.tree.lock:
+                if file.handles > 0 or file.fd < 0:
+                    return
+                mapped = file.mapped and not file.gone and not file.end_mappings()
+                if mapped:
+                    self._mapped[file.number] = time.monotonic() + _MAPPED_S
+                else:
+                    self._mapped.pop(file.number, None)
+                if file.gone or not (mapped or file.trouble or file.dirty):
+                    info = None if file.gone else file.base
+                    self.forget(file)
+                    break
+                if tried and file.trouble is not None:
+                    return
+            if mapped and (tried or not self._is_due(file)):
+                self.workers.wake()
+                return
+            tried = True
+            with suppress(HeadraceError):
+                self.publish(file, sync=False)
+        self.dispose(file, info)
+
+    def _is_due(self, file: StagedFile) -> bool:
+        """Whether what mappings go on writing to is to be published meanwhile."""
+        if file.trouble is not None:
+            return True
+        since, period = file.dirty_since, self.options.period_s
+        return file.dirty and since is not None and 0 < period <= time.monotonic() - since
+
+    def forget(self, file: StagedFile) -> None:
+        """It is no longer shown nor published: unlinked, replaced, or done. Its lock and the tree's are held."""
+        file.gone = True
+        file.trouble = None
+        self.tree.drop(file.path, file)
+        with suppress(HeadraceError, OSError):
+            self.journal.drop(file.number)
+
+    def dispose(self, file: StagedFile, info: ObjectInfo | None = None) -> None:
+        """Close the local file of a forgotten one, when nobody has it open, and make it the cache entry of `info`."""
+        if file.handles > 0:
+            return
+        if info is not None and info.size > _INLINE:
+            self._ended.append((file, info))
+            self.workers.wake()
+        else:
+            self._dispose(file, info)
+
+    def _dispose(self, file: StagedFile, info: ObjectInfo | None) -> None:
+        fd = file.let_go()
+        if fd < 0:
+            return
+        size = file.size
+        kept = False
+        try:
+            if info is not None and file.complete and info.size == size and info.etag is not None:
+                kept = self._cached(file, fd, info)
+        except (HeadraceError, OSError) as error:
+            _log.info("%s: not kept in the cache: %s", file.path, error)
+        finally:
+            os.close(fd)
+            if not kept:
+                with suppress(OSError):
+                    os.unlink(file.local)
+
+    def _cached(self, file: StagedFile, fd: int, info: ObjectInfo) -> bool:
+        """True when the cache has taken the local file itself."""
+        store, cache = self.ns.resolve(file.path).store, self.ns.fetcher.cache
+        if cache is None or store.local_root is not None or info.size == 0:
+            return False
+        name = cache.name(store.identity, info.key, info.version, info.size)
+        label = EntryLabel(store.identity, info.key, info.version, info.size)
+        if cache.adopt(name, file.local, fd, label, file.checksum):
+            self._settle_later()
+            return True
+        if info.size <= SMALL:
+            with self.uploader.hold(info.size):
+                view = take(info.size)
+                read_into(fd, view)
+                cache.fill(name, view, label)
+        return False
+
+    def _settle_later(self) -> None:
+        """The cache has reserved room for more files than this one: some that follow, until none has for a while."""
+        first = self._settle_at is None
+        self._settle_at = time.monotonic() + _SETTLED_S
+        if first:
+            self.workers.wake()
+
+    def _settle(self) -> None:
+        if self.ns.fetcher.cache is not None:
+            self.ns.fetcher.cache.settle()
+
+    def moved(self, old: str, new: str) -> None:
+        """What is staged at and below `old` belongs at `new`, in place of what was there. The tree's lock is held."""
+        displaced = self.tree.get(new)
+        if isinstance(displaced, StagedFile):
+            self.forget(displaced)
+            if displaced.handles == 0:
+                self._ended.append((displaced, None))
+                self.workers.wake()
+        elif displaced is not None:
+            self.tree.drop(new)
+            self.journal.drop(displaced.number)
+        for node in self.tree.move(old, new):
+            if isinstance(node, StagedFile):
+                node.unbase()
+                self.journaled(node)
+            elif node.number:
+                self.note_folder(node)
+
+    def note_folder(self, made: Made) -> None:
+        """Journal a folder that only this mount knows. Raises NoRoomError."""
+        record = {"kind": "made", "path": made.path, "attrs": [made.attrs.mode, made.attrs.uid, made.attrs.gid]}
+        self.journal.set(made.number, record)
+
+    # in the background
+
+    def _due(self) -> Task | float:
+        now = time.monotonic()
+        with suppress(IndexError):
+            return partial(self._dispose, *self._ended.popleft())
+        soonest = now + (min(60.0, self.options.period_s) or 60.0)
+        if (settle_at := self._settle_at) is not None:
+            if settle_at <= now:
+                self._settle_at = None
+                return self._settle
+            soonest = min(soonest, settle_at)
+        for move in self.moves.waiting():
+            when = self._hurried(move)
+            if when <= now:
+                return partial(self.moves.retry, move)
+            soonest = min(soonest, when)
+        with self.tree.lock:
+            for file in self.tree.files():
+                if file.number in self._busy:
+                    continue
+                when = self._when(file, now)
+                if when <= now:
+                    self._busy.add(file.number)
+                    return partial(self._work, file)
+                soonest = min(soonest, when)
+        look = self.left.due(now)
+        return look if callable(look) else max(min(soonest, look) - now, 0.001)
+
+    def _when(self, file: StagedFile, now: float) -> float:
+        """When `file` is to be published next; never before somebody has looked again, at the latest in a period."""
+        if file.trouble is not None:
+            return self._hurried(file.trouble)
+        if file.handles == 0 and (look_at := self._mapped.get(file.number)) is not None:
+            return look_at
+        period = self.options.period_s
+        if self._hurry and file.dirty:
+            return now
+        if not period or file.handles == 0:
+            return now + 60.0
+        return file.dirty_since + period if file.dirty and file.dirty_since is not None else now + period
+
+    def _hurried(self, failed: Trouble | Move) -> float:
+        return min(failed.retry_at, failed.tried_at + _HURRY_S) if self._hurry else failed.retry_at
+
+    def _work(self, file: StagedFile) -> None:
+        try:
+            if file.handles == 0:
+                self.retire(file)
+            else:
+                with suppress(HeadraceError):
+                    self.publish(file, sync=False)
+        finally:
+            with self.tree.lock:
+                self._busy.discard(file.number)
+
+    # what is left to do
+
+    def backlog(self) -> list[Pending]:
+        """See `Staging.backlog`."""
+        now = time.monotonic()
+        found: list[Pending] = []
+        for file in self.tree.files():
+            trouble = file.trouble
+            since = file.sending_since  # another thread may end it
+            if trouble is not None:
+                found.append(Pending(file.path, file.size, now - trouble.since, trouble.tries, str(trouble.error)))
+            elif since is not None:
+                found.append(Pending(file.path, file.size, now - since, 0, "being published"))
+        for move in self.moves.waiting():
+            error = f"renaming to {move.new}: {move.error or 'not finished'}"
+            found.append(Pending(move.old, 0, now - move.since, move.tries, error))
+        return found
+
+    def unfinished(self) -> bool:
+        """Whether anything is not published, not moved, or not handed on."""
+        if self._ended or self._busy or self.moves.active or 0.0 in self._mapped.values():
+            return True
+        return any(file.dirty or file.trouble is not None for file in self.tree.files())
+
+    def drain(self, timeout_s: float) -> bool:
+        """See `Staging.drain`."""
+        began = time.monotonic()
+        self._hurry = True
+        for file in self.tree.files():
+            if file.handles == 0 and file.number in self._mapped:
+                self._mapped[file.number] = 0.0  # to be looked at
+        try:
+            while self.unfinished():
+                if time.monotonic() >= began + timeout_s or self._refused(began):
+                    return False
+                self.workers.wake()
+                time.sleep(0.01)
+            return not self._mapped
+        finally:
+            self._hurry = False
+
+    def _refused(self, since: float) -> bool:
+        """Whether all that is left was tried `since` then, and refused for what it is: waiting longer helps nobody."""
+        if self._ended or self._busy or self.moves.active or any(self.moves.waiting()):
+            return False
+        troubles = [file.trouble for file in self.tree.files() if file.dirty or file.trouble is not None]
+        return all(
+            trouble is not None and isinstance(trouble.error, InputError) and trouble.tried_at >= since
+            for trouble in troubles
+        )
+
+    def close(self) -> None:
+        """Journal what is not published, close everything. No request is made."""
+        self.left.close()
+        self.workers.close(2.0)
+        for file in self.tree.files():
+            with file.lock:
+                if file.dirty or file.mapped:
+                    file.pending = True
+                    self.journaled(file, sync=True)
+                    _close(file.let_go())
+                else:
+                    file.handles = 0
+                    with self.tree.lock:
+                        self.forget(file)
+                    self._dispose(file, None)
+        while self._ended:
+            self._dispose(*self._ended.popleft())
+        self.uploader.close()
+        self.journal.close()
+
+
+def spread(folder: str) -> None:
+    """Let ext4 put the folders made in `folder` all over the disk instead of beside it. Elsewhere nothing happens."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            flags = bytearray(8)
+            fcntl.ioctl(fd, _GET_FLAGS, flags, True)
+            (known,) = _FLAGS.unpack_from(flags)
+            if not known & _TOP_OF_TREE:
+                fcntl.ioctl(fd, _SET_FLAGS, _FLAGS.pack(known | _TOP_OF_TREE))
+        finally:
+            os.close(fd)
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)

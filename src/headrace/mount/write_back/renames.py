@@ -1,0 +1,432 @@
+"""Renaming what is in the bucket: copy, then delete; one step to who looks through this mount; resumed after a crash.
+
+A move is in the journal from before its first request until after its last. Its phases: ``copy`` (the old name shows),
+then, in one step, ``delete`` (the new one shows). A folder that cannot be copied to the end is undone (``undo``), so a
+rename that fails has changed nothing. Whatever else writes below the two names waits meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from array import array
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar
+
+import numpy as np
+import xxhash
+
+from headrace.base.errors import HeadraceError, InternalError, NameRefusedError, NotFoundError
+from headrace.mount.write_back.journal import Journal
+from headrace.mount.write_back.staged_tree import Tree, overlap
+from headrace.namespace import Location, Namespace
+from headrace.store.protocol import ObjectInfo, Store
+
+_log = logging.getLogger("headrace.mount")
+_AT_ONCE: Final = 16
+Phase = Literal["copy", "delete", "undo"]
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True, eq=False)
+class Move:
+    """A rename under way, or waiting to be tried again. Times are seconds on the monotonic clock."""
+
+    number: int
+    old: str
+    new: str
+    folder: bool
+    phase: Phase = "copy"
+    running: bool = False
+    error: HeadraceError | None = None
+    since: float = field(default_factory=time.monotonic)
+    tries: int = 0
+    tried_at: float = 0.0
+    retry_at: float = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """As the journal keeps it."""
+        return {"kind": "move", "old": self.old, "new": self.new, "folder": self.folder, "phase": self.phase}
+
+    def blocks(self, path: str) -> bool:
+        """Whether nothing may be written at `path` before it is done.
+
+        The new name too, to the end: what is there tells which of the old objects were copied.
+        """
+        return overlap(path, self.old) or overlap(path, self.new)
+
+
+class Moves:
+    """Any thread."""
+
+    def __init__(
+        self,
+        ns: Namespace,
+        journal: Journal,
+        tree: Tree,
+        backoff: Callable[[int], float],
+        moved: Callable[[str, str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """`moved`: what was staged at the first path belongs at the second from now on; the tree's lock is held.
+        `wake`: there is something to be tried again (`waiting`).
+        """
+        self._moved = moved
+        self._wake = wake
+        self._ns = ns
+        self._journal = journal
+        self._tree = tree
+        self._backoff = backoff
+        self._changed = threading.Condition()
+        self._active: dict[int, Move] = {}
+        self.late: Callable[[Iterable[str]], object] = _nobody
+        self._writing: dict[object, Sequence[str]] = {}
+
+    @contextmanager
+    def steady(self, *paths: str, wait: bool = True) -> Generator[None]:
+        """No rename touches `paths` inside; one that does is waited for first, or finished, if it had failed.
+
+        Raises:
+            HeadraceError: it fails again. BlockingIOError: not `wait`, and there is one.
+        """
+        token = object()
+        while not self._enter(token, paths, wait=wait):
+            pass
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._writing[token]
+                if self._active:
+                    self._changed.notify_all()
+
+    def _enter(self, token: object, paths: Sequence[str], *, wait: bool) -> bool:
+        with self._changed:
+            move = self._blocking(paths)
+            if move is None:
+                self._writing[token] = paths
+                return True
+            if not wait:
+                raise BlockingIOError(f"{move.old} is being renamed")
+            if move.running:
+                self._changed.wait(1.0)
+                return False
+            move.running = True
+        self._resume(move)
+        return False
+
+    def _blocking(self, paths: Sequence[str]) -> Move | None:
+        if not self._active:
+            return None
+        return next((move for move in self._active.values() if any(map(move.blocks, paths))), None)
+
+    @contextmanager
+    def _alone(self, move: Move) -> Generator[None]:
+        """`move` is under way inside, and nothing else below its two names is."""
+        paths = (move.old, move.new)
+        while True:
+            with self._changed:
+                other = self._blocking(paths)
+                if other is None:
+                    move.running = True
+                    self._active[move.number] = move
+                    break
+                if other.running:
+                    self._changed.wait(1.0)
+                    continue
+                other.running = True
+            self._resume(other)
+        with self._changed:
+            while any(overlap(path, each) for busy in self._writing.values() for path in busy for each in paths):
+                self._changed.wait(1.0)
+        try:
+            yield
+        finally:
+            with self._changed:
+                move.running = False
+                self._changed.notify_all()
+
+    # renaming
+
+    def rename_file(self, number: int, old: Location, new: Location) -> None:
+        """Move one object.
+
+        Raises:
+            NotFoundError, DeniedError, TryAgainError: nothing has changed (or the new name holds a copy, where an
+            answer was lost).
+        """
+        move = Move(number, old.path, new.path, folder=False)
+        with self._alone(move):
+            try:
+                self._journal.set(number, move.record())
+                self._copy_one(old.store, ObjectInfo(old.key, -1), new.key)
+            except BaseException:
+                self._end(move)
+                raise
+            self._switch(move)
+            self._try(move, lambda: old.store.delete([old.key]))
+
+    def rename_folder(self, number: int, old: Location, new: Location) -> None:
+        """Move every object below `old`. Raises as `rename_file`; OSError ENOTEMPTY where something is at `new`."""
+        move = Move(number, old.path, new.path, folder=True)
+        prefix, target = f"{old.key}/", f"{new.key}/"
+        with self._alone(move):
+            try:
+                if any(info.key != target for page in new.store.list(target) for info in page):
+                    raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), new.path)
+            except BaseException:
+                self._end(move)
+                raise
+            copied = array("Q")
+            begun = False
+            try:
+                self._journal.set(number, move.record(), sync=True)
+                self._tree.hide(new.path)
+                for page in old.store.list(prefix):
+                    begun = True
+                    self._copy_page(old.store, page, prefix, target)
+                    copied.extend(map(_digest, page))
+            except BaseException:
+                self._undo(move, old, begun=begun)
+                raise
+            self._switch(move)
+            seen = _Seen(copied)
+            self._try(move, lambda: self._delete(old, old.store.list(prefix), seen.of))
+
+    def _switch(self, move: Move) -> None:
+        move.phase = "delete"
+        with suppress(HeadraceError, OSError):  # where the journal is full: after a crash it is copied once more
+            self._journal.set(move.number, move.record(), sync=move.folder)
+        with self._tree.lock:
+            self._tree.hide(move.old)
+            self._tree.show(move.new)
+            self._moved(move.old, move.new)
+        with self._changed:
+            self._changed.notify_all()
+        self._ns.forget(move.new)
+
+    def _try(self, move: Move, work: Callable[[], object]) -> None:
+        """The new name shows: from here on it is done, and what fails is left for later."""
+        try:
+            work()
+        except HeadraceError as error:
+            self._failed(move, error)
+        else:
+            self._end(move)
+
+    def _undo(self, move: Move, old: Location, *, begun: bool) -> None:
+        move.phase = "undo"
+        if not begun:
+            self._end(move)
+            return
+        with suppress(HeadraceError, OSError):
+            self._journal.set(move.number, move.record())
+        try:
+            self._run_undo(move, old)
+        except HeadraceError as error:
+            self._failed(move, error)
+        else:
+            self._end(move, late=True)
+
+    def _end(self, move: Move, *, late: bool = False) -> None:
+        with suppress(HeadraceError, OSError):
+            self._journal.drop(move.number)
+        if late:
+            self.late((move.old, move.new))
+        for path in (move.old, move.new):
+            self._tree.show(path)
+        if move.folder:
+            self._ns.refresh()
+        else:
+            self._ns.forget(move.old)
+            self._ns.forget(move.new)
+        with self._changed:
+            self._active.pop(move.number, None)
+            self._changed.notify_all()
+
+    def _failed(self, move: Move, error: HeadraceError) -> None:
+        with self._changed:
+            move.error = error
+            move.tries += 1
+            move.tried_at = time.monotonic()
+            move.retry_at = move.tried_at + self._backoff(move.tries)
+            move.running = False
+            self._changed.notify_all()
+        self._wake()
+
+    # later, or after a crash: what is there tells how far it came
+
+    def restore(self, number: int, record: dict[str, Any]) -> None:
+        """A move that a crash left in the journal."""
+        move = Move(number, record["old"], record["new"], record["folder"], record["phase"])
+        self._active[number] = move
+        if move.phase == "delete":
+            self._tree.hide(move.old)
+        elif move.folder:
+            self._tree.hide(move.new)
+
+    def waiting(self) -> list[Move]:
+        """Moves that are not done and that nobody is at."""
+        if not self._active:
+            return []
+        with self._changed:
+            return [move for move in self._active.values() if not move.running]
+
+    @property
+    def active(self) -> list[Move]:
+        """All moves not done."""
+        with self._changed:
+            return list(self._active.values())
+
+    def retry(self, move: Move) -> None:
+        """Try again; a failure is kept in it."""
+        with self._changed:
+            if move.running or move.number not in self._active:
+                return
+            move.running = True
+        with suppress(HeadraceError):
+            self._resume(move)
+
+    def _resume(self, move: Move) -> None:
+        """`move.running` has been set by the caller."""
+        try:
+            old, new = self._ns.resolve(move.old), self._ns.resolve(move.new)
+            if move.phase == "copy":
+                self._copy_on(move, old, new)
+            if move.phase == "undo":
+                self._run_undo(move, old)
+            else:
+                self._delete(old, self._sources(move, old), lambda page: self._copied(move, old.store, page))
+        except Exception as error:
+            self._failed(move, error if isinstance(error, HeadraceError) else InternalError(repr(error), path=move.old))
+            raise
+        self._end(move, late=True)
+
+    def _copy_on(self, move: Move, old: Location, new: Location) -> None:
+        """What a crash broke off is copied to its end; where that can never be, it is undone."""
+        try:
+            self._run_copy(move, old, new)
+        except NameRefusedError as error:
+            _log.warning("%s: not renamed to %s: %s", move.old, move.new, error)
+            move.phase = "undo"
+        else:
+            self._switch(move)
+
+    def _copied(self, move: Move, store: Store, page: Sequence[ObjectInfo]) -> list[ObjectInfo]:
+        """Those of `page` that are at the new name already. One request each."""
+        found = _parallel(lambda info: _is_copy(store, info, self._there(move, info)), page)
+        return [info for info, yes in zip(page, found, strict=True) if yes]
+
+    def _sources(self, move: Move, old: Location) -> Iterable[Sequence[ObjectInfo]]:
+        if move.folder:
+            return old.store.list(f"{old.key}/")
+        try:
+            return [[old.store.head(old.key)]]
+        except NotFoundError:
+            return []
+
+    def _there(self, move: Move, info: ObjectInfo) -> str:
+        old, new = self._ns.resolve(move.old), self._ns.resolve(move.new)
+        return new.key + info.key[len(old.key) :]
+
+    def _run_copy(self, move: Move, old: Location, new: Location) -> None:
+        for page in self._sources(move, old):
+            done = set(self._copied(move, old.store, page))
+            self._copy_page(old.store, [info for info in page if info not in done], old.key, new.key)
+
+    def _run_undo(self, move: Move, old: Location) -> None:
+        for page in self._sources(move, old):
+            _delete_keys(old.store, [self._there(move, info) for info in self._copied(move, old.store, page)])
+
+    def _delete(
+        self,
+        old: Location,
+        pages: Iterable[Sequence[ObjectInfo]],
+        copied: Callable[[Sequence[ObjectInfo]], list[ObjectInfo]],
+    ) -> None:
+        """What was written at the old names since they were copied stays."""
+        folders: set[str] = set()
+        for page in pages:
+            keys = [info.key for info in copied(page)]
+            _delete_keys(old.store, keys)
+            for key in keys:
+                end = key.rfind("/")
+                while end >= len(old.key) and key[: end + 1] not in folders:
+                    folders.add(key[: end + 1])
+                    end = key.rfind("/", 0, end)
+        if old.store.url.startswith("s3://") and folders:  # some servers go on listing emptied folders
+            _delete_keys(old.store, sorted(folders, key=len, reverse=True))
+
+    # copying
+
+    def _copy_page(self, store: Store, page: Sequence[ObjectInfo], old: str, new: str) -> None:
+        for info in page:  # before any of them is copied
+            store.check_key(new + info.key[len(old) :])
+
+        def copy(info: ObjectInfo) -> None:
+            self._copy_one(store, info, new + info.key[len(old) :])
+
+        _parallel(copy, page)
+
+    def _copy_one(self, store: Store, info: ObjectInfo, target: str) -> None:
+        """A folder's marker is written, not copied: some servers know it only as something they made themselves."""
+        if info.key.endswith("/") and info.size == 0:
+            store.put(target, b"", metadata=store.describe(info.key).metadata or None)
+        else:
+            store.copy(info.key, target)
+
+
+class _Seen:
+    """The object versions that were copied."""
+
+    def __init__(self, digests: array[int]) -> None:
+        self._digests = np.sort(np.array(digests, dtype=np.uint64))
+
+    def of(self, page: Sequence[ObjectInfo]) -> list[ObjectInfo]:
+        """Those of `page` among them."""
+        found = np.isin(np.fromiter(map(_digest, page), np.uint64, len(page)), self._digests)
+        return [info for info, yes in zip(page, found, strict=True) if yes]
+
+
+def _nobody(_: Iterable[str]) -> None:
+    """Asks to be told of nothing."""
+
+
+def _digest(info: ObjectInfo) -> int:
+    """Key and version in 8 bytes: a rename of a million objects remembers 8 MB."""
+    return xxhash.xxh3_64_intdigest(f"{info.key}\0{info.version}".encode("utf-8", "surrogatepass"))
+
+
+def _is_copy(store: Store, info: ObjectInfo, target: str) -> bool:
+    """Whether `target` holds what `info` is: the same ETag, or as large and, to the second, not written before it."""
+    try:
+        store.check_key(target)
+        there = store.head(target)
+    except (NotFoundError, NameRefusedError):
+        return False
+    if info.etag is not None and there.etag == info.etag:
+        return True
+    return there.size == info.size and there.mtime_us // 1_000_000 >= info.mtime_us // 1_000_000
+
+
+def _parallel(work: Callable[[ObjectInfo], Result], page: Sequence[ObjectInfo]) -> list[Result]:
+    if len(page) <= 1:
+        return [work(info) for info in page]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(page)), "headrace-rename") as pool:
+        jobs = [pool.submit(work, info) for info in page]
+        try:
+            return [job.result() for job in jobs]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _delete_keys(store: Store, keys: Sequence[str]) -> None:
+    if keys:
+        store.delete(keys)
