@@ -168,14 +168,14 @@ def test_t8_after_a_kill(w: World):
         w.write("/d/f", b"failed")
     recovered = w.crash().recover()
     until(w, {"f": b"failed"})
-    assert [Path(kept).parent.name for kept in recovered.left] == ["left"]
-    assert Path(recovered.left[0]).read_bytes() == b"half a"
-    assert [(left.path, left.file) for left in w.staging.left()] == [("/d/open", recovered.left[0])]
+    assert [Path(kept).parent.name for kept in recovered.orphans] == ["left"]
+    assert Path(recovered.orphans[0]).read_bytes() == b"half a"
+    assert [(left.path, left.file) for left in w.staging.orphans()] == [("/d/open", recovered.orphans[0])]
     w.write("/d/open", b"something else")
-    assert w.staging.left()
+    assert w.staging.orphans()
     w.write("/d/open", b"half a file, and the rest")
     deadline = time.monotonic() + 20
-    while w.staging.left():
+    while w.staging.orphans():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

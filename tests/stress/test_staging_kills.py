@@ -90,7 +90,7 @@ def work(number, staging, store):
 
 with world(Path(folder), url, options, StagingOptions(period_s=0, retry_s=0.5, retry_most_s=1)) as made:
     recovered = made.staging.recover()
-    say("recovered", len(recovered.pending), len(recovered.renames), len(recovered.left))
+    say("recovered", len(recovered.pending), len(recovered.renames), len(recovered.orphans))
     made.staging.drain(30)
     for info in [info for page in made.store.list() for info in page]:
         made.staging.unlink("/d/" + info.key)

@@ -16,9 +16,10 @@ from headrace.mount.kernel import mount_points, wire
 from headrace.mount.kernel.error_numbers import errno_of
 from headrace.mount.kernel.wire import Attr, Fattr, Init
 from headrace.mount.mount_options import MountOptions
-from headrace.mount.names.listing_pages import FILE, FOLDER, LINK, Page
-from headrace.mount.names.node_table import Folder, Table
-from headrace.mount.read.object_streams import Reach
+from headrace.mount.names.listing_pages import FILE, FOLDER, LINK, ListingPage
+from headrace.mount.names.node_table import NodeTable
+from headrace.mount.names.nodes import FolderNode
+from headrace.mount.read.object_streams import ReadPosition
 from headrace.store.protocol import ObjectInfo
 
 ATTR = Attr(ino=7, size=1025, mtime_ns=1_700_000_000_123_456_789, mode=0o100644, nlink=1, uid=5, gid=6)
@@ -170,9 +171,9 @@ KEYS = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",
 def test_a_page_finds_what_it_was_given(files: set[str], folders: set[str], md5: bool) -> None:
     etag = "0123456789abcdef" * 2 if md5 else "odd-3"
     objects = [ObjectInfo(f"p/{name}", len(name), etag, 1_000 + len(name)) for name in sorted(files)]
-    table = Table("/")
-    page = Page(table.root, "p/", [f"p/{name}/" for name in sorted(folders)], objects)
-    table.enrol(page)
+    table = NodeTable("/")
+    page = ListingPage("p/", [f"p/{name}/" for name in sorted(folders)], objects)
+    table.enrol(page, table.root)
     shown = {name for name in folders | files if name not in (".", "..") and len(name.encode()) <= 255}
     names = {page.name(index).decode() for index in range(len(page))}
     assert names == {_bare(name) if name in files - folders else name for name in shown}
@@ -192,16 +193,16 @@ def _bare(name: str) -> str:
 
 
 def test_a_folder_hides_the_file_of_its_name() -> None:
-    page = Page(Table("/").root, "", ["a/"], [ObjectInfo("a", 1), ObjectInfo("b", 2), ObjectInfo("b/", 0)])
+    page = ListingPage("", ["a/"], [ObjectInfo("a", 1), ObjectInfo("b", 2), ObjectInfo("b/", 0)])
     assert [(page.name(i), page.kinds[i]) for i in range(len(page))] == [(b"a", FOLDER), (b"b", FILE)]
 
 
 def test_forgotten_pages_leave_the_table() -> None:
-    table = Table("/")
-    page = Page(table.root, "", ["d/"], [ObjectInfo("f", 1, "e" * 32)])
-    table.enrol(page)
+    table = NodeTable("/")
+    page = ListingPage("", ["d/"], [ObjectInfo("f", 1, "e" * 32)])
+    table.enrol(page, table.root)
     with table.lock:
-        numbers = [table.show(page, index) for index in range(len(page))]
+        numbers = [table.show(table.root, page, index) for index in range(len(page))]
         page.live = False
         table.forget(numbers[0], 1)
         assert table.get(numbers[1]).name == b"f"
@@ -213,23 +214,23 @@ def test_forgotten_pages_leave_the_table() -> None:
 
 
 def test_an_id_carried_from_a_page_that_went_is_replaced() -> None:
-    table = Table("/")
-    old, new = (Page(table.root, "", [], [ObjectInfo("f", 1, "e" * 32)]) for _ in range(2))
+    table = NodeTable("/")
+    old, new = (ListingPage("", [], [ObjectInfo("f", 1, "e" * 32)]) for _ in range(2))
     with table.lock:
         for page in (old, new):
-            table.enrol(page)
-        new.carry(0, table.show(old, 0))
+            table.enrol(page, table.root)
+        new.carry(0, table.show(table.root, old, 0))
         assert new.node(0) == old.node(0)
         old.live = False
         table.forget(old.node(0), 1)
-        number = table.node_of(new, 0)
+        number = table.node_of(table.root, new, 0)
     assert table.get(number).name == b"f"
 
 
 def test_renaming_a_folder_moves_the_paths_below() -> None:
-    table = Table("s3://bucket")
-    top = Folder(5, table.root, b"old", 0)
-    below = Folder(6, top, b"in", 0)
+    table = NodeTable("s3://bucket")
+    top = FolderNode(5, table.root, b"old", 0)
+    below = FolderNode(6, top, b"in", 0)
     assert below.child(b"f") == "s3://bucket/old/in/f"
     top.name = b"new"
     assert below.child(b"f") == "s3://bucket/new/in/f"
@@ -241,7 +242,7 @@ BLOCK = 4 << 20
 
 
 def test_reading_forward_reads_ever_further_ahead() -> None:
-    reach = Reach()
+    reach = ReadPosition()
     windows: list[int] = []
     for start in range(0, 8 * BLOCK, 1 << 20):
         assert reach.read(start, 1 << 20, BLOCK)
@@ -252,18 +253,18 @@ def test_reading_forward_reads_ever_further_ahead() -> None:
 
 
 def test_jumping_about_reads_nothing_ahead() -> None:
-    reach = Reach()
+    reach = ReadPosition()
     for start in (100 * BLOCK, 3 * BLOCK, 77 * BLOCK, 12 * BLOCK):
         assert not reach.read(start, 4096, BLOCK)
         assert reach.window == 0
 
 
 def test_the_head_of_a_file_alone_is_no_reading_forward() -> None:
-    assert not Reach().read(0, 16384, BLOCK)
+    assert not ReadPosition().read(0, 16384, BLOCK)
 
 
 def test_a_little_disorder_is_still_forward() -> None:
-    reach = Reach()
+    reach = ReadPosition()
     assert reach.read(0, 1 << 20, BLOCK)
     for start in (2 << 20, 1 << 20, 4 << 20, 3 << 20, 5 << 20):
         assert reach.read(start, 1 << 20, BLOCK)

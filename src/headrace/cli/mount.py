@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
     from headrace.mount import Mounted, MountOptions
-    from headrace.mount.kernel.holder import Held
+    from headrace.mount.kernel.holder import HeldMount
 
 _FORM = "%(asctime)s %(levelname)s %(message)s"
 
@@ -68,11 +68,11 @@ def command(
 def _keep(settings: Settings, path: str, point: str, options: tuple[str, ...], log_file: str) -> None:
     """Be the keeper. Its servers are started as this was."""
     from headrace.mount import daemon, live_mounts
-    from headrace.mount.kernel.holder import Keeper
+    from headrace.mount.kernel.holder import Holder
 
     given = [word for option in options for word in ("-o", option)]
     server = [sys.executable, "-P", "-m", "headrace.cli", "mount", path, point, "--foreground", *given]
-    keeper = Keeper(server, folder=os.getcwd(), record=live_mounts.record_file(settings, point))
+    keeper = Holder(server, folder=os.getcwd(), record=live_mounts.record_file(settings, point))
     logging.basicConfig(format=_FORM, level=logging.WARNING)
     if log_file:
         daemon.in_background(keeper.open, lambda _: keeper.wait(), log_file)
@@ -82,9 +82,9 @@ def _keep(settings: Settings, path: str, point: str, options: tuple[str, ...], l
 
 def _serve_kept(channel: int, settings: Settings, path: str, point: str, options: MountOptions) -> None:
     """Serve for a keeper, who hears of what goes wrong before it answers."""
-    from headrace.mount.kernel.holder import Held
+    from headrace.mount.kernel.holder import HeldMount
 
-    held = Held.ask(channel)
+    held = HeldMount.ask(channel)
     logging.basicConfig(format=_FORM, level=logging.WARNING)
     try:
         mounted = _open(settings, path, held.point or point, options, quiet=False, held=held)
@@ -96,7 +96,7 @@ def _serve_kept(channel: int, settings: Settings, path: str, point: str, options
 
 
 def _open(
-    settings: Settings, path: str, point: str, options: MountOptions, *, quiet: bool, held: Held | None = None
+    settings: Settings, path: str, point: str, options: MountOptions, *, quiet: bool, held: HeldMount | None = None
 ) -> Mounted:
     from headrace.cli.target import target
     from headrace.mount import Mounted
@@ -107,7 +107,7 @@ def _open(
     place = target(Namespace.load(settings), path)
     mounted = Mounted.open(settings, Namespace.load(settings, local=False), place, point, options, held)
     how = "the kernel reads cached files itself" if mounted.passthrough else "without passthrough"
-    how += "" if mounted.reading.opens else " and without a message for each open"
+    how += "" if mounted.tells_opens else " and without a message for each open"
     click.echo(f"mounted {path} at {point}, {'read-only, ' if options.read_only else ''}{how}", err=True)
     return mounted
 

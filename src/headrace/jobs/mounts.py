@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from headrace.mount.mount_counters import GROUP, Counted, counters
+from headrace.mount.mount_counters import GROUP, MountCounts, counters
 
 _log = logging.getLogger("headrace.jobs")
 _EVERY_S = 2.0
@@ -57,7 +57,7 @@ class Mounts:
     def __init__(self, run: str) -> None:
         self.groups = Groups(run)
         self._lock = threading.Lock()
-        self._before: dict[tuple[str, int], Counted] | None = None
+        self._before: dict[tuple[str, int], MountCounts] | None = None
         self._added: dict[str, float] = {}
         self._at = time.monotonic()
         self._over = threading.Event()
@@ -106,11 +106,11 @@ class Mounts:
                 for name, value in one.items():
                     self._added[name] = self._added.get(name, 0.0) + value
 
-    def _of(self, mount: tuple[str, int], now: Counted) -> dict[str, float]:
+    def _of(self, mount: tuple[str, int], now: MountCounts) -> dict[str, float]:
         """What the run has done there since the last look; nothing at the first, but for what began with the run."""
         if self._before is None:
             return {}
-        before = self._before.get(mount, Counted({}, {}))
+        before = self._before.get(mount, MountCounts({}, {}))
         added: dict[str, float] = dict.fromkeys(GROUP, 0.0)
         for group, counted in now.groups.items():
             known = before.groups.get(group, {})

@@ -20,7 +20,7 @@ _SUFFIX = ".mount.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveMount:
     """One mount, as its server noted it. `started`: seconds since the epoch."""
 
     mountpoint: str
@@ -54,7 +54,7 @@ def folder(settings: Settings) -> str:
     return chosen
 
 
-def note(settings: Settings, live: Live) -> str:
+def note(settings: Settings, live: LiveMount) -> str:
     """Note a mount; the file, to be removed at its end. Raises OSError."""
     path = _file(settings, live.mountpoint)
     temporary = f"{path}.{os.getpid()}"
@@ -64,10 +64,10 @@ def note(settings: Settings, live: Live) -> str:
     return path
 
 
-def all_live(settings: Settings) -> list[Live]:
+def all_live(settings: Settings) -> list[LiveMount]:
     """The mounts that live, by mount point; notes of dead ones are removed. Raises OSError."""
     base = folder(settings)
-    found: list[Live] = []
+    found: list[LiveMount] = []
     for name in sorted(os.listdir(base)):
         if not name.endswith(_SUFFIX):
             continue
@@ -80,7 +80,7 @@ def all_live(settings: Settings) -> list[Live]:
     return sorted(found, key=lambda live: live.mountpoint)
 
 
-def find(settings: Settings, mountpoint: str) -> Live | None:
+def find(settings: Settings, mountpoint: str) -> LiveMount | None:
     """The note of one mount point, whether or not it lives. Raises OSError."""
     return _read(_file(settings, os.path.realpath(mountpoint)))
 
@@ -95,17 +95,17 @@ def staging_folder(base: str, mountpoint: str) -> str:
     return os.path.join(base, _digest(mountpoint))
 
 
-def pending(live: Live) -> list[Mapping[str, Any]]:
+def pending(live: LiveMount) -> list[Mapping[str, Any]]:
     """What a live mount has not published yet; empty where it cannot be asked."""
     return _told(live, "pending.json")
 
 
-def left(live: Live) -> list[Mapping[str, Any]]:
+def left(live: LiveMount) -> list[Mapping[str, Any]]:
     """What crashes of earlier mounts have left in its staging folder; empty where it cannot be asked."""
     return _told(live, "left.json")
 
 
-def _told(live: Live, name: str) -> list[Mapping[str, Any]]:
+def _told(live: LiveMount, name: str) -> list[Mapping[str, Any]]:
     try:
         return stats.read(live.mountpoint, name)
     except (OSError, ValueError):
@@ -129,10 +129,10 @@ def _digest(mountpoint: str) -> str:
     return hashlib.blake2b(mountpoint.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
 
-def _read(path: str) -> Live | None:
+def _read(path: str) -> LiveMount | None:
     try:
         with open(path, encoding="utf-8") as file:
-            return Live(**json.load(file))
+            return LiveMount(**json.load(file))
     except (OSError, ValueError, TypeError):
         return None
 

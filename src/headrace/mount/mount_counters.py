@@ -20,23 +20,23 @@ GROUP: tuple[str, ...] = ("mount.opened", "mount.waited_s")
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class MountCounts:
     """Of one mount: `whole`, what it fetched, for whomever; `groups`: of each process group that used it, `GROUP`."""
 
     whole: dict[str, float]
     groups: dict[int, dict[str, float]]
 
 
-def counters() -> dict[tuple[str, int], Counted]:
+def counters() -> dict[tuple[str, int], MountCounts]:
     """Counters of every mount that answers, by its mount point and the process that serves it."""
-    found: dict[tuple[str, int], Counted] = {}
+    found: dict[tuple[str, int], MountCounts] = {}
     for mount in mount_points.mounts():
         if mount.kind != mount_points.TYPE:
             continue
         with suppress(OSError, ValueError):
             told: dict[str, Any] = stats.read(mount.point, "stats.json")
             whole = {name: float(value) for name, value in told.items() if _counts(name, value)}
-            found[mount.point, int(told.get("pid", 0))] = Counted(whole, _groups(mount.point))
+            found[mount.point, int(told.get("pid", 0))] = MountCounts(whole, _groups(mount.point))
     return found
 
 

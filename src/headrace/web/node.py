@@ -180,7 +180,7 @@ def _reached(mount: Mount, answer: Answer) -> Reached:
     return Reached(mount.path, mount.url, mount.read_only, answer.value, answer.problem)
 
 
-def _mounted(one: live_mounts.Live) -> MountHere:
+def _mounted(one: live_mounts.LiveMount) -> MountHere:
     pending, left = live_mounts.pending(one), live_mounts.left(one)
     started = f"{datetime.fromtimestamp(one.started, UTC):%Y-%m-%dT%H:%M:%SZ}"
     size = sum(int(each.get("bytes") or 0) for each in pending)

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from headrace.mount.names import listings_together
-from headrace.mount.names.folder_listing import Listing
-from headrace.mount.names.node_table import Folder, Place, Table
+from headrace.mount.names import fetch_many_listings
+from headrace.mount.names.fetch_listing import fetch_listing
+from headrace.mount.names.folder_listing import FolderListing
+from headrace.mount.names.node_table import NodeTable
+from headrace.mount.names.nodes import FolderNode, FolderPlace
 from headrace.store import Store, open_store
 from headrace.store.protocol import ObjectInfo
 from headrace.store.wrappers import ForwardingStore
@@ -19,23 +21,24 @@ NAMES = ["a", "a-b", "a.c", "a0", "ab", "b c", "é", "z"]
 Entries = list[tuple[bytes, int, int, str | None]]
 
 
-def filled(place: Place, names: Sequence[str], wanted: Sequence[str]) -> dict[str, Entries]:
+def filled(place: FolderPlace, names: Sequence[str], wanted: Sequence[str]) -> dict[str, Entries]:
     """What is told of the wanted folders, where it is told, when the next ones are `names`."""
-    table = Table("/")
-    folders = {name: Folder(number, table.root, name.encode(), 0) for number, name in enumerate(wanted, 2)}
-    begun = [Listing(folder, 60.0, 5.0) for folder in folders.values()]
-    listings_together.fill(table, place, names, begun)
-    return {name: entries(listing) for name, listing in zip(wanted, begun, strict=True) if listing.complete}
+    table = NodeTable("/")
+    folders = {name: FolderNode(number, table.root, name.encode(), 0) for number, name in enumerate(wanted, 2)}
+    begun = [(folder, FolderListing(folder.path, 60.0, 5.0)) for folder in folders.values()]
+    fetch_many_listings.fetch_many_listings(table, place, names, begun)
+    return {name: entries(listing) for name, (_, listing) in zip(wanted, begun, strict=True) if listing.complete}
 
 
-def by_itself(place: Place, name: str) -> Entries:
-    table = Table("/")
-    listing = Listing(Folder(2, table.root, name.encode(), 0), 60.0, 5.0)
-    listing.run(table, place._replace(prefix=f"{place.prefix}{name}/"))
+def by_itself(place: FolderPlace, name: str) -> Entries:
+    table = NodeTable("/")
+    folder = FolderNode(2, table.root, name.encode(), 0)
+    listing = FolderListing(folder.path, 60.0, 5.0)
+    fetch_listing(table, folder, listing, place._replace(prefix=f"{place.prefix}{name}/"))
     return entries(listing)
 
 
-def entries(listing: Listing) -> Entries:
+def entries(listing: FolderListing) -> Entries:
     return [
         (page.name(at), page.kinds[at], page.sizes[at], page.etag(at))
         for page in listing.pages
@@ -58,7 +61,7 @@ def test_the_same_as_a_list_of_each(store: Store, seed: int) -> None:
         for number in range(chance.randrange(1, 40)):
             below = chance.choice(["", "", "", "x/", "x-y/", "x/deep/"])
             store.put(f"top/{name}/{below}{number:02d}.txt", bytes(chance.randrange(4)))
-    place = Place(store, "top/", read_only=False)
+    place = FolderPlace(store, "top/", read_only=False)
     some = sorted(chance.sample(NAMES, chance.randrange(1, len(NAMES) + 1)))
     told = filled(place, some, some)
     assert told
@@ -70,9 +73,9 @@ def test_a_folder_that_is_gone_or_goes_on_for_ever_is_left(store: Store) -> None
     for number in range(3):
         store.put(f"top/a/{number}", b"1")
         store.put(f"top/c/{number}", b"1")
-    for number in range(4 * listings_together.PAGE):
+    for number in range(4 * fetch_many_listings.PAGE):
         store.put(f"top/d/{number:05d}", b"")
-    place = Place(store, "top/", read_only=False)
+    place = FolderPlace(store, "top/", read_only=False)
     told = filled(place, ["a", "b", "c", "d"], ["a", "b", "c", "d"])
     assert sorted(told) == ["a", "c"]
     assert told["c"] == by_itself(place, "c")
@@ -92,10 +95,11 @@ class Counted(ForwardingStore):
 def test_only_what_was_wanted_is_filled_and_nothing_after_it_asked_for(store: Store) -> None:
     for name in ("a", "b", "c"):
         store.put(f"top/{name}/1", b"1")
-    for number in range(2 * listings_together.PAGE):
+    for number in range(2 * fetch_many_listings.PAGE):
         store.put(f"top/d/{number:05d}", b"")
     counted = Counted(store)
-    assert sorted(filled(Place(counted, "top/", read_only=False), ["a", "b", "c", "gone"], ["a", "c", "gone"])) == [
+    place = FolderPlace(counted, "top/", read_only=False)
+    assert sorted(filled(place, ["a", "b", "c", "gone"], ["a", "c", "gone"])) == [
         "a",
         "c",
     ]

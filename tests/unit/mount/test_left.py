@@ -36,19 +36,19 @@ def until(true: Callable[[], bool], what: object = None) -> None:
 
 
 def kept(staging: Staging) -> dict[str, bytes]:
-    return {one.path: Path(one.file).read_bytes() for one in staging.left()}
+    return {one.path: Path(one.file).read_bytes() for one in staging.orphans()}
 
 
 def looked_at(made: World) -> None:
     """Everything that is left has been looked at."""
-    until(lambda: not made.staging._custody.left.busy)
+    until(lambda: not made.staging._queue.orphans.busy)
 
 
 def test_told_of_until_its_owner_takes_it(memory: World) -> None:
     recovered = crashed(memory, a=b"first", b=b"second").recover()
-    left = memory.staging.left()
+    left = memory.staging.orphans()
     assert {one.path: (one.bytes, one.absent) for one in left} == {"/d/a": (5, 0), "/d/b": (6, 0)}
-    assert sorted(one.file for one in left) == sorted(recovered.left)
+    assert sorted(one.file for one in left) == sorted(recovered.orphans)
     assert kept(again(memory)) == {"/d/a": b"first", "/d/b": b"second"}
     os.unlink(next(one.file for one in left if one.path == "/d/a"))
     assert kept(memory.staging) == {"/d/b": b"second"}
@@ -58,12 +58,12 @@ def test_told_of_until_its_owner_takes_it(memory: World) -> None:
 def test_it_goes_once_its_name_holds_it(any_world: World) -> None:
     crashed(any_world, same=b"0123456789", begins=b"0123", other=b"mine", shorter=b"all of it").recover()
     looked_at(any_world)
-    assert len(any_world.staging.left()) == 4, "what was never published is gone"
+    assert len(any_world.staging.orphans()) == 4, "what was never published is gone"
     any_world.write("/d/same", b"0123456789")
     any_world.write("/d/begins", b"0123456789")
     any_world.write("/d/other", b"another's")
     any_world.write("/d/shorter", b"all")
-    until(lambda: len(any_world.staging.left()) == 2, any_world.staging.left())
+    until(lambda: len(any_world.staging.orphans()) == 2, any_world.staging.orphans())
     looked_at(any_world)
     assert kept(any_world.staging) == {"/d/other": b"mine", "/d/shorter": b"all of it"}
     assert kept(again(any_world)) == {"/d/other": b"mine", "/d/shorter": b"all of it"}
@@ -73,9 +73,9 @@ def test_what_others_published_meanwhile_is_found_at_the_next_mount(memory: Worl
     crashed(memory, f=b"content", g=b"content").recover()
     looked_at(memory)
     memory.store.inner.put("f", b"content and more")
-    assert len(memory.staging.left()) == 2
+    assert len(memory.staging.orphans()) == 2
     staging = again(memory)
-    until(lambda: len(staging.left()) == 1)
+    until(lambda: len(staging.orphans()) == 1)
     looked_at(memory)
     assert kept(staging) == {"/d/g": b"content"}
 
@@ -89,7 +89,7 @@ def test_while_the_store_is_away_nothing_goes(memory: World) -> None:
     assert kept(memory.staging) == {"/d/f": b"content"}
     memory.store.down = False
     staging = again(memory)
-    until(lambda: staging.left() == [])
+    until(lambda: staging.orphans() == [])
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -117,4 +117,5 @@ def test_files_of_earlier_versions_are_told_of_and_stay(memory: World) -> None:
     (folder / "20250101T000000-7-name").write_bytes(b"old")
     memory.store.put("name", b"old")
     staging = again(memory)
-    assert [(one.path, one.bytes, Path(one.file).name) for one in staging.left()] == [("", 3, "20250101T000000-7-name")]
+    orphans = [(one.path, one.bytes, Path(one.file).name) for one in staging.orphans()]
+    assert orphans == [("", 3, "20250101T000000-7-name")]

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.base.metrics import Metrics
 from headrace.mount.kernel import process_groups
-from headrace.mount.kernel.process_groups import NOBODY, Readers
+from headrace.mount.kernel.process_groups import NOBODY, ProcessGroups
 from tests.children import running
 
 
@@ -31,13 +31,13 @@ def other() -> Iterator[int]:
         yield process.pid
 
 
-def told(shown: Readers) -> dict[Any, tuple[object, object]]:
+def told(shown: ProcessGroups) -> dict[Any, tuple[object, object]]:
     return {row["group"]: (row["opened"], row["waited_s"]) for row in shown.rows()}
 
 
 def test_the_time_in_which_any_request_of_a_group_waits_counts_once(clock: list[float], other: int) -> None:
     metrics = Metrics()
-    shown = Readers(metrics)
+    shown = ProcessGroups(metrics)
     first = shown.waits(os.getpid())
     clock[0] += 1
     second, third = shown.waits(os.getpid()), shown.waits(other)
@@ -54,7 +54,7 @@ def test_the_time_in_which_any_request_of_a_group_waits_counts_once(clock: list[
 
 
 def test_who_is_gone_is_nobody_and_does_not_end_the_count(clock: list[float]) -> None:
-    shown = Readers(Metrics())
+    shown = ProcessGroups(Metrics())
     for pid in (0, 1 << 30):
         assert shown.waits(pid) == NOBODY
     clock[0] += 1
@@ -65,7 +65,7 @@ def test_who_is_gone_is_nobody_and_does_not_end_the_count(clock: list[float]) ->
 
 def test_as_many_groups_are_kept_as_are_told_of_and_none_that_waits_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_groups, "group_of", lambda pid: pid)
-    shown = Readers(Metrics())
+    shown = ProcessGroups(Metrics())
     shown.waits(1)
     for pid in range(2, 5000):
         shown.opened("cached", pid)

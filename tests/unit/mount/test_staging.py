@@ -98,7 +98,7 @@ def test_a_closed_file_costs_no_memory(s3: World):
         for number in range(count):
             s3.write(f"/d/{count}-{number}", b"x")
         assert wait_for(lambda: cache.status().entries == there + count)  # what waits for the cache lies in memory
-        s3.staging._custody.recent.clear()  # so many as were written in the last five seconds
+        s3.staging._queue.recent.clear()  # so many as were written in the last five seconds
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
@@ -135,8 +135,8 @@ def test_files_handed_to_the_cache_count_for_what_they_take(s3: World):
 
 def test_a_failure_that_another_thread_has_made_good_is_over(memory: World, monkeypatch: pytest.MonkeyPatch):
     """A worker publishes between the moment a try fails and the moment that is noted."""
-    inner, custody = memory.store.inner, memory.staging._custody
-    put, failed = inner.put, custody._failed
+    inner, queue = memory.store.inner, memory.staging._queue
+    put, failed = inner.put, queue._failed
     file = memory.staging.create("/d/f", FILE)
     file.write(0, b"x")
 
@@ -151,7 +151,7 @@ def test_a_failure_that_another_thread_has_made_good_is_over(memory: World, monk
         failed(*args, **kwargs)
 
     monkeypatch.setattr(inner, "put", refuse)
-    monkeypatch.setattr(custody, "_failed", late)
+    monkeypatch.setattr(queue, "_failed", late)
     with pytest.raises(TryAgainError):
         file.publish()
     assert memory.objects() == {"f": b"x"}
@@ -272,8 +272,8 @@ def test_what_the_kernel_writes_during_a_publish_outlives_a_crash(memory: World)
 
     memory.store.inner.put = meanwhile  # type: ignore[method-assign, assignment]
     file.publish()
-    assert memory.crash().recover().left
-    assert [Path(one.file).read_bytes() for one in memory.staging.left()] == [b"sentand more"]
+    assert memory.crash().recover().orphans
+    assert [Path(one.file).read_bytes() for one in memory.staging.orphans()] == [b"sentand more"]
     assert memory.objects() == {"f": b"sent"}
 
 
@@ -903,7 +903,7 @@ def test_after_a_crash_what_was_promised_is_published(any_world: World):
     again = any_world.crash()
     recovered = again.recover()
     assert recovered.pending == ("/d/failed",)
-    assert [Path(kept).read_bytes() for kept in recovered.left] == [b"never closed"]
+    assert [Path(kept).read_bytes() for kept in recovered.orphans] == [b"never closed"]
     assert again.drain(20)
     assert any_world.objects() == {"failed": b"promised"}
     last = any_world.crash()

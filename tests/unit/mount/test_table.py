@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from headrace.mount.names.folder_listing import Listing
-from headrace.mount.names.listing_pages import FILE, Page
-from headrace.mount.names.node_table import Node, Table
+from headrace.mount.names.fetch_listing import fetch_listing
+from headrace.mount.names.folder_listing import FolderListing
+from headrace.mount.names.listing_pages import FILE, ListingPage
+from headrace.mount.names.node_table import NodeTable
+from headrace.mount.names.nodes import Node
 from headrace.store.protocol import Folder, ObjectInfo
 
 
-def _listed(table: Table) -> Page:
-    page = Page(table.root, "", ["folder/"], [])
-    table.enrol(page)
+def _listed(table: NodeTable) -> ListingPage:
+    page = ListingPage("", ["folder/"], [])
+    table.enrol(page, table.root)
     return page
 
 
 def test_a_folder_with_names_of_our_own_outlives_that_the_kernel_forgets_it() -> None:
-    table = Table("/")
+    table = NodeTable("/")
     page = _listed(table)
-    number = table.show(page, 0)
+    number = table.show(table.root, page, 0)
     folder = table.folder(number)
-    folder.listing = Listing(folder, ttl=60.0, deadline=1.0)  # begun before the file is written
+    folder.listing = FolderListing(folder.path, ttl=60.0, deadline=1.0)  # begun before the file is written
     file = table.add(folder, b"file", FILE)
     table.looked_up(file.id)
     file.tells(ObjectInfo("folder/file", 1, "etag", 1), 60.0)
@@ -34,7 +36,7 @@ def test_a_folder_with_names_of_our_own_outlives_that_the_kernel_forgets_it() ->
     assert table.folder(number) is folder
     assert folder.own[b"file"] is file
 
-    table.tidy(folder, file.told + 1)  # now a listing tells of the file, and nobody needs to know the folder by that id
+    table.tidy(folder, file.learned + 1)  # now a listing has the file, and nobody needs the folder by that id
     assert not folder.own
     assert b"folder" not in table.root.own
     assert number not in table.folders
@@ -43,16 +45,16 @@ def test_a_folder_with_names_of_our_own_outlives_that_the_kernel_forgets_it() ->
 
 def test_a_listing_that_waits_for_the_one_before_is_not_doubted_and_follows_it_once() -> None:
     """However often a mount is refreshed while a long listing is under way, one more is made."""
-    table = Table("/")
-    first = Listing(table.root, ttl=60.0, deadline=1.0)
-    second = Listing(table.root, ttl=60.0, deadline=1.0, before=first)
+    table = NodeTable("/")
+    first = FolderListing("/", ttl=60.0, deadline=1.0)
+    second = FolderListing("/", ttl=60.0, deadline=1.0, before=first)
     table.root.listing = second
-    followed: list[Listing | None] = []
+    followed: list[FolderListing | None] = []
     first.follow(lambda: followed.append(first.stands))
     first.doubt()
     second.doubt()
     assert (first.doubted, second.doubted, second.queued, followed) == (True, False, True, [])
-    first.run(table, None)
+    fetch_listing(table, table.root, first, None)
     assert followed == [first]
     assert not second.queued
     second.doubt()
@@ -61,14 +63,14 @@ def test_a_listing_that_waits_for_the_one_before_is_not_doubted_and_follows_it_o
     assert followed == [first, None]
 
 
-def _complete(table: Table, *, ttl: float = 60.0) -> Listing:
+def _complete(table: NodeTable, *, ttl: float = 60.0) -> FolderListing:
     """An empty listing of the root."""
-    listing = table.root.listing = Listing(table.root, ttl=ttl, deadline=1.0)
-    listing.run(table, None)
+    listing = table.root.listing = FolderListing("/", ttl=ttl, deadline=1.0)
+    fetch_listing(table, table.root, listing, None)
     return listing
 
 
-def _written(table: Table, count: int) -> list[Node]:
+def _written(table: NodeTable, count: int) -> list[Node]:
     """Files of our own making that the kernel knows."""
     found = [table.add(table.root, b"%06d" % number, FILE) for number in range(count)]
     for node in found:
@@ -79,7 +81,7 @@ def _written(table: Table, count: int) -> list[Node]:
 
 def test_of_names_made_and_deleted_nothing_is_kept_that_no_listing_tells() -> None:
     for listed in (False, True):
-        table = Table("/")
+        table = NodeTable("/")
         if listed:
             _complete(table)
         for node in _written(table, 100):
@@ -89,11 +91,11 @@ def test_of_names_made_and_deleted_nothing_is_kept_that_no_listing_tells() -> No
 
 
 def test_a_deleted_name_that_a_listing_tells_or_may_tell_is_remembered() -> None:
-    table = Table("/")
-    under_way = table.root.listing = Listing(table.root, ttl=60.0, deadline=1.0)
+    table = NodeTable("/")
+    under_way = table.root.listing = FolderListing("/", ttl=60.0, deadline=1.0)
     table.remove(table.root, b"one")
     assert list(table.root.gone) == [b"one"]
-    under_way.run(table, None, Folder((), (ObjectInfo("one", 1), ObjectInfo("two", 1))))
+    fetch_listing(table, table.root, under_way, None, Folder((), (ObjectInfo("one", 1), ObjectInfo("two", 1))))
     table.remove(table.root, b"two")
     table.remove(table.root, b"three")
     assert list(table.root.gone) == [b"one", b"two"]
@@ -102,7 +104,7 @@ def test_a_deleted_name_that_a_listing_tells_or_may_tell_is_remembered() -> None
 
 
 def test_what_the_kernel_has_forgotten_goes_once_its_listing_is_not_trusted_any_more() -> None:
-    table = Table("/")
+    table = NodeTable("/")
     listing = _complete(table)
     for node in _written(table, 100):
         table.forget(node.id, 1)
@@ -115,7 +117,7 @@ def test_what_the_kernel_has_forgotten_goes_once_its_listing_is_not_trusted_any_
 
 
 def test_the_kernel_is_asked_to_forget_the_oldest_of_too_many() -> None:
-    table = Table("/", most=60)
+    table = NodeTable("/", most=60)
     listing = _complete(table)
     nodes = _written(table, 100)
     asked = table.sweep()

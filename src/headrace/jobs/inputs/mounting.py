@@ -96,6 +96,6 @@ def clear_mounts(folder: str) -> bool:
     return not _mounted(folder)
 
 
-def _mounted(folder: str) -> list[mount_points.Mounted]:
+def _mounted(folder: str) -> list[mount_points.MountPoint]:
     path = os.path.realpath(folder)
     return [one for one in mount_points.mounts() if one.point == path or one.point.startswith(path + "/")]

@@ -4,7 +4,7 @@ The kernel ends a mount when the last copy of its descriptor is closed. The keep
 starts a server that reads the other. When that dies, the next one gets the descriptor, and the kernel sends it again
 what had not been answered (Linux 6.9). What else it has to know is in a file: see `kept`.
 
-Keeper and server talk over a socket pair: the keeper says what there is, with the descriptor where it has one; the
+Holder and server talk over a socket pair: the keeper says what there is, with the descriptor where it has one; the
 server hands over the descriptor once it has mounted, then says that it answers, or what it met.
 """
 
@@ -25,8 +25,8 @@ from types import FrameType
 from typing import Any, Final
 
 from headrace.base.errors import HeadraceError, InternalError
-from headrace.mount import daemon
 from headrace.mount.kernel import mount_points
+from headrace.mount.kernel.startup_errors import error_from_bytes, error_to_bytes
 
 _log = logging.getLogger("headrace.mount")
 _LARGEST: Final = 1 << 16
@@ -38,10 +38,11 @@ _PAUSE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What a server has of its keeper.
+class HeldMount:
+    """What a server has of its holder.
 
-    `fd`: the kernel's descriptor; -1: it is to be mounted. `point`: where it is mounted. `record`: the file for `Kept`.
+    `fd`: the kernel's descriptor; -1: the server has to mount. `point`: where it is mounted. `record`: the file for
+    `NodeRecord`. `channel`: the socket to the holder.
     """
 
     fd: int
@@ -50,31 +51,31 @@ class Held:
     channel: socket.socket
 
     @staticmethod
-    def ask(channel: int) -> Held:
-        """By the number of the socket that the keeper gave. Raises OSError, ValueError: no keeper is there."""
+    def ask(channel: int) -> HeldMount:
+        """By the number of the socket that the holder gave. Raises OSError, ValueError: no holder is there."""
         ours = socket.socket(fileno=channel)
         ours.set_inheritable(False)
-        told, fds, _, _ = socket.recv_fds(ours, _LARGEST, 1)
-        said = json.loads(told)
-        return Held(_own(fds), said["point"], said["record"], ours)
+        message, fds, _, _ = socket.recv_fds(ours, _LARGEST, 1)
+        said = json.loads(message)
+        return HeldMount(_own(fds), said["point"], said["record"], ours)
 
     def hand_over(self, fd: int, point: str) -> None:
-        """It is mounted. Raises OSError: the keeper is gone."""
+        """Say that it is mounted. Raises OSError: the holder is gone."""
         socket.send_fds(self.channel, [_packed({"mounted": point})], [fd])
 
     def ready(self) -> None:
-        """It answers."""
+        """Say that the server answers."""
         with suppress(OSError):
             self.channel.send(_packed({"ready": True}))
 
     def failed(self, error: BaseException) -> None:
-        """It came to nothing."""
+        """Say why the server cannot start."""
         with suppress(OSError):
-            self.channel.send(daemon.told(error))
+            self.channel.send(error_to_bytes(error))
 
 
-class Keeper:
-    """Starts servers, one after another, until the mount is over. One thread; its signals are the keeper's.
+class Holder:
+    """Starts servers, one after another, until the mount is over. One thread; it takes over the process's signals.
 
     Args:
         command: the server's; ``--keeper NUMBER`` is added.
@@ -92,15 +93,15 @@ class Keeper:
         self._server: subprocess.Popen[bytes] | None = None
         self._began = 0.0
 
-    def open(self) -> Keeper:
+    def open(self) -> Holder:
         """Start the first server; returns once it answers. Raises what it met."""
         signal.set_wakeup_fd(-1)  # no two seconds to stop: the server first sends what is not published
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._forward)
-        told = self._begin()
-        if told is not None:
+        failure = self._begin()
+        if failure is not None:
             self._end()
-            raise daemon.error_from(told)
+            raise failure
         return self
 
     def wait(self) -> None:
@@ -113,13 +114,13 @@ class Keeper:
                 break
             if quick > 1 and self._pause(_PAUSE_S * quick):
                 break
-            told = self._begin()
-            if told is not None:
-                _log.error("%s: the next server: %s", self._point, daemon.error_from(told))
+            failure = self._begin()
+            if failure is not None:
+                _log.error("%s: the next server: %s", self._point, failure)
         self._end()
 
     def _over(self) -> bool:
-        """Wait for the server's end; whether it is that of the mount, too."""
+        """Wait for the server's end; whether the mount has ended, too."""
         assert self._server is not None
         code = self._server.wait()
         if code == 0 or self._ending or self._pause(0):
@@ -127,8 +128,8 @@ class Keeper:
         _log.warning("%s: its server has ended with %d; the next one goes on", self._point, code)
         return False
 
-    def _begin(self) -> bytes | None:
-        """Start a server, and wait until it answers; None, or what it met."""
+    def _begin(self) -> HeadraceError | None:
+        """Start a server, and wait until it answers; None, or the error that it met."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._began = time.monotonic()
         with ours:
@@ -138,31 +139,31 @@ class Keeper:
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     cwd=self._folder,
-                    start_new_session=True,  # Ctrl-C is the keeper's, who tells it once
+                    start_new_session=True,  # Ctrl-C reaches the holder, which signals the server once
                 )
             with suppress(BrokenPipeError):
                 said = _packed({"point": self._point, "record": self._record})
                 socket.send_fds(ours, [said], [self._fd] if self._fd >= 0 else [])
             return self._hear(ours)
 
-    def _hear(self, channel: socket.socket) -> bytes | None:
+    def _hear(self, channel: socket.socket) -> HeadraceError | None:
         while True:
             with suppress(ConnectionResetError):
-                told, fds, _, _ = socket.recv_fds(channel, _LARGEST, 1)
-                said: Any = json.loads(told) if told else None
+                message, fds, _, _ = socket.recv_fds(channel, _LARGEST, 1)
+                said: Any = json.loads(message) if message else None
                 if isinstance(said, dict) and "mounted" in said:
                     self._fd, self._point = _own(fds), said["mounted"]
                     continue
                 if isinstance(said, dict):
                     return None
-                if told:
-                    return told
-            return daemon.told(InternalError("the mount's server ended before it answered"))
+                if message:
+                    return error_from_bytes(message)
+            return InternalError("the mount's server ended before it answered")
 
     def _pause(self, seconds: float) -> bool:
         """Wait, at most until the mount is over. Whether it is."""
         watch = select.poll()
-        watch.register(self._fd, 0)  # an error is told in any case: it was unmounted
+        watch.register(self._fd, 0)  # an error is reported in any case: the mount is gone
         return bool(watch.poll(seconds * 1000)) or self._ending
 
     def _forward(self, number: int, _: FrameType | None) -> None:
@@ -172,7 +173,7 @@ class Keeper:
                 os.kill(self._server.pid, number)
 
     def _end(self) -> None:
-        """Where the last server has not unmounted, this does."""
+        """Unmount, where the last server has not."""
         if self._fd >= 0:
             if not self._pause(0) or self._ending:
                 with suppress(HeadraceError):

@@ -28,7 +28,7 @@ _BUSY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mounted:
+class MountPoint:
     """One line of ``/proc/self/mountinfo``."""
 
     point: str
@@ -38,22 +38,22 @@ class Mounted:
     read_only: bool
 
 
-def mounts(text: str | None = None) -> list[Mounted]:
+def mounts(text: str | None = None) -> list[MountPoint]:
     """All mounts of this process's view. `text`: the content of mountinfo, for tests."""
     if text is None:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             text = file.read()
-    found: list[Mounted] = []
+    found: list[MountPoint] = []
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
         before, after = left.split(" "), right.split(" ")
         if len(before) >= 6 and len(after) >= 2:
             options = before[5].split(",")
-            found.append(Mounted(_unescape(before[4]), after[0], _unescape(after[1]), before[2], "ro" in options))
+            found.append(MountPoint(_unescape(before[4]), after[0], _unescape(after[1]), before[2], "ro" in options))
     return found
 
 
-def find(point: str) -> Mounted | None:
+def find(point: str) -> MountPoint | None:
     """The mount at `point` (the topmost), which need not answer."""
     return next((each for each in reversed(mounts()) if each.point == point), None)
 
@@ -163,7 +163,7 @@ def set_readahead(point: str, kib: int) -> bool:
 
 def stack_depth(folder: str) -> int:
     """How deep backing files below `folder` are stacked already, plus one: 2 on overlayfs, else 1."""
-    best: Mounted | None = None
+    best: MountPoint | None = None
     real = os.path.realpath(folder)
     for each in mounts():
         inside = real == each.point or real.startswith(each.point.rstrip("/") + "/")

@@ -45,7 +45,7 @@ class _Tally:
         return passed
 
 
-class Readers:
+class ProcessGroups:
     """Any thread. The time in which anybody waits is counted as ``mount.waited_s``, when a wait begins or ends."""
 
     def __init__(self, metrics: Metrics) -> None:

@@ -22,7 +22,7 @@ from headrace.base.metrics import Metrics
 from headrace.mount.kernel import wire
 from headrace.mount.kernel.error_numbers import errno_of
 from headrace.mount.kernel.kernel_requests import Answer, Request, Waiters, WouldBlock
-from headrace.mount.kernel.process_groups import Readers
+from headrace.mount.kernel.process_groups import ProcessGroups
 from headrace.mount.kernel.wire import Init, Op
 
 _log = logging.getLogger("headrace.mount")
@@ -80,16 +80,16 @@ class Session:
         threads: those that read requests.
         depth: stacking depth of backing files; 0: no passthrough.
         metrics: counts ``mount.errors``.
-        readers: told of requests that wait.
+        groups: counts the requests that wait.
     """
 
-    def __init__(self, fd: int, *, threads: int, depth: int, metrics: Metrics, readers: Readers) -> None:
+    def __init__(self, fd: int, *, threads: int, depth: int, metrics: Metrics, groups: ProcessGroups) -> None:
         self.fd = fd
         self.ended = threading.Event()
         self.agreed = Agreed(0, passthrough=False, expires=False, no_open=False)
         self.waiters = Waiters(_MOST_WAITING)
         self._threads = threads
-        self._readers = readers
+        self._groups = groups
         self._depth = depth
         self._metrics = metrics
         self._handlers: dict[int, Handler] = {}
@@ -169,7 +169,7 @@ class Session:
     def hold(self, request: Request) -> None:
         """See `Request.deferred`."""
         before = self._pending.get(request.unique)
-        request.group = before.group if before is not None else self._readers.waits(request.pid)
+        request.group = before.group if before is not None else self._groups.waits(request.pid)
         self._pending[request.unique] = request
 
     def answer(self, request: Request, result: Answer | Exception) -> bool:
@@ -275,7 +275,7 @@ class Session:
             return None
         found = self._pending.pop(request.unique, None)
         if found is not None:
-            self._readers.over(found.group)
+            self._groups.over(found.group)
         return found
 
     def _send(self, answer: bytes | tuple[bytes | memoryview, ...]) -> None:

@@ -16,7 +16,7 @@ _log = logging.getLogger("headrace.mount")
 _LEAST_S = 5.0
 
 
-class Away:
+class CircuitBreaker:
     """Which stores lately did not answer within their deadline. Any thread.
 
     A pause is as long as the answer was waited for, and 5 s at least: so half of the time at most goes by in waiting.
@@ -28,7 +28,7 @@ class Away:
         self._lock = threading.Lock()
         self._until: dict[str, float] = {}
 
-    def left(self, store: Store, *, ask: bool = False) -> float:
+    def seconds_left(self, store: Store, *, ask: bool = False) -> float:
         """For how many seconds it is better not to ask this store; 0: ask it.
 
         `ask`: the caller does so now; if the store was away, others need not find out too meanwhile.

@@ -7,10 +7,11 @@ import time
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import NotFoundError, TryAgainError
-from headrace.mount.names.circuit_breaker import Away
+from headrace.mount.names.circuit_breaker import CircuitBreaker
 from headrace.mount.names.listing_pages import FILE
-from headrace.mount.names.node_table import Known, Place, Table, known
-from headrace.mount.names.stat_attributes import Shown
+from headrace.mount.names.node_table import NodeTable
+from headrace.mount.names.nodes import FolderPlace, NamedNode
+from headrace.mount.names.stat_attributes import StatAttributes
 from headrace.mount.write_back.object_metadata import from_metadata
 
 if TYPE_CHECKING:
@@ -18,22 +19,24 @@ if TYPE_CHECKING:
     from headrace.mount.kernel.wire import Attr
 
 
-class Details:
-    """What `Shown` shows, with what the object's metadata says. Any thread.
+class FullAttributes:
+    """What `StatAttributes` shows, with what the object's metadata says. Any thread.
 
     While a store does not answer, only one name in a while waits for it; of the others what the listing told is shown.
     The kernel decides by the mode shown who may open a file. So where others than whoever mounted may come
     (`shared`), such a name has no permissions at all: its own might allow less than the mount's.
     """
 
-    def __init__(self, table: Table, shown: Shown, away: Away, ttl: float, *, shared: bool) -> None:
+    def __init__(
+        self, table: NodeTable, shown: StatAttributes, breaker: CircuitBreaker, ttl: float, *, shared: bool
+    ) -> None:
         self._table = table
         self._shown = shown
-        self._away = away
+        self._breaker = breaker
         self._ttl = ttl
         self._shared = shared
 
-    def of(self, found: Known, request: Request) -> tuple[Known, Attr, float]:
+    def of(self, found: NamedNode, request: Request) -> tuple[NamedNode, Attr, float]:
         """The same name with attributes of its own, what is shown of it, and for how many seconds that may be kept.
 
         Raises:
@@ -42,20 +45,20 @@ class Details:
         node = found.node
         place = found.folder.place
         if found.kind == FILE and place is not None and (node is None or not (node.attrs or node.staged)):
-            left = self._away.left(place.store, ask=request.may_wait)
+            left = self._breaker.seconds_left(place.store, ask=request.may_wait)
             if not left:
                 request.must_wait()
                 began = time.monotonic()
                 try:
                     found = self._added(found, place)
-                    self._away.answered(place.store)
+                    self._breaker.answered(place.store)
                 except TryAgainError as error:
-                    left = self._away.failed(place.store, time.monotonic() - began, error)
+                    left = self._breaker.failed(place.store, time.monotonic() - began, error)
             if left:
                 return found, self._listed(found), min(left, self._shown.valid(found))
         return found, self._shown.of(found), self._shown.valid(found)
 
-    def _added(self, found: Known, place: Place) -> Known:
+    def _added(self, found: NamedNode, place: FolderPlace) -> NamedNode:
         try:
             described = place.store.describe(found.key)
         except NotFoundError:
@@ -63,8 +66,8 @@ class Details:
         with self._table.lock:
             node = self._table.promote(found, self._ttl)
             node.attrs = from_metadata(described.metadata)
-            return known(node)
+            return NamedNode.of(node)
 
-    def _listed(self, found: Known) -> Attr:
+    def _listed(self, found: NamedNode) -> Attr:
         attr = self._shown.of(found)
         return attr._replace(mode=stat.S_IFMT(attr.mode)) if self._shared else attr

@@ -1,58 +1,33 @@
-"""What the kernel is told unasked, so that it asks again.
+"""Notices to the kernel, so that it looks names up again.
 
-A name is *expired*: the kernel looks it up at its next use, and keeps what it has of it where that is the same node
-still. Invalidated, by its name or by a new epoch, it would be forgotten where nobody holds it, and might come back
-under another inode number. So every name is told singly, also those that the kernel was told do not exist, which are
-noted here for that.
+A name is *expired*: the kernel looks it up at its next use, and keeps what it has of the name where the node is still
+the same. The kernel would forget a name that is invalidated, by itself or by a new epoch, where nobody holds it, and
+the name might come back under another inode number. So every name gets a notice of its own, absent names included.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headrace.mount.kernel import wire
 from headrace.mount.names.listing_pages import FOLDER
+from headrace.mount.names.negative_cache import NegativeCache
 
 if TYPE_CHECKING:
     from headrace.mount.kernel.session import Session
-    from headrace.mount.names.node_table import Known, Table
-
-_MOST_ABSENT: Final = 1 << 15
-"""Names the kernel may hold for absent at a time, 200 bytes of ours each. It asks for those beyond every time."""
+    from headrace.mount.names.node_table import NodeTable
+    from headrace.mount.names.nodes import NamedNode
 
 
-class Notices:
-    """Any thread; what tells the kernel something, never on one that answers: the kernel may have to wait for that."""
+class KernelNotices:
+    """Any thread. A thread that answers requests sends no notice: the kernel may be waiting for just that thread."""
 
-    def __init__(self, table: Table, session: Session) -> None:
+    def __init__(self, table: NodeTable, session: Session) -> None:
         self._table = table
         self._session = session
-        self._lock = threading.Lock()
-        self._absent: dict[tuple[int, bytes], float] = {}
-
-    def absent(self, folder: int, name: bytes, seconds: float) -> float:
-        """The kernel is about to be told that there is no such name in the folder of that node id.
-
-        Returns:
-            For how many seconds it may keep that: `seconds`, or 0 where as many names as are noted are kept already.
-        """
-        if seconds <= 0.0:
-            return 0.0
-        now = time.monotonic()
-        key = (folder, name)
-        with self._lock:
-            known = self._absent
-            known.pop(key, None)
-            while known and known[first := next(iter(known))] <= now:
-                del known[first]
-            if len(known) >= _MOST_ABSENT:
-                return 0.0
-            known[key] = now + seconds
-        return seconds
+        self.absent = NegativeCache()
 
     def refresh(self) -> None:
         """Have the kernel look every name up again, and drop what it keeps of folders' contents. Returns at once."""
@@ -65,7 +40,7 @@ class Notices:
         if names:
             self._session.waiters.add(lambda: self._invalidate(names))
 
-    def name(self, found: Known) -> None:
+    def name(self, found: NamedNode) -> None:
         """Have the kernel look one file up again."""
         notice = wire.inval_entry(found.folder.id, found.name)
         self._session.waiters.add(lambda: self._session.notify(notice))
@@ -104,17 +79,14 @@ class Notices:
     def _names(self) -> Iterator[tuple[int, bytes, int]]:
         """All names that the kernel knows something of: the folder's id, the name, and its kind (absent: -1)."""
         table = self._table
-        with self._lock:
-            absent = list(self._absent)
-            self._absent.clear()
-        for folder, name in absent:
+        for folder, name in self.absent.take():
             yield folder, name, -1
         with table.lock:
             nodes = [(node.folder.id, node.name, node.kind) for node in table.nodes.values() if node.count > 0]
             pages = list(table.pages.values())
         yield from nodes
-        for page in pages:
+        for page, folder in pages:
             with table.lock:
                 known = [index for index, count in enumerate(page.counts) if count]
             for index in known:
-                yield page.folder.id, page.name(index), page.kinds[index]
+                yield folder.id, page.name(index), page.kinds[index]

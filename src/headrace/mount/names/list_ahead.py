@@ -1,4 +1,4 @@
-"""Folders listed ahead: when the folders of a folder are read one after another, the next ones are asked for too.
+"""NameLookup listed ahead: when the folders of a folder are read one after another, the next ones are asked for too.
 
 A walk over many small folders otherwise waits for one LIST at a time. Only small neighbours are evidence, so that
 whoever looks into two folders of a million keys does not cause the listing of a third. Where a page of a LIST holds
@@ -12,25 +12,26 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from headrace.mount.names.fetch_many_listings import PAGE
 from headrace.mount.names.listing_pages import FOLDER
-from headrace.mount.names.listings_together import PAGE
 
 if TYPE_CHECKING:
-    from headrace.mount.names.folder_listing import Listing
-    from headrace.mount.names.folders import Folders
-    from headrace.mount.names.node_table import Folder, Table
+    from headrace.mount.names.folder_listing import FolderListing
+    from headrace.mount.names.name_lookup import NameLookup
+    from headrace.mount.names.node_table import NodeTable
+    from headrace.mount.names.nodes import FolderNode
 
 _EVIDENCE = 2
 """Small folders read one after another before the next are asked for."""
 _SMALL = 2000
 """Names in a folder that is small: what stores answer with at once, and some."""
 _MOST = 8
-"""Folders listed ahead, each by itself."""
+"""NameLookup listed ahead, each by itself."""
 _LOOK = 512
 """Names looked at for the next folders."""
 _MOST_WALKS = 256
 _WORTH = 4
-"""Folders in a page from which on they are asked for together."""
+"""NameLookup in a page from which on they are asked for together."""
 _MOST_TOGETHER = 256
 _MOST_LOTS = 4
 """Such LISTs ahead of the reader, a page each."""
@@ -46,11 +47,11 @@ class _Walk:
     __slots__ = ("begun", "last", "lots", "names", "reached", "small", "window")
 
     def __init__(self) -> None:
-        self.last: Folder | None = None
+        self.last: FolderNode | None = None
         self.small = self.names = 0
         self.window = self.lots = 1
         self.begun: set[int] = set()
-        self.reached: Folder | None = None
+        self.reached: FolderNode | None = None
 
     def forget(self) -> None:
         self.small = self.names = 0
@@ -58,15 +59,15 @@ class _Walk:
         self.begun, self.reached = set(), None
 
 
-class Ahead:
+class ListAhead:
     """Called by the thread that answers OPENDIR; never blocks."""
 
-    def __init__(self, folders: Folders) -> None:
-        self._folders = folders
-        self._table: Table = folders.table
+    def __init__(self, names: NameLookup) -> None:
+        self._names = names
+        self._table: NodeTable = names.table
         self._walks: OrderedDict[int, _Walk] = OrderedDict()
 
-    def opened(self, folder: Folder) -> None:
+    def opened(self, folder: FolderNode) -> None:
         """A folder is being read; its own listing has begun."""
         parent = folder.parent
         if parent is None or parent.listing is None or not parent.listing.fresh:
@@ -94,9 +95,11 @@ class Ahead:
         walk.window = min(walk.window * 2, _MOST)
         for following in self._next(parent.listing, folder, walk.window):
             if following.listing is None or not following.listing.fresh:
-                self._folders.listing(following)
+                self._names.listing(following)
 
-    def _together(self, walk: _Walk, parent: Folder, listing: Listing, folder: Folder, at_once: int) -> None:
+    def _together(
+        self, walk: _Walk, parent: FolderNode, listing: FolderListing, folder: FolderNode, at_once: int
+    ) -> None:
         """Ask for the next folders by one LIST for each page full of them, so that some are always under way."""
         while len(walk.begun) <= (walk.lots - 1) * at_once:
             some = self._next(listing, walk.reached or folder, at_once)
@@ -105,20 +108,20 @@ class Ahead:
                 return
             walk.reached = some[-1]
             walk.begun.update(each.id for each in some)
-            self._folders.together(parent, plain)
+            self._names.together(parent, plain)
         walk.lots = min(walk.lots + 1, _MOST_LOTS)
 
-    def _in_order_of_keys(self, parent: Folder) -> bool:
+    def _in_order_of_keys(self, parent: FolderNode) -> bool:
         """Whether its store lists keys without delimiter, from some key on, at the price of a LIST; S3's do."""
-        place = self._folders.place(parent)
+        place = self._names.place(parent)
         return place is not None and place.store.url.startswith("s3:")
 
-    def _is_plain(self, parent: Folder, folder: Folder) -> bool:
+    def _is_plain(self, parent: FolderNode, folder: FolderNode) -> bool:
         """Whether its keys are those of its parent's store below its name, all of them."""
-        above, place = self._folders.place(parent), self._folders.place(folder)
+        above, place = self._names.place(parent), self._names.place(folder)
         return above is not None and place is not None and place.store is above.store and not folder.attached
 
-    def _walk(self, parent: Folder) -> _Walk:
+    def _walk(self, parent: FolderNode) -> _Walk:
         walk = self._walks.get(parent.id)
         if walk is None:
             walk = self._walks[parent.id] = _Walk()
@@ -126,22 +129,22 @@ class Ahead:
                 self._walks.popitem(last=False)
         return walk
 
-    def _next(self, listing: Listing, folder: Folder, count: int) -> list[Folder]:
+    def _next(self, listing: FolderListing, folder: FolderNode, count: int) -> list[FolderNode]:
         """The folders that follow."""
         with self._table.lock:
             numbers = list(islice(self._following(listing, folder), count))
         return [self._table.folder(number) for number in numbers]
 
-    def _following(self, listing: Listing, folder: Folder) -> Iterator[int]:
-        found = listing.find(folder.name)
-        if found is None:
+    def _following(self, listing: FolderListing, folder: FolderNode) -> Iterator[int]:
+        found, parent = listing.find(folder.name), folder.parent
+        if found is None or parent is None:
             return
         page, index = found
         left = _LOOK
         for each in listing.pages[listing.position(page) :]:
             for at in range(index + 1, min(len(each), index + 1 + left)):
                 if each.kinds[at] == FOLDER:
-                    own = self._folders.own(each, at)
+                    own = self._names.own(parent, each, at)
                     yield own.id if own is not None else each.node(at)
             left -= len(each) - index - 1
             if left <= 0:
@@ -149,7 +152,7 @@ class Ahead:
             index = -1
 
 
-def _names_of_small(listing: Listing | None) -> int:
+def _names_of_small(listing: FolderListing | None) -> int:
     """How many names a small folder has; -1: it is not small, or not listed."""
     if listing is None or not listing.complete:
         return -1

@@ -9,35 +9,31 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from headrace.mount.write_back.object_metadata import LINK_SUFFIX
 from headrace.store.protocol import ObjectInfo
-
-if TYPE_CHECKING:
-    from headrace.mount.names.node_table import Folder
 
 FILE, FOLDER, LINK, HIDDEN = 0, 1, 2, 3
 """What a name is. HIDDEN: a file under a folder's name, which cannot be shown."""
 SHIFT: Final = 12
 MOST: Final = 1 << SHIFT
 """Most names in one page."""
-LINK_SUFFIX: Final = ".rclonelink"
-"""Objects of this suffix are symbolic links (rclone's convention); their content is the target."""
 _LONGEST = 255
 
 
-class Page:
+class ListingPage:
     """Some names of a folder with their attributes. Contents never change but for `kinds` (to HIDDEN) and `counts`.
 
     `serial` << 12 | index is a name's node id, unless `ids` gives it an older one. Under the inode table's lock.
     """
 
     __slots__ = (
-        "_etags", "_offsets", "_packed", "counts", "first", "folder", "ids", "kinds", "known", "last", "live", "mtimes",
+        "_etags", "_offsets", "_packed", "counts", "first", "ids", "kinds", "known", "last", "live", "mtimes",
         "names", "serial", "sizes",
     )  # fmt: skip
 
-    def __init__(self, folder: Folder, prefix: str, folders: Sequence[str], objects: Sequence[ObjectInfo]) -> None:
+    def __init__(self, prefix: str, folders: Sequence[str], objects: Sequence[ObjectInfo]) -> None:
         cut = len(prefix)
         below = {name[cut:-1] for name in folders}
         entries = [(name, FOLDER, 0, 0, "") for name in sorted(below) if showable(name)]
@@ -46,16 +42,15 @@ class Page:
             for info in objects
             if (name := info.key[cut:]) and name not in below and showable(name)
         ]
-        self._set(folder, [_linked(*entry) if entry[0].endswith(LINK_SUFFIX) else entry for entry in entries])
+        self._set([_linked(*entry) if entry[0].endswith(LINK_SUFFIX) else entry for entry in entries])
         # In the order of keys, where a folder ends in a slash: what tells which page a name must be in.
         keys = [name[cut:] for name in (*folders, *(info.key for info in objects))]
         self.first = min(keys, default="").encode("utf-8", "surrogateescape")
         self.last = max(keys, default="").encode("utf-8", "surrogateescape")
 
-    def _set(self, folder: Folder, entries: Sequence[tuple[str, int, int, int, str | None]]) -> None:
+    def _set(self, entries: Sequence[tuple[str, int, int, int, str | None]]) -> None:
         names = [name.encode("utf-8", "surrogateescape") for name, *_ in entries]
         self.serial = 0
-        self.folder = folder
         self.names = b"/" + b"/".join(names) + b"/"
         offsets = array("I", [0])
         at = 0
@@ -102,7 +97,7 @@ class Page:
         name = self.name(index).decode("utf-8", "surrogateescape")
         return name + LINK_SUFFIX if self.kinds[index] == LINK else name
 
-    def same(self, other: Page) -> bool:
+    def same(self, other: ListingPage) -> bool:
         """Whether both show the same names, versions and attributes."""
         return (
             self.names == other.names
@@ -113,7 +108,7 @@ class Page:
             and self._etags == other._etags
         )
 
-    def same_entry(self, index: int, other: Page, at: int) -> bool:
+    def same_entry(self, index: int, other: ListingPage, at: int) -> bool:
         """Whether a name stands for the same object version in both."""
         if self.kinds[index] != other.kinds[at]:
             return False

@@ -1,8 +1,8 @@
-"""What the next server of a mount has to know, should this one die: see `keeper`.
+"""What the next server of a mount has to know, should this one die (`headrace mount --keep`, see `holder`).
 
-What was agreed with the kernel, which node ids folders have, and of which object version a file is that was opened. All
-else is learned anew: the kernel looks a name up again where its id says nothing any more (ESTALE). Each server counts
-ids and handles from a number of its own on, so that none means two things.
+The record holds what was agreed with the kernel, which node ids folders have, and of which object version a file is
+that was opened. The next server learns everything else again: the kernel looks a name up where its id says nothing any
+more (ESTALE). Each server counts ids and handles from a number of its own on, so that none means two things.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Any, Final
 
 from headrace.base.errors import UnsupportedError
 from headrace.mount.kernel.session import Agreed
-from headrace.mount.names.listing_pages import FILE, FOLDER
-from headrace.mount.names.node_table import Folder, Known, Node, Table
+from headrace.mount.names.listing_pages import FILE
+from headrace.mount.names.nodes import NamedNode
 from headrace.mount.write_back.journal import Journal
-from headrace.store.protocol import ObjectInfo
 
 _SESSION: Final = 0
 _SERVER_SHIFT: Final = 46
@@ -26,24 +25,25 @@ _MOST: Final = 1 << 61 - _SERVER_SHIFT
 """Servers that one mount may have in turn."""
 
 
-class Kept:
+class NodeRecord:
     """The record of one mount, in a file that outlives its servers; removed with the mount. Any thread.
 
-    `first`: node ids and handles of this server are larger. `agreed`: with the kernel, by the first server; None: this
-    is the first.
+    `first`: node ids and handles of this server are larger. `agreed`: what the first server has agreed on with the
+    kernel; None: this is the first. `fresh`: a record that lies at `path` is of another mount.
 
     Raises:
         OSError, CorruptError: the file cannot be used. UnsupportedError: it has had too many servers.
     """
 
-    def __init__(self, path: str, *, anew: bool) -> None:
+    def __init__(self, path: str, *, fresh: bool) -> None:
         self._path = path
-        if anew:
+        if fresh:
             with suppress(FileNotFoundError):
                 os.unlink(path)
         self._journal = Journal(path)
-        self._earlier = self._journal.live
-        session = self._earlier.pop(_SESSION, None)
+        self.earlier = self._journal.live
+        """What earlier servers have noted, by node id; `restore_nodes` takes it."""
+        session = self.earlier.pop(_SESSION, None)
         self.agreed = Agreed(**session["agreed"]) if session is not None else None
         self._server: int = session["server"] + 1 if session is not None else 0
         if self._server >= _MOST:
@@ -56,32 +56,28 @@ class Kept:
         self._journal.set(_SESSION, {"server": self._server, "agreed": asdict(agreed)})
 
     def folder(self, number: int, parent: int, name: bytes) -> None:
-        """The kernel is about to be told of a folder."""
+        """Note a folder that the kernel is about to learn of."""
         self._set(number, {"parent": parent, "name": name.decode("utf-8", "surrogateescape")})
 
-    def file(self, known: Known) -> None:
-        """A file is opened."""
-        if known.id in self._noted or known.kind != FILE:
+    def file(self, found: NamedNode) -> None:
+        """Note a file that is opened."""
+        if found.id in self._noted or found.kind != FILE:
             return
-        self._set(known.id, {
-            "folder": known.folder.path, "name": known.name.decode("utf-8", "surrogateescape"), "size": known.size,
-            "etag": known.etag, "mtime_us": known.mtime_us,
+        self._set(found.id, {
+            "folder": found.folder.path, "name": found.name.decode("utf-8", "surrogateescape"), "size": found.size,
+            "etag": found.etag, "mtime_us": found.mtime_us,
         })  # fmt: skip
 
     def drop(self, number: int) -> None:
-        """The kernel has forgotten a node."""
+        """Note that the kernel has forgotten a node."""
         if number in self._noted:
             self._noted.discard(number)
             with suppress(OSError):
                 self._journal.drop(number)
 
-    def take_up(self, table: Table) -> None:
-        """Give the nodes of earlier servers back to a new table; before anything is answered."""
-        with table.lock:
-            for number in self._earlier:
-                self._folder(number, table)
-            self._files(table)
-        self._earlier = {}
+    def restored(self, number: int) -> None:
+        """A node of an earlier server is in the table again: `drop` will be called for it."""
+        self._noted.add(number)
 
     def close(self) -> None:
         """The mount is over. Idempotent."""
@@ -90,40 +86,7 @@ class Kept:
             os.unlink(self._path)
 
     def _set(self, number: int, record: Mapping[str, Any]) -> None:
-        """Without room for it the node is only not known to the next server."""
+        """Where the disk has no room for it, the next server does not know the node, and nothing else is lost."""
         self._noted.add(number)
         with suppress(OSError):
             self._journal.set(number, record)
-
-    def _folder(self, number: int, table: Table) -> Folder | None:
-        """Its ancestors come first. None: not all of them are known."""
-        if number in table.folders:
-            return table.folders[number]
-        record = self._earlier.get(number)
-        parent = self._folder(record["parent"], table) if record is not None and "parent" in record else None
-        if record is None or parent is None:
-            return None
-        name = record["name"].encode("utf-8", "surrogateescape")
-        node = table.add(parent, name, FOLDER, number)
-        node.count = 1  # what the kernel forgets of it is at least that, and all of it
-        self._noted.add(number)
-        folder = table.folders[number] = Folder(number, parent, name, table.born_ns)
-        return folder
-
-    def _files(self, table: Table) -> None:
-        """Each folder is one beside the tree, of the path that it had: the tree shows new files under new ids."""
-        folders: dict[str, Folder] = {}
-        for number, record in self._earlier.items():
-            if "folder" not in record:
-                continue
-            path: str = record["folder"]
-            folder = folders.get(path)
-            if folder is None:
-                folder = folders[path] = Folder(table.number(), None, b"", table.born_ns, path)
-            node = Node(number, folder, record["name"].encode("utf-8", "surrogateescape"), FILE)
-            node.tells(ObjectInfo("", record["size"], record["etag"], record["mtime_us"]), 0.0)
-            node.before, node.count = True, 1
-            table.nodes[number] = node
-            self._noted.add(number)
-
-

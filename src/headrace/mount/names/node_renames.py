@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 
-from headrace.mount.names.folders import Folders
 from headrace.mount.names.listing_pages import FOLDER
-from headrace.mount.names.node_table import Folder, Known, Node, Table
+from headrace.mount.names.name_lookup import NameLookup
+from headrace.mount.names.node_table import NodeTable
+from headrace.mount.names.nodes import FolderNode, NamedNode, Node
 
 
-def check_rename(found: Known, there: Known | None, *, replace: bool) -> None:
+def check_rename(found: NamedNode, there: NamedNode | None, *, replace: bool) -> None:
     """Refuse what rename(2) refuses by the kinds of the two names.
 
     Raises:
@@ -25,7 +26,7 @@ def check_rename(found: Known, there: Known | None, *, replace: bool) -> None:
         raise OSError(errno.ENOTDIR, "not a folder")
 
 
-def move(table: Table, folders: Folders, found: Known, folder: Folder, name: bytes, ttl: float) -> Node:
+def move(table: NodeTable, names: NameLookup, found: NamedNode, folder: FolderNode, name: bytes, ttl: float) -> Node:
     """`found` is called `name` in `folder` now. Its node stays, so open files and folders stay what they are."""
     with table.lock:
         node = table.promote(found, ttl)
@@ -38,22 +39,22 @@ def move(table: Table, folders: Folders, found: Known, folder: Folder, name: byt
         node.trust(ttl)
         if node.kind != FOLDER:
             return node
-        moved = table.folders.setdefault(node.id, Folder(node.id, folder, name, table.born_ns))
+        moved = table.folders.setdefault(node.id, FolderNode(node.id, folder, name, table.born_ns))
         moved.parent, moved.name = folder, name
-        if table.kept is not None and node.count > 0:
-            table.kept.folder(node.id, folder.id, name)
+        if table.record is not None and node.count > 0:
+            table.record.folder(node.id, folder.id, name)
         below = [each for each in table.folders.values() if _is_below(each, moved)]
         for each in below:
             each.attached = None
             if each.listing is not None:
                 each.listing.doubt()  # the copies may have other versions
     for each in below:
-        folders.place(each)
+        names.place(each)
     return node
 
 
-def _is_below(folder: Folder, top: Folder) -> bool:
-    each: Folder | None = folder
+def _is_below(folder: FolderNode, top: FolderNode) -> bool:
+    each: FolderNode | None = folder
     while each is not None:
         if each is top:
             return True

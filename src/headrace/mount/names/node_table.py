@@ -1,9 +1,7 @@
-"""What the kernel's node ids stand for: one version of one name in one folder.
+"""The kernel's node ids: which names have one, how often the kernel knows each, and what goes once it forgets them.
 
-Ids of names that a listing gave are arithmetic (see `pages`); a `Node` object exists only for what a listing does
-not tell: names asked for singly, files of our own that are being written, what was renamed. A name whose object
-changes gets a new id, so pages that the kernel keeps under an id are always of one version, and an open handle never
-mixes two.
+Ids of names that a listing gave are arithmetic (see `listing_pages`). A `Node` object exists only for what a listing
+does not tell: names asked for singly, files that are being written, what was renamed.
 """
 
 from __future__ import annotations
@@ -12,182 +10,60 @@ import errno
 import itertools
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headrace.mount.kernel import wire
-from headrace.mount.names.listing_pages import FILE, FOLDER, LINK, LINK_SUFFIX, MOST, SHIFT, Page
-from headrace.store.protocol import ObjectInfo, Store
+from headrace.mount.names.listing_pages import FOLDER, MOST, SHIFT, ListingPage
+from headrace.mount.names.nodes import FolderNode, NamedNode, Node
+from headrace.store.protocol import ObjectInfo
 
 if TYPE_CHECKING:
-    from headrace.mount.names.folder_listing import Listing
-    from headrace.mount.names.node_record import Kept
-    from headrace.mount.write_back.object_metadata import Attributes
-    from headrace.mount.write_back.staged_file import StagedFile
+    from headrace.mount.names.folder_listing import FolderListing
+    from headrace.mount.names.node_record import NodeRecord
 
 _MASK = MOST - 1
 _SWEPT = 4096
+_NO_PAGE = (None, None)
 
 
-class Place(NamedTuple):
-    """Where a folder's keys begin: a store and a prefix ("" or ending in ``/``). `read_only`: as it is attached."""
-
-    store: Store
-    prefix: str
-    read_only: bool
-
-
-class Folder:
-    """A folder that something was looked up in. `path` is that of the namespace, or a URL.
-
-    `own`: nodes that say more than the listing does. `gone`: names we deleted and the listing tells of, or still may,
-    and when (monotonic seconds): a listing begun before that does not count for them. Changes are made under the
-    table's lock.
-    """
-
-    __slots__ = (
-        "__weakref__", "asked", "attached", "changed_ns", "gone", "id", "listing", "mtime_ns", "name", "own", "parent",
-        "place", "root",
-    )  # fmt: skip
-
-    def __init__(self, number: int, parent: Folder | None, name: bytes, mtime_ns: int, root: str = "") -> None:
-        self.id = number
-        self.parent = parent
-        self.name = name
-        self.root = root
-        self.place: Place | None = None
-        self.attached: frozenset[str] | None = None
-        self.listing: Listing | None = None
-        self.own: dict[bytes, Node] = {}
-        self.gone: dict[bytes, float] = {}
-        self.asked = 0
-        self.mtime_ns = mtime_ns
-        self.changed_ns = 0
-        """When its content has changed, as far as this mount has seen, since somebody gave it a time."""
-
-    @property
-    def path(self) -> str:
-        """Its path or URL, without a slash at the end but for ``/`` itself."""
-        if self.parent is None:
-            return self.root
-        return self.parent.child(self.name)
-
-    def child(self, name: bytes) -> str:
-        """The path of a name in here."""
-        return f"{self.path.rstrip('/')}/{name.decode('utf-8', 'surrogateescape')}"
-
-    def touched(self) -> None:
-        """Its content has changed: the kernel sees so by its time."""
-        self.mtime_ns = self.changed_ns = max(time.time_ns(), self.mtime_ns + 1)
-
-
-class Node:
-    """A name that no page tells of, or more than a page does.
-
-    `told`, `until`: when that was learned and how long it is trusted (monotonic seconds). `staged`: the local file that
-    is being written under this name. `attrs`: mode, owner and times of its own. `linked`: False: the name is gone, by
-    our own doing, and what it stood for is still open. `copied`: the store has copied to this name what was written,
-    and has not told yet which version that is. `before`: a file that an earlier server of this mount has opened; it is
-    read on, and not opened again.
-    """
-
-    __slots__ = (
-        "attrs", "before", "copied", "count", "etag", "folder", "id", "kind", "linked", "mtime_us", "name", "size",
-        "staged", "told", "until",
-    )  # fmt: skip
-
-    def __init__(self, number: int, folder: Folder, name: bytes, kind: int) -> None:
-        self.id = number
-        self.folder = folder
-        self.name = name
-        self.kind = kind
-        self.linked = True
-        self.copied = False
-        self.before = False
-        self.size = self.mtime_us = self.count = 0
-        self.etag: str | None = None
-        self.told = self.until = 0.0
-        self.staged: StagedFile | None = None
-        self.attrs: Attributes | None = None
-
-    def tells(self, info: ObjectInfo, ttl: float) -> None:
-        """Take over what the store has just said."""
-        self.size, self.mtime_us, self.etag = info.size, info.mtime_us, info.etag
-        self.copied = False
-        self.trust(ttl)
-
-    def trust(self, ttl: float) -> None:
-        """It is so now, and is trusted for `ttl` seconds."""
-        self.told = time.monotonic()
-        self.until = self.told + ttl
-
-
-class Known(NamedTuple):
-    """A name as it is now. `node`: its object, where it has one."""
-
-    id: int
-    folder: Folder
-    name: bytes
-    kind: int
-    size: int
-    mtime_us: int
-    etag: str | None
-    node: Node | None
-
-    @property
-    def path(self) -> str:
-        """Its path in the namespace."""
-        return self.folder.child(self.name)
-
-    @property
-    def key(self) -> str:
-        """The object's key in the folder's store."""
-        assert self.folder.place is not None
-        name = self.name.decode("utf-8", "surrogateescape")
-        return self.folder.place.prefix + name + (LINK_SUFFIX if self.kind == LINK else "")
-
-    @property
-    def info(self) -> ObjectInfo:
-        """The object version."""
-        return ObjectInfo(self.key, self.size, self.etag, self.mtime_us)
-
-
-class Table:
+class NodeTable:
     """All nodes of a mount. Any thread; `lock` is held for microseconds only, never while waiting.
 
-    `most`: nodes of names that no listing tells of, before the kernel is asked to forget some (see `sweep`). `kept`:
-    told of what the next server of this mount has to know; None: there will be none.
+    `most`: nodes of names that no listing tells of, before the kernel is asked to forget some (see `sweep`). `record`:
+    of what the next server of this mount has to know; None: there will be none.
     """
 
-    def __init__(self, root: str, most: int = 100_000, kept: Kept | None = None) -> None:
+    def __init__(self, root: str, most: int = 100_000, record: NodeRecord | None = None) -> None:
         self._most = most
-        self.kept = kept
+        self.record = record
         self.lock = threading.RLock()
         self.born_ns = time.time_ns()
-        self.root = Folder(wire.ROOT, None, b"", self.born_ns, root)
-        self.folders: dict[int, Folder] = {wire.ROOT: self.root}
+        self.root = FolderNode(wire.ROOT, None, b"", self.born_ns, root)
+        self.folders: dict[int, FolderNode] = {wire.ROOT: self.root}
         self.nodes: dict[int, Node] = {}
-        self.pages: dict[int, Page] = {}
-        self._serial = kept.first >> SHIFT if kept is not None else 0
+        self.pages: dict[int, tuple[ListingPage, FolderNode]] = {}
+        """By serial number, each with the folder that it is of."""
+        self._serial = record.first >> SHIFT if record is not None else 0
         self._idle: dict[int, Node] = {}
         """Nodes that the kernel has forgotten and that are kept, since no listing tells of them yet."""
 
     @property
     def first_number(self) -> int:
         """From which on handles count, so that none is one that an earlier server has given."""
-        return self.kept.first if self.kept is not None else 0
+        return self.record.first if self.record is not None else 0
 
     def number(self) -> int:
         """A new node id. Under the lock."""
         self._serial += 1
         return self._serial << SHIFT
 
-    def enrol(self, page: Page) -> None:
-        """Give a new page its serial number. Under the lock."""
+    def enrol(self, page: ListingPage, folder: FolderNode) -> None:
+        """Give a new page of a folder its serial number. Under the lock."""
         self._serial += 1
         page.serial = self._serial
-        self.pages[page.serial] = page
+        self.pages[page.serial] = page, folder
 
-    def get(self, number: int) -> Known:
+    def get(self, number: int) -> NamedNode:
         """What a node id stands for; not for the root.
 
         Raises:
@@ -195,14 +71,14 @@ class Table:
         """
         node = self.nodes.get(number)
         if node is not None:
-            return known(node)
-        page = self.pages.get(number >> SHIFT)
+            return NamedNode.of(node)
+        page, folder = self.pages.get(number >> SHIFT, _NO_PAGE)
         index = number & _MASK
-        if page is None or index >= len(page):
+        if page is None or folder is None or index >= len(page):
             raise OSError(errno.ESTALE, "unknown node")
-        return at(page, index, number)
+        return NamedNode.on_page(folder, page, index, number)
 
-    def to_open(self, number: int) -> Known:
+    def to_open(self, number: int) -> NamedNode:
         """As `get`, of what is to be opened.
 
         Raises:
@@ -210,11 +86,11 @@ class Table:
                 opens the node that it gets then.
         """
         found = self.get(number)
-        if found.node is not None and found.node.before:
+        if found.node is not None and found.node.earlier:
             raise OSError(errno.ESTALE, "opened by an earlier server")
         return found
 
-    def folder(self, number: int) -> Folder:
+    def folder(self, number: int) -> FolderNode:
         """The folder of a node id.
 
         Raises:
@@ -227,9 +103,9 @@ class Table:
         if found.kind != FOLDER:
             raise OSError(errno.ENOTDIR, "not a folder")
         with self.lock:
-            return self.folders.setdefault(number, Folder(number, found.folder, found.name, self.born_ns))
+            return self.folders.setdefault(number, FolderNode(number, found.folder, found.name, self.born_ns))
 
-    def has(self, found: Known) -> bool:
+    def has(self, found: NamedNode) -> bool:
         """Whether its id still stands for it. Under the lock."""
         if found.node is None:
             return found.id >> SHIFT in self.pages
@@ -240,27 +116,27 @@ class Table:
         node = self.nodes.get(number)
         if node is not None:
             node.count += 1
-            if node.count == 1 and self.kept is not None and node.kind == FOLDER:
-                self.kept.folder(number, node.folder.id, node.name)
+            if node.count == 1 and self.record is not None and node.kind == FOLDER:
+                self.record.folder(number, node.folder.id, node.name)
             return
-        page, index = self.pages[number >> SHIFT], number & _MASK
+        (page, folder), index = self.pages[number >> SHIFT], number & _MASK
         page.counts[index] += 1
         page.known += 1
-        if page.counts[index] == 1 and self.kept is not None and page.kinds[index] == FOLDER:
-            self.kept.folder(number, page.folder.id, page.name(index))
+        if page.counts[index] == 1 and self.record is not None and page.kinds[index] == FOLDER:
+            self.record.folder(number, folder.id, page.name(index))
 
-    def node_of(self, page: Page, index: int) -> int:
-        """The id of a name of a page, which is in the table from now on. Under the lock."""
+    def node_of(self, folder: FolderNode, page: ListingPage, index: int) -> int:
+        """The id of a name of a folder's page, which is in the table from now on. Under the lock."""
         number = page.node(index)
         if number in self.nodes or number >> SHIFT in self.pages:
             return number
         if number >> SHIFT != page.serial:  # the older page that it was carried from went meanwhile
             page.carry(index, page.serial << SHIFT | index)
             number = page.node(index)
-        self.pages[page.serial] = page
+        self.pages[page.serial] = page, folder
         return number
 
-    def known(self, page: Page) -> list[int]:
+    def known(self, page: ListingPage) -> list[int]:
         """Where the names are that the kernel knows by the ids they have in this page. Under the lock."""
         if page.ids is None:
             return [index for index, count in enumerate(page.counts) if count]
@@ -268,12 +144,12 @@ class Table:
 
     def _count(self, number: int) -> int:
         """How often the kernel knows a node that pages tell of; what is carried over is counted in the older page."""
-        page = self.pages.get(number >> SHIFT)
+        page, _ = self.pages.get(number >> SHIFT, _NO_PAGE)
         return page.counts[number & _MASK] if page is not None else 0
 
-    def show(self, page: Page, index: int) -> int:
-        """Tell the kernel of a name of a page; its node id. Under the lock."""
-        number = self.node_of(page, index)
+    def show(self, folder: FolderNode, page: ListingPage, index: int) -> int:
+        """Tell the kernel of a name of a folder's page; its node id. Under the lock."""
+        number = self.node_of(folder, page, index)
         self.looked_up(number)
         return number
 
@@ -283,24 +159,24 @@ class Table:
         if node is not None:
             node.count -= times
             if node.count <= 0:
-                if self.kept is not None:
-                    self.kept.drop(number)
+                if self.record is not None:
+                    self.record.drop(number)
                 self._drop_node(node)
             return
-        page = self.pages.get(number >> SHIFT)
+        page, _ = self.pages.get(number >> SHIFT, _NO_PAGE)
         if page is None or number == wire.ROOT:
             return
         index = number & _MASK
         times = min(times, page.counts[index])
         page.counts[index] -= times
         page.known -= times
-        if page.counts[index] == 0 and self.kept is not None:
-            self.kept.drop(number)
+        if page.counts[index] == 0 and self.record is not None:
+            self.record.drop(number)
         if page.counts[index] == 0 and page.kinds[index] == FOLDER:
             self._drop_folder(number)
         self.retire(page)
 
-    def retire(self, page: Page) -> None:
+    def retire(self, page: ListingPage) -> None:
         """Let go of a page that neither a listing nor the kernel knows. Under the lock."""
         if not page.live and page.known <= 0 and self.pages.pop(page.serial, None) is not None:
             for index, kind in enumerate(page.kinds):
@@ -308,7 +184,15 @@ class Table:
                 if kind == FOLDER and number not in self.nodes:  # listed ahead, and never asked for
                     self._drop_folder(number)
 
-    def add(self, folder: Folder, name: bytes, kind: int, number: int | None = None) -> Node:
+    def release(self, listing: FolderListing, successor: FolderListing | None = None) -> None:
+        """A listing is no longer used; pages that its successor shares stay. Under the lock."""
+        shared = {id(page) for page in successor.pages} if successor is not None else set[int]()
+        for page in listing.pages:
+            if id(page) not in shared:
+                page.live = False
+                self.retire(page)
+
+    def add(self, folder: FolderNode, name: bytes, kind: int, number: int | None = None) -> Node:
         """A node of its own for a name, in place of what was known of it. Under the lock.
 
         Its folder has one too from then on, and keeps it as long: what was just written must not be looked for below
@@ -322,7 +206,7 @@ class Table:
         self.nodes[node.id] = node
         return node
 
-    def promote(self, found: Known, ttl: float) -> Node:
+    def promote(self, found: NamedNode, ttl: float) -> Node:
         """Give a name a node object of its own under the id it has. Under the lock."""
         if found.node is not None:
             return found.node
@@ -330,16 +214,16 @@ class Table:
         node.tells(ObjectInfo("", found.size, found.etag, found.mtime_us), ttl)
         return node
 
-    def _promote(self, number: int, folder: Folder, name: bytes, kind: int) -> Node:
+    def _promote(self, number: int, folder: FolderNode, name: bytes, kind: int) -> Node:
         node = self.add(folder, name, kind, number)
-        page = self.pages.get(number >> SHIFT)
+        page, _ = self.pages.get(number >> SHIFT, _NO_PAGE)
         if page is not None:  # what the kernel knows of it is counted here from now on
             index = number & _MASK
             node.count, page.counts[index] = page.counts[index], 0
             page.known -= node.count
         return node
 
-    def remove(self, folder: Folder, name: bytes) -> None:
+    def remove(self, folder: FolderNode, name: bytes) -> None:
         """A name is gone, by our own doing; handles on what it stood for go on. Under the lock."""
         node = folder.own.pop(name, None)
         if node is not None:
@@ -348,18 +232,18 @@ class Table:
             folder.gone[name] = time.monotonic()
         folder.touched()
 
-    def tidy(self, folder: Folder, started: float) -> None:
+    def tidy(self, folder: FolderNode, started: float) -> None:
         """A listing begun then is complete: what it tells is not held twice. Under the lock."""
         for name in [n for n, when in folder.gone.items() if when < started or not _may_tell(folder.listing, n)]:
             del folder.gone[name]
         for node in list(folder.own.values()):
-            if node.count <= 0 and node.staged is None and node.told < started and not self._anchors(node):
+            if node.count <= 0 and node.staged is None and node.learned < started and not self._anchors(node):
                 self._let_go(node)
         self._release(folder)
 
     def size(self) -> int:
         """Names held in pages."""
-        return sum(map(len, list(self.pages.values())))
+        return sum(len(page) for page, _ in list(self.pages.values()))
 
     def sweep(self) -> list[Node]:
         """Let nodes go that the kernel has forgotten, once their folder's listing is not trusted any more: all in turn,
@@ -379,7 +263,7 @@ class Table:
         """
         listing = node.folder.listing
         if node.folder.own.get(node.name) is node:
-            lacking = listing if listing is not None and node.told >= listing.started else None
+            lacking = listing if listing is not None and node.learned >= listing.started else None
             written = node.staged is not None and node.staged.fd >= 0
             if written or (lacking is not None and lacking.fresh and len(self.nodes) <= self._most):
                 self._idle[node.id] = node
@@ -403,7 +287,7 @@ class Table:
         if node.kind == FOLDER:
             self._drop_folder(node.id)
 
-    def _release(self, folder: Folder) -> None:
+    def _release(self, folder: FolderNode) -> None:
         """A folder that may just have lost its last name of our own need not be known for its sake."""
         node = self.nodes.get(folder.id)
         if not folder.own and node is not None and node.count <= 0:
@@ -416,25 +300,9 @@ class Table:
         del self.folders[number]
         listing, folder.listing = folder.listing, None
         if listing is not None:
-            for page in listing.pages:
-                page.live = False
-                self.retire(page)
+            self.release(listing)
 
 
-def _may_tell(listing: Listing | None, name: bytes) -> bool:
+def _may_tell(listing: FolderListing | None, name: bytes) -> bool:
     """Whether a folder's listing shows a name, or is under way and may. Under the table's lock."""
     return listing is not None and (not listing.ended or listing.find(name) is not None)
-
-
-def known(node: Node) -> Known:
-    """What a node of its own stands for."""
-    return Known(node.id, node.folder, node.name, node.kind, node.size, node.mtime_us, node.etag, node)
-
-
-def at(page: Page, index: int, number: int) -> Known:
-    """What a name of a page stands for."""
-    kind = page.kinds[index]
-    return Known(
-        number, page.folder, page.name(index), FILE if kind not in (FOLDER, LINK) else kind,
-        page.sizes[index], page.mtimes[index], page.etag(index), None,
-    )  # fmt: skip

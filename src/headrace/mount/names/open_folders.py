@@ -9,22 +9,19 @@ import time
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import TryAgainError
-from headrace.mount import stats
 from headrace.mount.kernel import wire
 from headrace.mount.kernel.wire import Fopen
-from headrace.mount.names.folder_listing import Listing
-from headrace.mount.names.folders import Folders
-from headrace.mount.names.list_ahead import Ahead
-from headrace.mount.names.listing_pages import FOLDER, HIDDEN, LINK, Page
-from headrace.mount.names.node_table import Folder, Known, Node, at, known
-from headrace.mount.names.stat_attributes import Shown
+from headrace.mount.names.folder_listing import FolderListing
+from headrace.mount.names.list_ahead import ListAhead
+from headrace.mount.names.listing_pages import FOLDER, HIDDEN, LINK, ListingPage
+from headrace.mount.names.name_lookup import NameLookup
+from headrace.mount.names.nodes import FolderNode, NamedNode, Node
+from headrace.mount.names.stat_attributes import StatAttributes
 
 if TYPE_CHECKING:
     from headrace.mount.kernel.kernel_requests import Request
 
 _PAGE_SHIFT = 32
-_STATS = 0
-"""The handle of every opening of ``.headrace``; others count from 1."""
 _TYPES = {FOLDER: stat.S_IFDIR >> 12, LINK: stat.S_IFLNK >> 12}
 _REGULAR = stat.S_IFREG >> 12
 
@@ -39,7 +36,7 @@ class _Open:
 
     __slots__ = ("folder", "listing", "own", "skip")
 
-    def __init__(self, folder: Folder, listing: Listing, own: list[tuple[bytes, Known]]) -> None:
+    def __init__(self, folder: FolderNode, listing: FolderListing, own: list[tuple[bytes, NamedNode]]) -> None:
         self.folder = folder
         self.listing = listing
         self.own = own
@@ -48,34 +45,32 @@ class _Open:
         )
 
 
-class Directories:
-    """Any thread. `plus`: whether names come with their attributes."""
+class OpenFolders:
+    """Handles of open folders, counted from 1. Any thread. `plus`: whether names come with their attributes."""
 
-    def __init__(self, folders: Folders, attributes: Shown, *, plus: bool) -> None:
-        self._folders = folders
-        self._table = folders.table
+    def __init__(self, names: NameLookup, attributes: StatAttributes, *, plus: bool) -> None:
+        self._names = names
+        self._table = names.table
         self._attributes = attributes
         self._plus = plus
         self._lasting = wire.lasting(attributes.lasting)
         self._open: dict[int, _Open] = {}
-        self._numbers = itertools.count(folders.table.first_number + 1)
+        self._numbers = itertools.count(names.table.first_number + 1)
         self._shown: dict[int, int] = {}
-        self._ahead = Ahead(folders)
+        self._ahead = ListAhead(names)
 
     def open(self, request: Request) -> bytes:
         """The answer to OPENDIR: begins the listing, where there is no fresh one."""
-        if request.node == stats.FOLDER_NODE:
-            return wire.opened(request.unique, _STATS, Fopen.CACHE_DIR)
         folder = self._table.folder(request.node)
         before = folder.listing
-        listing = self._folders.listing(folder)
+        listing = self._names.listing(folder)
         self._ahead.opened(folder)
-        overlay = self._folders.overlay
+        overlay = self._names.overlay
         if overlay is not None:
             overlay.enter(folder)
         with self._table.lock:
             now = time.monotonic()
-            own = [(name, known(node)) for name, node in folder.own.items() if self._extra(node, listing, now)]
+            own = [(name, NamedNode.of(node)) for name, node in folder.own.items() if self._extra(node, listing, now)]
             for _, found in own:
                 self._table.looked_up(found.id)
             opened = _Open(folder, listing, own)
@@ -99,9 +94,6 @@ class Directories:
         """
         number, offset, size, _, _, _, _ = wire.READ_IN.unpack_from(request.body)
         out = bytearray()
-        if number == _STATS:
-            _list_stats(offset, size, out, plus=plus)
-            return wire.reply(request.unique, bytes(out))
         opened = self._open.get(number)
         if opened is None:  # of an earlier server: what it has told the kernel so far nobody knows
             raise OSError(errno.ESTALE, "opened by an earlier server")
@@ -121,17 +113,17 @@ class Directories:
         return len(self._open)
 
     def _wait(self, opened: _Open, index: int, request: Request) -> bool:
-        """As `Listing.wait`. After one that waited for nothing, others are shown what was listed before."""
+        """As `FolderListing.wait`. After one that waited for nothing, others are shown what was listed before."""
         began = time.monotonic()
         try:
             return opened.listing.wait(index, request)
         except TryAgainError as error:
-            self._folders.not_listed(opened.folder, time.monotonic() - began, error)
+            self._names.not_listed(opened.folder, time.monotonic() - began, error)
             raise
 
-    def _extra(self, node: Node, listing: Listing, now: float) -> bool:
+    def _extra(self, node: Node, listing: FolderListing, now: float) -> bool:
         """Names of our own that are shown whatever the listing says."""
-        if node.staged is not None or node.told >= listing.started:
+        if node.staged is not None or node.learned >= listing.started:
             return True
         return node.until > now and (not listing.complete or listing.find(node.name) is not None)
 
@@ -155,17 +147,17 @@ class Directories:
             out += item
         return 1 << _PAGE_SHIFT
 
-    def _own(self, folder: Folder, name: bytes, after: int, *, plus: bool) -> bytes:
+    def _own(self, folder: FolderNode, name: bytes, after: int, *, plus: bool) -> bytes:
         """A name that was of our own when its folder was opened, as it is by now; nothing where it is gone."""
         with self._table.lock:
             node, listing = folder.own.get(name), folder.listing
             listed = listing.find(name) if node is None and listing is not None and name not in folder.gone else None
-        told = self._told(known(node), after, plus=plus) if node is not None else None
+        told = self._told(NamedNode.of(node), after, plus=plus) if node is not None else None
         if told is None and listed is not None:
-            return self._listed(*listed, name, after, wire.lasting(0.0), plus=plus)
+            return self._listed(folder, *listed, name, after, wire.lasting(0.0), plus=plus)
         return told or b""
 
-    def _told(self, found: Known, after: int, *, plus: bool) -> bytes | None:
+    def _told(self, found: NamedNode, after: int, *, plus: bool) -> bytes | None:
         """A name that has a node of its own, which the kernel knows from now on; None where it has none any more."""
         kind = _TYPES.get(found.kind, _REGULAR)
         if not plus or not self._plus:
@@ -182,13 +174,13 @@ class Directories:
         """Names of one page from `start` on; -1 when `out` is full before the page's end."""
         page = opened.listing.pages[number]
         skip, gone = opened.skip, opened.folder.gone
-        overlay = self._folders.overlay
+        overlay = self._names.overlay
         hidden = overlay is not None and overlay.hides_any
         path = opened.folder.path if hidden else ""
         began = opened.listing.started
         base = (number + 1) << _PAGE_SHIFT
         count = len(page)
-        listing = page.folder.listing
+        listing = opened.folder.listing
         left = wire.lasting(max(listing.until - time.monotonic(), 0.0) if listing is not None else 0.0)
         for index in range(start, count):
             kind = page.kinds[index]
@@ -202,33 +194,38 @@ class Directories:
             if len(out) + _room(name, plus=plus) > size:
                 return -1
             after = base | (index + 1) if index + 1 < count else (number + 2) << _PAGE_SHIFT
-            own = self._folders.own(page, index) if page.folder.own else None
-            told = self._told(known(own), after, plus=plus) if own is not None else None
+            own = self._names.own(opened.folder, page, index) if opened.folder.own else None
+            told = self._told(NamedNode.of(own), after, plus=plus) if own is not None else None
             if told is not None:
                 out += told
             elif plus and self._plus:
-                out += self._with_attributes(page, index, name, after, left)
+                out += self._with_attributes(opened.folder, page, index, name, after, left)
             else:
-                out += self._listed(page, index, name, after, left, plus=plus)
+                out += self._listed(opened.folder, page, index, name, after, left, plus=plus)
         return 0
 
-    def _listed(self, page: Page, index: int, name: bytes, after: int, left: tuple[int, int], *, plus: bool) -> bytes:
+    def _listed(
+        self, folder: FolderNode, page: ListingPage, index: int, name: bytes, after: int, left: tuple[int, int],
+        *, plus: bool,
+    ) -> bytes:  # fmt: skip
         """A name of a page. `left`: for how long the kernel may trust it."""
         if plus and self._plus:
-            return self._with_attributes(page, index, name, after, left)
+            return self._with_attributes(folder, page, index, name, after, left)
         kind = _TYPES.get(page.kinds[index], _REGULAR)
         return (wire.no_entry() if plus else b"") + wire.dirent(page.node(index), after, kind, name)
 
-    def _with_attributes(self, page: Page, index: int, name: bytes, after: int, left: tuple[int, int]) -> bytes:
+    def _with_attributes(
+        self, folder: FolderNode, page: ListingPage, index: int, name: bytes, after: int, left: tuple[int, int]
+    ) -> bytes:
         """A name of a page, which the kernel knows from now on. `left`: for how long it may trust the name."""
         attributes, kind = self._attributes, page.kinds[index]
         with self._table.lock:
-            shown = self._table.show(page, index)
+            shown = self._table.show(folder, page, index)
         node = self._table.nodes.get(shown)
         if node is None and kind != FOLDER:
             attr, valid = attributes.listed(page, index, shown), self._lasting
         else:
-            found = known(node) if node is not None else at(page, index, shown)
+            found = NamedNode.of(node) if node is not None else NamedNode.on_page(folder, page, index, shown)
             attr, valid = attributes.of(found), wire.lasting(attributes.valid(found))
         return wire.listed(attr, left, valid, after, _TYPES.get(kind, _REGULAR), name)
 
@@ -236,15 +233,3 @@ class Directories:
 def _room(name: bytes, *, plus: bool) -> int:
     """Bytes that a name takes in an answer."""
     return 24 + (len(name) + 7 & ~7) + (128 if plus else 0)
-
-
-def _list_stats(offset: int, size: int, out: bytearray, *, plus: bool) -> None:
-    """The names in ``.headrace``, from the one numbered `offset` on. The kernel looks each up by itself."""
-    folder = _TYPES[FOLDER]
-    names = [(b".", stats.FOLDER_NODE, folder), (b"..", wire.ROOT, folder)]
-    names += [(name, node, _REGULAR) for node, name in stats.NODES.items()]
-    for position, (name, node, kind) in enumerate(names[offset:], offset + 1):
-        item = (wire.no_entry() if plus else b"") + wire.dirent(node, position, kind, name)
-        if len(out) + len(item) > size:
-            return
-        out += item

@@ -7,17 +7,18 @@ import stat
 from headrace.mount.kernel import wire
 from headrace.mount.kernel.wire import Attr
 from headrace.mount.mount_options import MountOptions
-from headrace.mount.names.listing_pages import FOLDER, LINK, Page
-from headrace.mount.names.node_table import Folder, Known, Table
+from headrace.mount.names.listing_pages import FOLDER, LINK, ListingPage
+from headrace.mount.names.node_table import NodeTable
+from headrace.mount.names.nodes import FolderNode, NamedNode
 from headrace.mount.write_back.object_metadata import Attributes
 
 _IMMUTABLE_S = 3600.0
 
 
-class Shown:
+class StatAttributes:
     """Modes, owners and times by the mount's options; a node's own `attrs` outrank them. Any thread."""
 
-    def __init__(self, table: Table, options: MountOptions) -> None:
+    def __init__(self, table: NodeTable, options: MountOptions) -> None:
         self._table = table
         self.ttl = options.ttl
         self.uid = options.uid
@@ -28,7 +29,7 @@ class Shown:
         # A node is one version: where the listing tells all, its attributes never change.
         self.lasting = max(_IMMUTABLE_S, options.ttl) if options.metadata == "listing" else options.ttl
 
-    def of(self, found: Known) -> Attr:
+    def of(self, found: NamedNode) -> Attr:
         """Of any name."""
         node = found.node
         if found.kind == FOLDER:
@@ -49,18 +50,18 @@ class Shown:
         size, attrs = staged.shown()
         return self._with(plain._replace(size=size), attrs)
 
-    def listed(self, page: Page, index: int, number: int) -> Attr:
+    def listed(self, page: ListingPage, index: int, number: int) -> Attr:
         """Of a file or link that only a page tells of; as `of`, without making more of it."""
         mode = self.link_mode if page.kinds[index] == LINK else self.file_mode
         return Attr(number, page.sizes[index], self._time_ns(page.mtimes[index]), mode, 1, self.uid, self.gid)
 
-    def folder(self, folder: Folder) -> Attr:
+    def folder(self, folder: FolderNode) -> Attr:
         """Of a folder that something was looked up in."""
         if folder.parent is None:
             return Attr(wire.ROOT, 4096, folder.mtime_ns, self.folder_mode, 2, self.uid, self.gid)
         return self.of(self._table.get(folder.id))
 
-    def valid(self, found: Known) -> float:
+    def valid(self, found: NamedNode) -> float:
         """For how many seconds the kernel may trust the attributes."""
         return self.ttl if found.kind == FOLDER or found.node is not None else self.lasting
 

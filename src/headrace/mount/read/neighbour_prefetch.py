@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from headrace.fetch import Read
 from headrace.fetch.threads import Workers
-from headrace.mount.names.listing_pages import FILE, MOST, SHIFT, Page
-from headrace.mount.read.pending_reads import Pending
+from headrace.mount.names.listing_pages import FILE, MOST, SHIFT, ListingPage
+from headrace.mount.read.pending_reads import PendingRead
 
 if TYPE_CHECKING:
     from headrace.cache import Cache
     from headrace.fetch import Fetcher
-    from headrace.mount.names.folder_listing import Listing
-    from headrace.mount.names.folders import Folders
-    from headrace.mount.names.node_table import Folder, Known
+    from headrace.mount.names.folder_listing import FolderListing
+    from headrace.mount.names.name_lookup import NameLookup
+    from headrace.mount.names.nodes import FolderNode, NamedNode
     from headrace.store.protocol import Blob
 
 _EVIDENCE = 3
@@ -48,33 +48,33 @@ class _Run:
         self.spent = 0
         self.asked: dict[int, bytearray] = {}
         self.planning = False
-        self.complete: Listing | None = None
+        self.complete: FolderListing | None = None
 
 
-class Prefetcher:
+class NeighbourPrefetch:
     """Fetches neighbours into the cache. Any thread; never blocks."""
 
-    def __init__(self, fetcher: Fetcher, cache: Cache, folders: Folders) -> None:
+    def __init__(self, fetcher: Fetcher, cache: Cache, names: NameLookup) -> None:
         self._fetcher = fetcher
         self._cache = cache
-        self._folders = folders
+        self._names = names
         self._whole = fetcher.settings.cache.whole
         self._most_in_flight = max(fetcher.settings.fetch.memory // 4, 1 << 20)
         self._lock = threading.Lock()
         self._runs: OrderedDict[int, _Run] = OrderedDict()
         self._queue: deque[tuple[str, Read]] = deque()
-        self._under_way: dict[str, tuple[Pending, int]] = {}
+        self._under_way: dict[str, tuple[PendingRead, int]] = {}
         self._bytes = 0
         self.fetched = 0
         self._closed = False
         self._planner = Workers("mount-ahead", 1)
 
-    def pending(self, name: str) -> Pending | None:
+    def pending(self, name: str) -> PendingRead | None:
         """The read of a cache entry that is on its way already."""
         held = self._under_way.get(name)
         return held[0] if held is not None else None
 
-    def opened(self, known: Known, *, missed: bool) -> None:
+    def opened(self, known: NamedNode, *, missed: bool) -> None:
         """A small file is being opened. `missed`: it had to be fetched, or was on its way."""
         folder = known.folder
         run = self._runs.get(folder.id)
@@ -105,19 +105,19 @@ class Prefetcher:
     def __len__(self) -> int:
         return len(self._under_way)
 
-    def _go_on(self, folder: Folder, run: _Run, known: Known) -> None:
+    def _go_on(self, folder: FolderNode, run: _Run, known: NamedNode) -> None:
         """On the planner's thread: looking what is cached already takes too long for the one that answers."""
         run.planning = False
         self._plan(folder, run, known)
         self._pump()
 
-    def _plan(self, folder: Folder, run: _Run, known: Known) -> None:
+    def _plan(self, folder: FolderNode, run: _Run, known: NamedNode) -> None:
         """Queue the next names after `known` in listing order, then round from the start."""
         listing = folder.listing
         if listing is None or not listing.fresh:
             if folder.asked == 0:
                 folder.asked = 1
-                self._folders.listing(folder)  # on a thread of its own; the next open finds it
+                self._names.listing(folder)  # on a thread of its own; the next open finds it
             return
         folder.asked = 0
         pages = listing.pages
@@ -134,7 +134,7 @@ class Prefetcher:
             if listing.complete:
                 run.complete = listing
 
-    def _plan_page(self, folder: Folder, run: _Run, page: Page, start: int, allowed: int) -> bool:
+    def _plan_page(self, folder: FolderNode, run: _Run, page: ListingPage, start: int, allowed: int) -> bool:
         """Queue what is not yet asked for on one page; False when enough is queued."""
         asked = run.asked.get(page.serial)
         if asked is None:
@@ -159,7 +159,7 @@ class Prefetcher:
                 self._queue.append((name, Read(place.store, key, size, version)))
         return True
 
-    def _position(self, pages: list[Page], known: Known) -> tuple[int, int]:
+    def _position(self, pages: list[ListingPage], known: NamedNode) -> tuple[int, int]:
         serial, index = known.id >> SHIFT, known.id & (MOST - 1)
         for number, page in enumerate(pages):
             if page.serial == serial:
@@ -179,7 +179,7 @@ class Prefetcher:
                 if name in self._under_way or self._closed or self._cache.holds(name):
                     continue
                 size = read.size or 0
-                self._under_way[name] = (Pending(read.path, self._fetcher.settings.fetch.deadline), size)
+                self._under_way[name] = (PendingRead(read.path, self._fetcher.settings.fetch.deadline), size)
                 self._bytes += size
                 batch.append(read._replace(tag=name))
         if batch:

@@ -15,7 +15,7 @@ from headrace.base.errors import ChangedError, HeadraceError
 from headrace.fetch import Read
 from headrace.fetch.budget import Budget
 from headrace.fetch.threads import Workers
-from headrace.mount.read.pending_reads import Pending, fetch
+from headrace.mount.read.pending_reads import PendingRead, fetch
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _FORWARD = 64 * 1024
 _MOST_AHEAD = 64 << 20
 
 
-class Reach:
+class ReadPosition:
     """How one handle goes through its object: which block it has come to, and how many to have under way."""
 
     __slots__ = ("front", "window")
@@ -56,7 +56,7 @@ class Reach:
         return forward
 
 
-class _Chunk(Pending):
+class _Chunk(PendingRead):
     """One block on its way, or in memory until it is written and passed. `holders`: the stream, and the writer."""
 
     __slots__ = ("holders", "size")
@@ -67,10 +67,12 @@ class _Chunk(Pending):
         self.holders = 1
 
 
-class Stream:
-    """One object version being read by `users` handles. Any thread. Made by `Streams`."""
+class ObjectStream:
+    """One object version being read by `users` handles. Any thread. Made by `ObjectStreams`."""
 
-    def __init__(self, streams: Streams, store: Store, info: ObjectInfo, entry: BlockEntry | None, block: int) -> None:
+    def __init__(
+        self, streams: ObjectStreams, store: Store, info: ObjectInfo, entry: BlockEntry | None, block: int
+    ) -> None:
         self._streams = streams
         self._store = store
         self._info = info
@@ -84,11 +86,11 @@ class Stream:
         self._writes = 0
         self.users = 0
 
-    def read(self, reach: Reach, start: int, stop: int, request: Request) -> list[memoryview]:
+    def read(self, reach: ReadPosition, start: int, stop: int, request: Request) -> list[memoryview]:
         """Bytes [start, stop), `stop` at most the object's size.
 
         Raises:
-            WouldBlock. HeadraceError, InterruptedError: as `Pending.wait`; ChangedError: another version came.
+            WouldBlock. HeadraceError, InterruptedError: as `PendingRead.wait`; ChangedError: another version came.
         """
         forward = reach.read(start, stop - start, self._block)
         if forward:
@@ -153,7 +155,7 @@ class Stream:
                     self._pieces.popitem(last=False)
         return data[start - low : stop - low]
 
-    def _read_ahead(self, reach: Reach) -> None:
+    def _read_ahead(self, reach: ReadPosition) -> None:
         last = (self._info.size - 1) // self._block
         most = min(reach.window, max(1, min(_MOST_AHEAD, self._streams.budget.size // 4) // self._block))
         reach.window = most
@@ -253,7 +255,7 @@ class Stream:
             raise ChangedError(f"has changed: its version is {blob.info.version}, not {self._info.version}", path=path)
 
 
-class Streams:
+class ObjectStreams:
     """The streams of a mount, by node. Any thread."""
 
     def __init__(self, fetcher: Fetcher) -> None:
@@ -261,14 +263,14 @@ class Streams:
         self.budget = Budget(max(fetcher.settings.fetch.memory // 2, 8 << 20))
         self.writers = Workers("mount-fill", 2)
         self._lock = threading.Lock()
-        self._by_node: dict[int, Stream] = {}
+        self._by_node: dict[int, ObjectStream] = {}
 
-    def open(self, node: int, store: Store, info: ObjectInfo, entry: BlockEntry | None) -> Stream:
+    def open(self, node: int, store: Store, info: ObjectInfo, entry: BlockEntry | None) -> ObjectStream:
         """The node's stream, used once more; takes `entry` over."""
         with self._lock:
             stream = self._by_node.get(node)
             if stream is None:
-                stream = Stream(self, store, info, entry, self.fetcher.settings.cache.block)
+                stream = ObjectStream(self, store, info, entry, self.fetcher.settings.cache.block)
                 self._by_node[node] = stream
                 entry = None
             stream.users += 1

@@ -26,7 +26,7 @@ _MOST = 16_384
 _SWEPT = 4096
 
 
-class Backing:
+class BackingFile:
     """One registered file. `opens`: how often its node is open by it. `path`: of the file, "" if it has none."""
 
     __slots__ = ("id", "opens", "path", "used", "writable")
@@ -39,7 +39,7 @@ class Backing:
         self.writable = writable
 
 
-class Backings:
+class BackingFiles:
     """Registered files by node. Any thread.
 
     Args:
@@ -54,11 +54,11 @@ class Backings:
         self._most = most
         self._ordered_from = most // 2  # files from which on it matters who was used last
         self._lock = threading.Lock()
-        self._by_node: OrderedDict[int, Backing] = OrderedDict()
+        self._by_node: OrderedDict[int, BackingFile] = OrderedDict()
         self._swept = 0
         self.enabled = fd >= 0
 
-    def reuse(self, node: int, *, writable: bool = False) -> Backing | None:
+    def reuse(self, node: int, *, writable: bool = False) -> BackingFile | None:
         """Open a node again by the file it is registered with."""
         with self._lock:
             backing = self._by_node.get(node)
@@ -73,7 +73,7 @@ class Backings:
         backing = self._by_node.get(node)
         return backing is not None and backing.opens > 0
 
-    def open(self, node: int, fd: int, path: str = "", *, writable: bool = False) -> Backing | None:
+    def open(self, node: int, fd: int, path: str = "", *, writable: bool = False) -> BackingFile | None:
         """Open a node by the file `fd`, which the caller closes. None: the kernel refuses; it is not asked again."""
         buffer = bytearray(wire.BACKING_MAP.pack(fd, 0, 0))
         try:
@@ -82,7 +82,7 @@ class Backings:
             self.enabled = False
             _log.warning("passthrough is switched off: %s", error.strerror)
             return None
-        backing = Backing(number, path, writable=writable)
+        backing = BackingFile(number, path, writable=writable)
         with self._lock:
             old = self._by_node.get(node)
             if old is not None and old.opens and old.writable == writable:  # another thread was quicker: one id a node
@@ -174,13 +174,13 @@ class Backings:
         for backing in held:
             self._close(backing)
 
-    def _end(self, node: int, backing: Backing) -> None:
+    def _end(self, node: int, backing: BackingFile) -> None:
         self._close(backing)
         if self._gone is not None:
             self._gone(node)
 
-    def _surplus(self) -> list[tuple[int, Backing]]:
-        gone: list[tuple[int, Backing]] = []
+    def _surplus(self) -> list[tuple[int, BackingFile]]:
+        gone: list[tuple[int, BackingFile]] = []
         if len(self._by_node) <= self._most:
             return gone
         count = len(self._by_node) - self._most + self._most // 16
@@ -190,6 +190,6 @@ class Backings:
                 gone.append((node, backing))
         return gone
 
-    def _close(self, backing: Backing) -> None:
+    def _close(self, backing: BackingFile) -> None:
         with suppress(OSError):
             fcntl.ioctl(self._fd, wire.BACKING_CLOSE, backing.id.to_bytes(4, "little"))

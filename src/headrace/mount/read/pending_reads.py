@@ -19,7 +19,7 @@ _SLICE_S = 0.05
 _GRACE_S = 5.0
 
 
-class Pending:
+class PendingRead:
     """A read that is under way. `deliver` is its sink; any number of threads may `wait`."""
 
     __slots__ = ("_arrived", "_callbacks", "_deadline", "_lock", "_path", "_result", "ticket")
@@ -74,8 +74,8 @@ class Pending:
 
 
 def fetch(fetcher: Fetcher, read: Read, request: Request) -> Blob:
-    """Read and wait. Raises as `Pending.wait`."""
-    pending = Pending(read.path, fetcher.settings.fetch.deadline)
+    """Read and wait. Raises as `PendingRead.wait`."""
+    pending = PendingRead(read.path, fetcher.settings.fetch.deadline)
     pending.ticket = fetcher.submit([read], lambda _, result: pending.deliver(result))
     try:
         return pending.wait(request)

@@ -19,17 +19,17 @@ from headrace.cache import EntryLabel
 from headrace.fetch import Read, Ticket
 from headrace.mount.kernel import wire
 from headrace.mount.kernel.wire import Fopen
-from headrace.mount.read.neighbour_prefetch import Prefetcher
-from headrace.mount.read.object_streams import Reach, Stream, Streams
-from headrace.mount.read.passthrough import Backings
+from headrace.mount.read.neighbour_prefetch import NeighbourPrefetch
+from headrace.mount.read.object_streams import ObjectStream, ObjectStreams, ReadPosition
+from headrace.mount.read.passthrough import BackingFiles
 from headrace.store.protocol import Blob, Store
 
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher
     from headrace.mount.kernel.kernel_requests import Answer, Request
-    from headrace.mount.kernel.process_groups import Readers
-    from headrace.mount.names.node_record import Kept
-    from headrace.mount.names.node_table import Known
+    from headrace.mount.kernel.process_groups import ProcessGroups
+    from headrace.mount.names.node_record import NodeRecord
+    from headrace.mount.names.nodes import NamedNode
 
 _log = logging.getLogger("headrace.mount")
 _BY_KERNEL: Final = int(Fopen.PASSTHROUGH | Fopen.NOFLUSH)
@@ -40,7 +40,7 @@ _LARGE: Final = 1 << 20
 """Bytes from which on an object is read from the cache's file as soon as it is there, and leaves memory."""
 
 
-class Handle:
+class ReadHandle:
     """One open file that the kernel asks us to read: from an open file, from memory, or from a stream."""
 
     __slots__ = ("data", "fd", "held", "name", "node", "path", "reach", "size", "stream")
@@ -53,38 +53,38 @@ class Handle:
         self.data: memoryview | None = None
         self.held = 0
         self.name = ""
-        self.stream: Stream | None = None
-        self.reach = Reach()
+        self.stream: ObjectStream | None = None
+        self.reach = ReadPosition()
 
 
-class Reading:
+class ReadHandles:
     """Opens, reads and releases files. Any thread.
 
     Args:
         fetcher: where bytes come from.
         backings: the kernel's backing files; not enabled where it knows none.
         prefetcher: told of every small file that is opened.
-        readers: told who opens what.
-        kept: told what was opened, for the next server of this mount; None: there will be none.
+        groups: counts who opens what.
+        record: of what was opened, for the next server of this mount; None: there will be none.
     """
 
     opens: ClassVar[bool] = True
     """Whether the kernel tells of every open."""
 
     def __init__(
-        self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, readers: Readers,
-        kept: Kept | None = None,
+        self, fetcher: Fetcher, backings: BackingFiles, prefetcher: NeighbourPrefetch | None, groups: ProcessGroups,
+        record: NodeRecord | None = None,
     ) -> None:  # fmt: skip
         self._fetcher = fetcher
-        self._kept_on = kept
-        self._first = kept.first if kept is not None else 0
+        self._record = record
+        self._first = record.first if record is not None else 0
         self._cache = fetcher.cache
         self.backings = backings
         self._prefetcher = prefetcher
-        self._readers = readers
+        self._groups = groups
         self._whole = fetcher.settings.cache.whole
-        self.streams = Streams(fetcher)
-        self.handles: dict[int, Handle] = {}
+        self.streams = ObjectStreams(fetcher)
+        self.handles: dict[int, ReadHandle] = {}
         self._numbers = itertools.count(self._first + 1)
         self._ours: dict[int, int] = {}
         self.lock = threading.Lock()
@@ -101,16 +101,16 @@ class Reading:
         backing = self.backings.reuse(node)
         return None if backing is None else wire.opened(unique, _KERNELS_HANDLE, _BY_KERNEL, backing.id)
 
-    def open(self, known: Known, request: Request, failed: Callable[[HeadraceError], Exception]) -> Answer:
+    def open(self, known: NamedNode, request: Request, failed: Callable[[HeadraceError], Exception]) -> Answer:
         """The answer to OPEN for reading; None: it comes later. `failed`: what to say of a fetch that failed.
 
         Raises:
             WouldBlock. OSError: ESTALE, the object has changed: look it up again. HeadraceError, InterruptedError.
         """
-        if self._kept_on is not None:
-            self._kept_on.file(known)
+        if self._record is not None:
+            self._record.file(known)
         if known.size == 0:
-            return self._opened(request, Handle(known.id, 0, ""))
+            return self._opened(request, ReadHandle(known.id, 0, ""))
         place = known.folder.place
         assert place is not None
         info = known.info
@@ -123,12 +123,12 @@ class Reading:
             if fd is not None:
                 if self._prefetcher is not None and info.size <= self._whole:
                     self._prefetcher.opened(known, missed=False)
-                self._readers.opened("cached", request.pid)
+                self._groups.opened("cached", request.pid)
                 return self._open_file(known, fd, self._cache.path_of(name), request)
-        handle = Handle(known.id, info.size, f"{place.store.url}/{info.key}")
+        handle = ReadHandle(known.id, info.size, f"{place.store.url}/{info.key}")
         if info.size <= self._whole and self.streams.budget.take(info.size):
             handle.held, handle.name = info.size, name
-            self._readers.opened("fetched", request.pid)
+            self._groups.opened("fetched", request.pid)
             self._fetch(known, handle, place.store, name, request, failed)
             return None
         request.must_wait()
@@ -138,7 +138,7 @@ class Reading:
             entry.close()
             return self.open(known, request, failed)
         handle.stream = self.streams.open(known.id, place.store, info, entry)
-        self._readers.opened("streamed", request.pid)
+        self._groups.opened("streamed", request.pid)
         return self._opened(request, handle)
 
     def read(self, request: Request) -> Answer:
@@ -150,7 +150,7 @@ class Reading:
         number, start, count, *_ = wire.READ_IN.unpack_from(request.body)
         return self.part(self.handles[number], start, count, request)
 
-    def part(self, handle: Handle, start: int, count: int, request: Request) -> Answer:
+    def part(self, handle: ReadHandle, start: int, count: int, request: Request) -> Answer:
         """The answer to READ of `count` bytes from `start`, fewer at the end. Raises as `read`."""
         stop = min(start + count, handle.size)
         if start >= stop:
@@ -175,7 +175,7 @@ class Reading:
         """Whether a handle was given by an earlier server of this mount."""
         return 0 < number < self._first
 
-    def open_again(self, number: int, known: Known) -> None:
+    def open_again(self, number: int, known: NamedNode) -> None:
         """Make a handle anew that an earlier server gave. May wait for the disk, not for the store.
 
         Raises:
@@ -184,7 +184,7 @@ class Reading:
         place = known.folder.place
         assert place is not None
         info = known.info
-        handle = Handle(known.id, known.size, f"{place.store.url}/{info.key}")
+        handle = ReadHandle(known.id, known.size, f"{place.store.url}/{info.key}")
         if known.size > 0 and place.store.local_root is not None:
             handle.fd = _local_file(known, place.store.local_root)
         elif known.size > 0:
@@ -217,7 +217,7 @@ class Reading:
         """The kernel knows the node no more."""
         self.backings.drop(node)
 
-    def _move_to_file(self, handle: Handle) -> None:
+    def _move_to_file(self, handle: ReadHandle) -> None:
         """What is in the cache by now need not be in memory."""
         fd = self._cache.descriptor(handle.name) if self._cache is not None else None
         if fd is None:
@@ -230,7 +230,7 @@ class Reading:
         handle.data = None
         self._forget_data(handle)
 
-    def _forget_data(self, handle: Handle) -> None:
+    def _forget_data(self, handle: ReadHandle) -> None:
         with self.lock:
             held, handle.held = handle.held, 0
         if held:
@@ -245,8 +245,8 @@ class Reading:
                 self._ours[handle.node] = left
             else:
                 del self._ours[handle.node]
-                if self._kept_on is not None and handle.node >= self._first:  # of others, handles may be unread yet
-                    self._kept_on.drop(handle.node)
+                if self._record is not None and handle.node >= self._first:  # of others, handles may be unread yet
+                    self._record.drop(handle.node)
         if handle.fd >= 0:
             os.close(handle.fd)
         elif handle.stream is not None:
@@ -268,8 +268,8 @@ class Reading:
 
     def _fetch(
         self,
-        known: Known,
-        handle: Handle,
+        known: NamedNode,
+        handle: ReadHandle,
         store: Store,
         name: str,
         request: Request,
@@ -318,12 +318,12 @@ class Reading:
         else:
             self._close(number)
 
-    def _open_local(self, known: Known, root: str, request: Request) -> Answer:
+    def _open_local(self, known: NamedNode, root: str, request: Request) -> Answer:
         fd = _local_file(known, root)
-        self._readers.opened("cached", request.pid)
+        self._groups.opened("cached", request.pid)
         return self._open_file(known, fd, "", request)
 
-    def _open_file(self, known: Known, fd: int, path: str, request: Request) -> Answer:
+    def _open_file(self, known: NamedNode, fd: int, path: str, request: Request) -> Answer:
         """Takes `fd` over: the kernel gets it, or a handle of ours."""
         if self.backings.enabled:
             with self.lock:
@@ -331,11 +331,11 @@ class Reading:
             if backing is not None:
                 os.close(fd)
                 return wire.opened(request.unique, _KERNELS_HANDLE, _BY_KERNEL, backing.id)
-        handle = Handle(known.id, known.size, path)
+        handle = ReadHandle(known.id, known.size, path)
         handle.fd = fd
         return self._opened(request, handle)
 
-    def _opened(self, request: Request, handle: Handle) -> Answer:
+    def _opened(self, request: Request, handle: ReadHandle) -> Answer:
         """The answer to who asked, now that the file is at hand."""
         with self.lock:
             if self.backings.enabled:  # opened by its backing file meanwhile: then this one must be, too
@@ -348,7 +348,7 @@ class Reading:
         self.handles[number] = handle
         return wire.opened(request.unique, number, _BY_US)
 
-    def _discard(self, handle: Handle) -> None:
+    def _discard(self, handle: ReadHandle) -> None:
         held, handle.held = handle.held, 0  # the lock is held
         if held:
             self.streams.budget.give(held)
@@ -358,7 +358,7 @@ class Reading:
             self.streams.release(handle.node)
 
 
-def _local_file(known: Known, root: str) -> int:
+def _local_file(known: NamedNode, root: str) -> int:
     """A descriptor of a file of a local store. Raises NotFoundError, ChangedError, OSError."""
     path = f"{root.rstrip('/')}/{known.key}"
     try:

@@ -12,14 +12,14 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from headrace.mount.kernel import wire
-from headrace.mount.read.read_handles import Handle, Reading
+from headrace.mount.read.read_handles import ReadHandle, ReadHandles
 
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher
     from headrace.mount.kernel.kernel_requests import Answer, Request
-    from headrace.mount.kernel.process_groups import Readers
-    from headrace.mount.read.neighbour_prefetch import Prefetcher
-    from headrace.mount.read.passthrough import Backings
+    from headrace.mount.kernel.process_groups import ProcessGroups
+    from headrace.mount.read.neighbour_prefetch import NeighbourPrefetch
+    from headrace.mount.read.passthrough import BackingFiles
 
 _MOST: Final = 256
 """Files kept, each perhaps with a descriptor: a quarter of what a process may usually have open."""
@@ -32,20 +32,22 @@ class _Kept:
 
     __slots__ = ("handle", "idle", "left", "users")
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: ReadHandle) -> None:
         self.handle = handle
         self.users = 1
         self.idle = False
         self.left = False
 
 
-class Unopened(Reading):
+class UnopenedFiles(ReadHandles):
     """Reads files that nobody has opened. Any thread. For read-only mounts without passthrough; arguments as there."""
 
     opens: ClassVar[bool] = False
 
-    def __init__(self, fetcher: Fetcher, backings: Backings, prefetcher: Prefetcher | None, readers: Readers) -> None:
-        super().__init__(fetcher, backings, prefetcher, readers)
+    def __init__(
+        self, fetcher: Fetcher, backings: BackingFiles, prefetcher: NeighbourPrefetch | None, groups: ProcessGroups
+    ) -> None:
+        super().__init__(fetcher, backings, prefetcher, groups)
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
 
     def read(self, request: Request) -> Answer:
@@ -89,7 +91,7 @@ class Unopened(Reading):
                 self._leave(node)
         super().close()
 
-    def _opened(self, request: Request, handle: Handle) -> Answer:
+    def _opened(self, request: Request, handle: ReadHandle) -> Answer:
         """A file is at hand: answers the READ that asked for it, and keeps it."""
         with self.lock:
             kept = self._kept.get(handle.node)

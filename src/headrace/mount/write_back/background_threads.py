@@ -13,7 +13,7 @@ _LONGEST_S = 60.0
 Task = Callable[[], None]
 
 
-class Workers:
+class BackgroundThreads:
     """A few daemon threads, started when there is first something to do.
 
     `due` is asked again and again: it gives a task that nobody else has, and marks it as taken, or the seconds until

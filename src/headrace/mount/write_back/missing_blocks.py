@@ -19,7 +19,7 @@ BLOCK = 4 << 20
 _AT_ONCE = 4
 
 
-class Absent:
+class MissingBlocks:
     """Blocks of 4 MiB of the object version `info` that are not in the file `fd` yet. Any thread.
 
     `limit`: bytes from there on are no longer the object's: it was cut there, and what follows is new.
@@ -101,10 +101,10 @@ class Absent:
             }
 
 
-def from_record(record: dict[str, Any], fetcher: Fetcher, store: Store, fd: int) -> Absent:
-    """What `Absent.record` gave."""
+def from_record(record: dict[str, Any], fetcher: Fetcher, store: Store, fd: int) -> MissingBlocks:
+    """What `MissingBlocks.record` gave."""
     info = ObjectInfo(record["key"], record["size"], record["etag"], record["mtime_us"])
-    absent = Absent(fetcher, store, info, fd, set(record["blocks"]))
+    absent = MissingBlocks(fetcher, store, info, fd, set(record["blocks"]))
     absent.limit = record["limit"]
     return absent
 

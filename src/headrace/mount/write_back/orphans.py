@@ -35,7 +35,7 @@ _NAME: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class Orphan:
     """One file that is kept.
 
     `file`: where. `path`: the name it was being written under; empty where that is no longer known. `absent`: how many
@@ -73,7 +73,7 @@ class _Entry:
                 yield first, stop
 
 
-class Left:
+class Orphans:
     """The folder ``left/`` of a staging folder. Any thread; `add` and `restore` before all others.
 
     `settle_s`: how long after a publish under its name a file is looked at.
@@ -143,11 +143,11 @@ class Left:
             self._looking = entry is not None
         return partial(self._look, number, entry) if entry is not None else now
 
-    def listed(self) -> list[Leftover]:
+    def listed(self) -> list[Orphan]:
         """All that is kept, oldest first; those of earlier versions too, whose paths are not known."""
         with self._lock:
             known = {entry.name: entry for entry in self._entries.values()}
-        found: list[Leftover] = []
+        found: list[Orphan] = []
         with suppress(FileNotFoundError), os.scandir(self.folder) as files:
             for file in files:
                 with suppress(FileNotFoundError):
@@ -155,7 +155,7 @@ class Left:
                     entry = known.get(file.name, _Entry(file.name, ""))
                     present = sum(stop - start for start, stop in entry.present(status.st_size))
                     absent = status.st_size - present
-                    found.append(Leftover(file.path, entry.path, status.st_size, absent, status.st_mtime))
+                    found.append(Orphan(file.path, entry.path, status.st_size, absent, status.st_mtime))
         return sorted(found, key=lambda one: one.since)
 
     def close(self) -> None:

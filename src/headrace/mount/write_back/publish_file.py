@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headrace.base.errors import ChangedError, NotFoundError
 from headrace.base.memory import take
 from headrace.cache.entry import checksum
-from headrace.mount.write_back.staged_file import Snapshot, StagedFile
+from headrace.mount.write_back.staged_file import PublishSnapshot, StagedFile
 from headrace.store.protocol import Buffer, Described, ObjectInfo, Store
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ COPY_FROM: Final = 8 << 20
 """Bytes the same as in the object from which on copying them there is cheaper than sending them."""
 
 
-class Sent(NamedTuple):
+class Published(NamedTuple):
     """What the object is now, the same with its metadata where that is known, and `headrace.cache.entry.checksum` of
     its bytes, where they were all at hand.
     """
@@ -42,8 +42,8 @@ class Sent(NamedTuple):
 
 
 def send(
-    file: StagedFile, snapshot: Snapshot, place: Location, uploader: Uploader, known: Described | None = None
-) -> Sent:
+    file: StagedFile, snapshot: PublishSnapshot, place: Location, uploader: Uploader, known: Described | None = None
+) -> Published:
     """Publish what `snapshot` names; `file.lock` is held. `known`: the object as we have written it just now.
 
     Raises:
@@ -53,7 +53,7 @@ def send(
     metadata = _metadata(file, place, snapshot.mtime_ns)
     if not snapshot.data and snapshot.base is not None:
         if metadata is None:
-            return Sent(snapshot.base)
+            return Published(snapshot.base)
         return _describe_anew(store, snapshot.base, metadata, known)
     if snapshot.size <= SMALL:
         file.ensure(0, snapshot.size)
@@ -75,20 +75,20 @@ def send(
     return _sent(uploader.put_file(store, key, file.fd, snapshot.size, metadata, growing=True), metadata)
 
 
-def _sent(info: ObjectInfo, metadata: dict[str, str] | None, data: Buffer | None = None) -> Sent:
+def _sent(info: ObjectInfo, metadata: dict[str, str] | None, data: Buffer | None = None) -> Published:
     info = stamped(info)
     described = Described(info, metadata) if metadata is not None else None
-    return Sent(info, described, checksum(memoryview(data)) if data is not None else None)
+    return Published(info, described, checksum(memoryview(data)) if data is not None else None)
 
 
-def _describe_anew(store: Store, base: ObjectInfo, metadata: dict[str, str], known: Described | None) -> Sent:
+def _describe_anew(store: Store, base: ObjectInfo, metadata: dict[str, str], known: Described | None) -> Published:
     """Give the object other metadata; of one that we have just written, without asking what else it has."""
     if known is not None and known.info.version == base.version and outlives_copy(base.etag):
         with suppress(ChangedError, NotFoundError):  # perhaps another writer's by now
             store.redescribe(known, metadata)
-            return Sent(base, known._replace(metadata=metadata))
+            return Published(base, known._replace(metadata=metadata))
     store.copy(base.key, base.key, metadata=metadata)
-    return Sent(store.head(base.key))
+    return Published(store.head(base.key))
 
 
 def outlives_copy(etag: str | None) -> bool:
@@ -98,7 +98,7 @@ def outlives_copy(etag: str | None) -> bool:
     return etag is not None and _MD5.match(etag) is not None
 
 
-def _copyable(snapshot: Snapshot, place: Location, metadata: dict[str, str] | None) -> ObjectInfo | None:
+def _copyable(snapshot: PublishSnapshot, place: Location, metadata: dict[str, str] | None) -> ObjectInfo | None:
     """What of the published object can be copied: its beginning, as far as it is the file's; None: too little."""
     base, same = snapshot.base, snapshot.same
     seen = place.store.capabilities
@@ -111,7 +111,7 @@ def _copyable(snapshot: Snapshot, place: Location, metadata: dict[str, str] | No
 
 def _append(
     file: StagedFile,
-    snapshot: Snapshot,
+    snapshot: PublishSnapshot,
     place: Location,
     base: ObjectInfo,
     metadata: dict[str, str] | None,

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import HeadraceError, InputError, InternalError, ReadOnlyError, TryAgainError
 from headrace.base.memory import take
 from headrace.cache.entry import EntryLabel
-from headrace.mount.write_back.background_threads import Task, Workers
+from headrace.mount.write_back.background_threads import BackgroundThreads, Task
 from headrace.mount.write_back.journal import Journal
-from headrace.mount.write_back.orphans import Left
+from headrace.mount.write_back.orphans import Orphans
 from headrace.mount.write_back.publish_file import SMALL, read_into, send
-from headrace.mount.write_back.recent_objects import Recent
-from headrace.mount.write_back.renames import Move, Moves
-from headrace.mount.write_back.staged_file import StagedFile, Trouble
-from headrace.mount.write_back.staged_tree import Made, Tree
+from headrace.mount.write_back.recent_objects import RecentObjects
+from headrace.mount.write_back.renames import Rename, Renames
+from headrace.mount.write_back.staged_file import PublishFailure, StagedFile
+from headrace.mount.write_back.staged_tree import MadeFolder, StagedTree
 from headrace.store.protocol import ObjectInfo
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class StagingOptions:
 
     `retry_s`, `retry_most_s`: the pause after a first failure, doubled after each, up to the second. `whole`: objects
     up to that many bytes are fetched when they are opened for writing, larger ones as far as they are touched.
-    `settle_s`: see `Left`.
+    `settle_s`: see `Orphans`.
     """
 
     period_s: float = 30.0
@@ -65,7 +65,7 @@ class StagingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class Unpublished:
     """Something that is not in the bucket yet. `age_s`: since it first failed, or since its first try began; `tries`:
     that failed; `error`: of the last, or that it is under way, for people.
     """
@@ -77,7 +77,7 @@ class Pending:
     error: str
 
 
-class Custody:
+class PublishQueue:
     """Keeps staged files until they are objects. Any thread. Used by `Staging` only; see there for what is promised."""
 
     def __init__(self, folder: str, ns: Namespace, options: StagingOptions) -> None:
@@ -89,12 +89,12 @@ class Custody:
         spread(self.files)
         self.ns = ns
         self.options = options
-        self.tree = Tree()
-        self.recent = Recent()
+        self.tree = StagedTree()
+        self.recent = RecentObjects()
         self.journal = Journal(os.path.join(folder, "journal"))
-        self.left = Left(folder, ns, self.journal, options.settle_s)
-        self.workers = Workers(self._due)
-        self.moves = Moves(ns, self.journal, self.tree, self._pause, self.moved, self.workers.wake)
+        self.orphans = Orphans(folder, ns, self.journal, options.settle_s)
+        self.threads = BackgroundThreads(self._due)
+        self.renames = Renames(ns, self.journal, self.tree, self._pause, self.moved, self.threads.wake)
         most = UploadOptions()
         memory = min(most.memory, max(ns.fetcher.settings.fetch.memory // 2, 2 * most.part))
         self.uploader = Uploader(UploadOptions(memory=memory))
@@ -156,7 +156,7 @@ class Custody:
         try:
             while True:
                 path = file.path
-                with self.moves.steady(path):
+                with self.renames.steady(path):
                     if file.path != path:
                         continue
                     with file.lock:
@@ -188,8 +188,8 @@ class Custody:
         if known is not None:
             self.recent.keep(file.path, known)
         self.ns.forget(file.path)  # nobody here asks it: what a name stands for is the mount's own to know
-        if self.left.published(file.path):
-            self.workers.wake()
+        if self.orphans.published(file.path):
+            self.threads.wake()
 
     def journaled(self, file: StagedFile, *, sync: bool = False) -> None:
         """Write down how it stands with `file`. A full disk is only logged: what is in memory goes on."""
@@ -208,14 +208,14 @@ class Custody:
             before = file.trouble
             now = time.monotonic()
             tries = before.tries + 1 if before is not None else 1
-            file.trouble = Trouble(error, before.since if before else now, tries, now, now + self._pause(tries))
+            file.trouble = PublishFailure(error, before.since if before else now, tries, now, now + self._pause(tries))
             first = not file.pending
             file.pending = True
             if first or sync:
                 self.journaled(file, sync=True)
         if first:
             _log.warning("%s: not published, kept and tried again: %s", file.path, error)
-        self.workers.wake()
+        self.threads.wake()
 
     def _pause(self, tries: int) -> float:
         longest = min(self.options.retry_most_s, self.options.retry_s * 2 ** min(tries - 1, 30))
@@ -250,7 +250,7 @@ class Custody:
                 if tried and file.trouble is not None:
                     return
             if mapped and (tried or not self._is_due(file)):
-                self.workers.wake()
+                self.threads.wake()
                 return
             tried = True
             with suppress(HeadraceError):
@@ -278,7 +278,7 @@ class Custody:
             return
         if info is not None and info.size > _INLINE:
             self._ended.append((file, info))
-            self.workers.wake()
+            self.threads.wake()
         else:
             self._dispose(file, info)
 
@@ -321,7 +321,7 @@ class Custody:
         first = self._settle_at is None
         self._settle_at = time.monotonic() + _SETTLED_S
         if first:
-            self.workers.wake()
+            self.threads.wake()
 
     def _settle(self) -> None:
         if self.ns.fetcher.cache is not None:
@@ -334,7 +334,7 @@ class Custody:
             self.forget(displaced)
             if displaced.handles == 0:
                 self._ended.append((displaced, None))
-                self.workers.wake()
+                self.threads.wake()
         elif displaced is not None:
             self.tree.drop(new)
             self.journal.drop(displaced.number)
@@ -345,7 +345,7 @@ class Custody:
             elif node.number:
                 self.note_folder(node)
 
-    def note_folder(self, made: Made) -> None:
+    def note_folder(self, made: MadeFolder) -> None:
         """Journal a folder that only this mount knows. Raises NoRoomError."""
         record = {"kind": "made", "path": made.path, "attrs": [made.attrs.mode, made.attrs.uid, made.attrs.gid]}
         self.journal.set(made.number, record)
@@ -362,10 +362,10 @@ class Custody:
                 self._settle_at = None
                 return self._settle
             soonest = min(soonest, settle_at)
-        for move in self.moves.waiting():
-            when = self._hurried(move)
+        for rename in self.renames.waiting():
+            when = self._hurried(rename)
             if when <= now:
-                return partial(self.moves.retry, move)
+                return partial(self.renames.retry, rename)
             soonest = min(soonest, when)
         with self.tree.lock:
             for file in self.tree.files():
@@ -376,7 +376,7 @@ class Custody:
                     self._busy.add(file.number)
                     return partial(self._work, file)
                 soonest = min(soonest, when)
-        look = self.left.due(now)
+        look = self.orphans.due(now)
         return look if callable(look) else max(min(soonest, look) - now, 0.001)
 
     def _when(self, file: StagedFile, now: float) -> float:
@@ -392,7 +392,7 @@ class Custody:
             return now + 60.0
         return file.dirty_since + period if file.dirty and file.dirty_since is not None else now + period
 
-    def _hurried(self, failed: Trouble | Move) -> float:
+    def _hurried(self, failed: PublishFailure | Rename) -> float:
         return min(failed.retry_at, failed.tried_at + _HURRY_S) if self._hurry else failed.retry_at
 
     def _work(self, file: StagedFile) -> None:
@@ -408,25 +408,25 @@ class Custody:
 
     # what is left to do
 
-    def backlog(self) -> list[Pending]:
+    def backlog(self) -> list[Unpublished]:
         """See `Staging.backlog`."""
         now = time.monotonic()
-        found: list[Pending] = []
+        found: list[Unpublished] = []
         for file in self.tree.files():
             trouble = file.trouble
             since = file.sending_since  # another thread may end it
             if trouble is not None:
-                found.append(Pending(file.path, file.size, now - trouble.since, trouble.tries, str(trouble.error)))
+                found.append(Unpublished(file.path, file.size, now - trouble.since, trouble.tries, str(trouble.error)))
             elif since is not None:
-                found.append(Pending(file.path, file.size, now - since, 0, "being published"))
-        for move in self.moves.waiting():
-            error = f"renaming to {move.new}: {move.error or 'not finished'}"
-            found.append(Pending(move.old, 0, now - move.since, move.tries, error))
+                found.append(Unpublished(file.path, file.size, now - since, 0, "being published"))
+        for rename in self.renames.waiting():
+            error = f"renaming to {rename.new}: {rename.error or 'not finished'}"
+            found.append(Unpublished(rename.old, 0, now - rename.since, rename.tries, error))
         return found
 
     def unfinished(self) -> bool:
         """Whether anything is not published, not moved, or not handed on."""
-        if self._ended or self._busy or self.moves.active or 0.0 in self._mapped.values():
+        if self._ended or self._busy or self.renames.active or 0.0 in self._mapped.values():
             return True
         return any(file.dirty or file.trouble is not None for file in self.tree.files())
 
@@ -441,7 +441,7 @@ class Custody:
             while self.unfinished():
                 if time.monotonic() >= began + timeout_s or self._refused(began):
                     return False
-                self.workers.wake()
+                self.threads.wake()
                 time.sleep(0.01)
             return not self._mapped
         finally:
@@ -449,7 +449,7 @@ class Custody:
 
     def _refused(self, since: float) -> bool:
         """Whether all that is left was tried `since` then, and refused for what it is: waiting longer helps nobody."""
-        if self._ended or self._busy or self.moves.active or any(self.moves.waiting()):
+        if self._ended or self._busy or self.renames.active or any(self.renames.waiting()):
             return False
         troubles = [file.trouble for file in self.tree.files() if file.dirty or file.trouble is not None]
         return all(
@@ -459,8 +459,8 @@ class Custody:
 
     def close(self) -> None:
         """Journal what is not published, close everything. No request is made."""
-        self.left.close()
-        self.workers.close(2.0)
+        self.orphans.close()
+        self.threads.close(2.0)
         for file in self.tree.files():
             with file.lock:
                 if file.dirty or file.mapped:

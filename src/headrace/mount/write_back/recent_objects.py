@@ -13,7 +13,7 @@ _KEPT_S: Final = 5.0
 _MOST: Final = 256
 
 
-class Recent:
+class RecentObjects:
     """Objects as they were last written here, by path, for five seconds. Any thread.
 
     `rsync` and `pip` set mode and times after the close. For each the store would be asked first what the object has,

@@ -12,26 +12,28 @@ from typing import Any
 from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.mount.write_back.missing_blocks import from_record
 from headrace.mount.write_back.object_metadata import Attributes
-from headrace.mount.write_back.publish_queue import Custody
-from headrace.mount.write_back.staged_file import StagedFile, Trouble
-from headrace.mount.write_back.staged_tree import Made
+from headrace.mount.write_back.publish_queue import PublishQueue
+from headrace.mount.write_back.staged_file import PublishFailure, StagedFile
+from headrace.mount.write_back.staged_tree import MadeFolder
 
 _log = logging.getLogger("headrace.mount")
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    """What was found. `pending`: paths that are being published now, in the background; `renames`: old names of renames
-    that are being finished; `left`: local files of what was being written at the crash and had neither been closed nor
-    synced: they are kept, and not published.
+class RecoveredStaging:
+    """What was found.
+
+    `pending`: paths that are being published now, in the background. `renames`: old names of renames that are being
+    finished. `orphans`: local files that were open at the crash, and neither closed nor synced: they are kept, and not
+    published.
     """
 
     pending: tuple[str, ...] = ()
     renames: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    orphans: tuple[str, ...] = ()
 
 
-def recover(custody: Custody) -> Recovered:
+def recover(queue: PublishQueue) -> RecoveredStaging:
     """Take up what the journal says; remove local files that it does not know. Call once, before anything else.
 
     Raises:
@@ -39,66 +41,66 @@ def recover(custody: Custody) -> Recovered:
     """
     pending: list[str] = []
     renames: list[str] = []
-    left: list[str] = []
+    orphans: list[str] = []
     known: set[int] = set()
-    for number, record in custody.journal.live.items():
+    for number, record in queue.journal.live.items():
         kind = record.get("kind")
         if kind == "move":
-            custody.moves.restore(number, dict(record))
+            queue.renames.restore(number, dict(record))
             renames.append(record["old"])
         elif kind == "made":
-            custody.tree.put(record["path"], Made(record["path"], Attributes(*record["attrs"]), number))
+            queue.tree.put(record["path"], MadeFolder(record["path"], Attributes(*record["attrs"]), number))
         elif kind == "file":
             known.add(number)
             if record["state"] == "pending":
-                if _restore(custody, number, dict(record)):
+                if _restore(queue, number, dict(record)):
                     pending.append(record["path"])
-            elif (kept := _set_aside(custody, number, dict(record))) is not None:
-                left.append(kept)
+            elif (kept := _set_aside(queue, number, dict(record))) is not None:
+                orphans.append(kept)
         elif kind == "left":
-            custody.left.restore(number, record, custody.local(number))
-    for number in custody.on_disk():
+            queue.orphans.restore(number, record, queue.local(number))
+    for number in queue.on_disk():
         if number not in known:
-            os.unlink(custody.local(number))
-    if pending or renames or custody.left.busy:
-        custody.workers.wake()
-    return Recovered(tuple(pending), tuple(renames), tuple(left))
+            os.unlink(queue.local(number))
+    if pending or renames or queue.orphans.busy:
+        queue.threads.wake()
+    return RecoveredStaging(tuple(pending), tuple(renames), tuple(orphans))
 
 
-def _restore(custody: Custody, number: int, record: dict[str, Any]) -> bool:
-    local = custody.local(number)
+def _restore(queue: PublishQueue, number: int, record: dict[str, Any]) -> bool:
+    local = queue.local(number)
     try:
         fd = os.open(local, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        custody.journal.drop(number)
+        queue.journal.drop(number)
         return False
-    file = StagedFile(custody, number, record["path"], fd, local, Attributes())
+    file = StagedFile(queue, number, record["path"], fd, local, Attributes())
     file.restore(record)
     if "absent" in record:
         try:
-            place = custody.ns.resolve(file.path)
-            file.absent = from_record(record["absent"], custody.ns.fetcher, place.store, fd)
+            place = queue.ns.resolve(file.path)
+            file.missing = from_record(record["absent"], queue.ns.fetcher, place.store, fd)
         except HeadraceError as error:  # its store is no longer attached; the journal keeps it
             _log.warning("%s: cannot be taken up: %s", file.path, error)
             os.close(fd)
             return False
     reason = record.get("error") or "the mount ended before"
-    file.trouble = Trouble(TryAgainError(reason, path=file.path), time.monotonic(), 0)
-    custody.tree.put(file.path, file)
+    file.trouble = PublishFailure(TryAgainError(reason, path=file.path), time.monotonic(), 0)
+    queue.tree.put(file.path, file)
     return True
 
 
-def _set_aside(custody: Custody, number: int, record: dict[str, Any]) -> str | None:
+def _set_aside(queue: PublishQueue, number: int, record: dict[str, Any]) -> str | None:
     """Where the content of a file that was open at the crash is kept; None where nothing of it was unpublished."""
-    local = custody.local(number)
+    local = queue.local(number)
     try:
         status = os.stat(local)
     except FileNotFoundError:
-        custody.journal.drop(number)
+        queue.journal.drop(number)
         return None
     if status.st_size != 0 and record.get("published") != [status.st_size, status.st_mtime_ns]:
-        return custody.left.add(number, record, local)
-    custody.journal.drop(number)
+        return queue.orphans.add(number, record, local)
+    queue.journal.drop(number)
     with suppress(OSError):
         os.unlink(local)
     return None

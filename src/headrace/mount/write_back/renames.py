@@ -1,8 +1,9 @@
-"""Renaming what is in the bucket: copy, then delete; one step to who looks through this mount; resumed after a crash.
+"""Renames of objects in the bucket: copied, then deleted; one step to programs that look through the mount.
 
-A move is in the journal from before its first request until after its last. Its phases: ``copy`` (the old name shows),
-then, in one step, ``delete`` (the new one shows). A folder that cannot be copied to the end is undone (``undo``), so a
-rename that fails has changed nothing. Whatever else writes below the two names waits meanwhile.
+A rename stands in the journal from before its first request until after its last, so that a crash does not break it
+off. Its phases are ``copy`` (the old name shows), then, in one step, ``delete`` (the new name shows). A folder that
+cannot be copied to the end is undone (``undo``), so a rename that fails has changed nothing. Whatever else writes below
+the two names waits meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import xxhash
 
 from headrace.base.errors import HeadraceError, InternalError, NameRefusedError, NotFoundError
 from headrace.mount.write_back.journal import Journal
-from headrace.mount.write_back.staged_tree import Tree, overlap
+from headrace.mount.write_back.staged_tree import StagedTree, overlap
 from headrace.namespace import Location, Namespace
 from headrace.store.protocol import ObjectInfo, Store
 
@@ -35,7 +36,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(slots=True, eq=False)
-class Move:
+class Rename:
     """A rename under way, or waiting to be tried again. Times are seconds on the monotonic clock."""
 
     number: int
@@ -62,14 +63,14 @@ class Move:
         return overlap(path, self.old) or overlap(path, self.new)
 
 
-class Moves:
+class Renames:
     """Any thread."""
 
     def __init__(
         self,
         ns: Namespace,
         journal: Journal,
-        tree: Tree,
+        tree: StagedTree,
         backoff: Callable[[int], float],
         moved: Callable[[str, str], None],
         wake: Callable[[], None],
@@ -84,7 +85,7 @@ class Moves:
         self._tree = tree
         self._backoff = backoff
         self._changed = threading.Condition()
-        self._active: dict[int, Move] = {}
+        self._active: dict[int, Rename] = {}
         self.late: Callable[[Iterable[str]], object] = _nobody
         self._writing: dict[object, Sequence[str]] = {}
 
@@ -108,34 +109,34 @@ class Moves:
 
     def _enter(self, token: object, paths: Sequence[str], *, wait: bool) -> bool:
         with self._changed:
-            move = self._blocking(paths)
-            if move is None:
+            rename = self._blocking(paths)
+            if rename is None:
                 self._writing[token] = paths
                 return True
             if not wait:
-                raise BlockingIOError(f"{move.old} is being renamed")
-            if move.running:
+                raise BlockingIOError(f"{rename.old} is being renamed")
+            if rename.running:
                 self._changed.wait(1.0)
                 return False
-            move.running = True
-        self._resume(move)
+            rename.running = True
+        self._resume(rename)
         return False
 
-    def _blocking(self, paths: Sequence[str]) -> Move | None:
+    def _blocking(self, paths: Sequence[str]) -> Rename | None:
         if not self._active:
             return None
-        return next((move for move in self._active.values() if any(map(move.blocks, paths))), None)
+        return next((rename for rename in self._active.values() if any(map(rename.blocks, paths))), None)
 
     @contextmanager
-    def _alone(self, move: Move) -> Generator[None]:
-        """`move` is under way inside, and nothing else below its two names is."""
-        paths = (move.old, move.new)
+    def _alone(self, rename: Rename) -> Generator[None]:
+        """`rename` is under way inside, and nothing else below its two names is."""
+        paths = (rename.old, rename.new)
         while True:
             with self._changed:
                 other = self._blocking(paths)
                 if other is None:
-                    move.running = True
-                    self._active[move.number] = move
+                    rename.running = True
+                    self._active[rename.number] = rename
                     break
                 if other.running:
                     self._changed.wait(1.0)
@@ -149,7 +150,7 @@ class Moves:
             yield
         finally:
             with self._changed:
-                move.running = False
+                rename.running = False
                 self._changed.notify_all()
 
     # renaming
@@ -161,188 +162,189 @@ class Moves:
             NotFoundError, DeniedError, TryAgainError: nothing has changed (or the new name holds a copy, where an
             answer was lost).
         """
-        move = Move(number, old.path, new.path, folder=False)
-        with self._alone(move):
+        rename = Rename(number, old.path, new.path, folder=False)
+        with self._alone(rename):
             try:
-                self._journal.set(number, move.record())
+                self._journal.set(number, rename.record())
                 self._copy_one(old.store, ObjectInfo(old.key, -1), new.key)
             except BaseException:
-                self._end(move)
+                self._end(rename)
                 raise
-            self._switch(move)
-            self._try(move, lambda: old.store.delete([old.key]))
+            self._switch(rename)
+            self._try(rename, lambda: old.store.delete([old.key]))
 
     def rename_folder(self, number: int, old: Location, new: Location) -> None:
         """Move every object below `old`. Raises as `rename_file`; OSError ENOTEMPTY where something is at `new`."""
-        move = Move(number, old.path, new.path, folder=True)
+        rename = Rename(number, old.path, new.path, folder=True)
         prefix, target = f"{old.key}/", f"{new.key}/"
-        with self._alone(move):
+        with self._alone(rename):
             try:
                 if any(info.key != target for page in new.store.list(target) for info in page):
                     raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), new.path)
             except BaseException:
-                self._end(move)
+                self._end(rename)
                 raise
             copied = array("Q")
             begun = False
             try:
-                self._journal.set(number, move.record(), sync=True)
+                self._journal.set(number, rename.record(), sync=True)
                 self._tree.hide(new.path)
                 for page in old.store.list(prefix):
                     begun = True
                     self._copy_page(old.store, page, prefix, target)
                     copied.extend(map(_digest, page))
             except BaseException:
-                self._undo(move, old, begun=begun)
+                self._undo(rename, old, begun=begun)
                 raise
-            self._switch(move)
+            self._switch(rename)
             seen = _Seen(copied)
-            self._try(move, lambda: self._delete(old, old.store.list(prefix), seen.of))
+            self._try(rename, lambda: self._delete(old, old.store.list(prefix), seen.of))
 
-    def _switch(self, move: Move) -> None:
-        move.phase = "delete"
+    def _switch(self, rename: Rename) -> None:
+        rename.phase = "delete"
         with suppress(HeadraceError, OSError):  # where the journal is full: after a crash it is copied once more
-            self._journal.set(move.number, move.record(), sync=move.folder)
+            self._journal.set(rename.number, rename.record(), sync=rename.folder)
         with self._tree.lock:
-            self._tree.hide(move.old)
-            self._tree.show(move.new)
-            self._moved(move.old, move.new)
+            self._tree.hide(rename.old)
+            self._tree.show(rename.new)
+            self._moved(rename.old, rename.new)
         with self._changed:
             self._changed.notify_all()
-        self._ns.forget(move.new)
+        self._ns.forget(rename.new)
 
-    def _try(self, move: Move, work: Callable[[], object]) -> None:
+    def _try(self, rename: Rename, work: Callable[[], object]) -> None:
         """The new name shows: from here on it is done, and what fails is left for later."""
         try:
             work()
         except HeadraceError as error:
-            self._failed(move, error)
+            self._failed(rename, error)
         else:
-            self._end(move)
+            self._end(rename)
 
-    def _undo(self, move: Move, old: Location, *, begun: bool) -> None:
-        move.phase = "undo"
+    def _undo(self, rename: Rename, old: Location, *, begun: bool) -> None:
+        rename.phase = "undo"
         if not begun:
-            self._end(move)
+            self._end(rename)
             return
         with suppress(HeadraceError, OSError):
-            self._journal.set(move.number, move.record())
+            self._journal.set(rename.number, rename.record())
         try:
-            self._run_undo(move, old)
+            self._run_undo(rename, old)
         except HeadraceError as error:
-            self._failed(move, error)
+            self._failed(rename, error)
         else:
-            self._end(move, late=True)
+            self._end(rename, late=True)
 
-    def _end(self, move: Move, *, late: bool = False) -> None:
+    def _end(self, rename: Rename, *, late: bool = False) -> None:
         with suppress(HeadraceError, OSError):
-            self._journal.drop(move.number)
+            self._journal.drop(rename.number)
         if late:
-            self.late((move.old, move.new))
-        for path in (move.old, move.new):
+            self.late((rename.old, rename.new))
+        for path in (rename.old, rename.new):
             self._tree.show(path)
-        if move.folder:
+        if rename.folder:
             self._ns.refresh()
         else:
-            self._ns.forget(move.old)
-            self._ns.forget(move.new)
+            self._ns.forget(rename.old)
+            self._ns.forget(rename.new)
         with self._changed:
-            self._active.pop(move.number, None)
+            self._active.pop(rename.number, None)
             self._changed.notify_all()
 
-    def _failed(self, move: Move, error: HeadraceError) -> None:
+    def _failed(self, rename: Rename, error: HeadraceError) -> None:
         with self._changed:
-            move.error = error
-            move.tries += 1
-            move.tried_at = time.monotonic()
-            move.retry_at = move.tried_at + self._backoff(move.tries)
-            move.running = False
+            rename.error = error
+            rename.tries += 1
+            rename.tried_at = time.monotonic()
+            rename.retry_at = rename.tried_at + self._backoff(rename.tries)
+            rename.running = False
             self._changed.notify_all()
         self._wake()
 
     # later, or after a crash: what is there tells how far it came
 
     def restore(self, number: int, record: dict[str, Any]) -> None:
-        """A move that a crash left in the journal."""
-        move = Move(number, record["old"], record["new"], record["folder"], record["phase"])
-        self._active[number] = move
-        if move.phase == "delete":
-            self._tree.hide(move.old)
-        elif move.folder:
-            self._tree.hide(move.new)
+        """A rename that a crash left in the journal."""
+        rename = Rename(number, record["old"], record["new"], record["folder"], record["phase"])
+        self._active[number] = rename
+        if rename.phase == "delete":
+            self._tree.hide(rename.old)
+        elif rename.folder:
+            self._tree.hide(rename.new)
 
-    def waiting(self) -> list[Move]:
-        """Moves that are not done and that nobody is at."""
+    def waiting(self) -> list[Rename]:
+        """Renames that are not done and that nobody is at."""
         if not self._active:
             return []
         with self._changed:
-            return [move for move in self._active.values() if not move.running]
+            return [rename for rename in self._active.values() if not rename.running]
 
     @property
-    def active(self) -> list[Move]:
+    def active(self) -> list[Rename]:
         """All moves not done."""
         with self._changed:
             return list(self._active.values())
 
-    def retry(self, move: Move) -> None:
+    def retry(self, rename: Rename) -> None:
         """Try again; a failure is kept in it."""
         with self._changed:
-            if move.running or move.number not in self._active:
+            if rename.running or rename.number not in self._active:
                 return
-            move.running = True
+            rename.running = True
         with suppress(HeadraceError):
-            self._resume(move)
+            self._resume(rename)
 
-    def _resume(self, move: Move) -> None:
-        """`move.running` has been set by the caller."""
+    def _resume(self, rename: Rename) -> None:
+        """`rename.running` has been set by the caller."""
         try:
-            old, new = self._ns.resolve(move.old), self._ns.resolve(move.new)
-            if move.phase == "copy":
-                self._copy_on(move, old, new)
-            if move.phase == "undo":
-                self._run_undo(move, old)
+            old, new = self._ns.resolve(rename.old), self._ns.resolve(rename.new)
+            if rename.phase == "copy":
+                self._copy_on(rename, old, new)
+            if rename.phase == "undo":
+                self._run_undo(rename, old)
             else:
-                self._delete(old, self._sources(move, old), lambda page: self._copied(move, old.store, page))
+                self._delete(old, self._sources(rename, old), lambda page: self._copied(rename, old.store, page))
         except Exception as error:
-            self._failed(move, error if isinstance(error, HeadraceError) else InternalError(repr(error), path=move.old))
+            known = error if isinstance(error, HeadraceError) else InternalError(repr(error), path=rename.old)
+            self._failed(rename, known)
             raise
-        self._end(move, late=True)
+        self._end(rename, late=True)
 
-    def _copy_on(self, move: Move, old: Location, new: Location) -> None:
+    def _copy_on(self, rename: Rename, old: Location, new: Location) -> None:
         """What a crash broke off is copied to its end; where that can never be, it is undone."""
         try:
-            self._run_copy(move, old, new)
+            self._run_copy(rename, old, new)
         except NameRefusedError as error:
-            _log.warning("%s: not renamed to %s: %s", move.old, move.new, error)
-            move.phase = "undo"
+            _log.warning("%s: not renamed to %s: %s", rename.old, rename.new, error)
+            rename.phase = "undo"
         else:
-            self._switch(move)
+            self._switch(rename)
 
-    def _copied(self, move: Move, store: Store, page: Sequence[ObjectInfo]) -> list[ObjectInfo]:
+    def _copied(self, rename: Rename, store: Store, page: Sequence[ObjectInfo]) -> list[ObjectInfo]:
         """Those of `page` that are at the new name already. One request each."""
-        found = _parallel(lambda info: _is_copy(store, info, self._there(move, info)), page)
+        found = _parallel(lambda info: _is_copy(store, info, self._there(rename, info)), page)
         return [info for info, yes in zip(page, found, strict=True) if yes]
 
-    def _sources(self, move: Move, old: Location) -> Iterable[Sequence[ObjectInfo]]:
-        if move.folder:
+    def _sources(self, rename: Rename, old: Location) -> Iterable[Sequence[ObjectInfo]]:
+        if rename.folder:
             return old.store.list(f"{old.key}/")
         try:
             return [[old.store.head(old.key)]]
         except NotFoundError:
             return []
 
-    def _there(self, move: Move, info: ObjectInfo) -> str:
-        old, new = self._ns.resolve(move.old), self._ns.resolve(move.new)
+    def _there(self, rename: Rename, info: ObjectInfo) -> str:
+        old, new = self._ns.resolve(rename.old), self._ns.resolve(rename.new)
         return new.key + info.key[len(old.key) :]
 
-    def _run_copy(self, move: Move, old: Location, new: Location) -> None:
-        for page in self._sources(move, old):
-            done = set(self._copied(move, old.store, page))
+    def _run_copy(self, rename: Rename, old: Location, new: Location) -> None:
+        for page in self._sources(rename, old):
+            done = set(self._copied(rename, old.store, page))
             self._copy_page(old.store, [info for info in page if info not in done], old.key, new.key)
 
-    def _run_undo(self, move: Move, old: Location) -> None:
-        for page in self._sources(move, old):
-            _delete_keys(old.store, [self._there(move, info) for info in self._copied(move, old.store, page)])
+    def _run_undo(self, rename: Rename, old: Location) -> None:
+        for page in self._sources(rename, old):
+            _delete_keys(old.store, [self._there(rename, info) for info in self._copied(rename, old.store, page)])
 
     def _delete(
         self,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.errors import HeadraceError, NoRoomError
-from headrace.mount.write_back.missing_blocks import Absent
+from headrace.mount.write_back.missing_blocks import MissingBlocks
 from headrace.mount.write_back.object_metadata import NAMES, Attributes, from_metadata
 from headrace.store.protocol import LARGEST_OBJECT, ObjectInfo
 
@@ -29,7 +29,7 @@ _FINE = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in platform.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Keeper(Protocol):
+class StagedFileOwner(Protocol):
     """What a staged file asks of the staging around it."""
 
     def publish(self, file: StagedFile, *, sync: bool) -> None: ...
@@ -39,7 +39,7 @@ class Keeper(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class PublishSnapshot:
     """What a publish sends. `same`: bytes at the start that are those of the object `base`. `data` False: only
     attributes have changed. `mtime_ns`: of the last write.
     """
@@ -55,7 +55,7 @@ class Snapshot:
 
 
 @dataclass(slots=True)
-class Trouble:
+class PublishFailure:
     """A publish that failed. `since`, `tried_at`, `retry_at`: seconds on the monotonic clock."""
 
     error: HeadraceError
@@ -73,7 +73,7 @@ class StagedFile:
     it may be mapped past us: then the times tell of the first write to a page only, and a mapping outlives all handles.
     """
 
-    def __init__(self, keeper: Keeper, number: int, path: str, fd: int, local: str, attrs: Attributes) -> None:
+    def __init__(self, owner: StagedFileOwner, number: int, path: str, fd: int, local: str, attrs: Attributes) -> None:
         self.number = number
         self.path = path
         self.fd = fd
@@ -92,14 +92,14 @@ class StagedFile:
         self.base: ObjectInfo | None = None
         self.checksum: int | None = None
         """Of the bytes that `base` has (`headrace.cache.entry.checksum`), where it is known."""
-        self.absent: Absent | None = None
+        self.missing: MissingBlocks | None = None
         self.kept: Mapping[str, str] | None = {}
         """Metadata of the object it was opened on; None: not asked for yet."""
-        self.trouble: Trouble | None = None
+        self.trouble: PublishFailure | None = None
         self.pending = False
         """The journal says that this has to be published."""
         self.dirty_since: float | None = None
-        self._keeper = keeper
+        self._owner = owner
         self._given = attrs
         self._changed = Attributes()
         self._state = threading.Lock()
@@ -131,7 +131,7 @@ class StagedFile:
     @property
     def complete(self) -> bool:
         """Everything is in the local file: the kernel may have it."""
-        return self.absent is None
+        return self.missing is None
 
     @property
     def dirty(self) -> bool:
@@ -170,15 +170,15 @@ class StagedFile:
         """Cut, or extend with zeros. Raises NoRoomError, OSError."""
         self._refuse_larger(size)
         with room(self.path):
-            if self.absent is not None:
-                self.absent.cut(size)
-                self._finish_absent(self.absent, tell=True)  # what is no hole from now on, but zeros
+            if self.missing is not None:
+                self.missing.cut(size)
+                self._finish_missing(self.missing, tell=True)  # what is no hole from now on, but zeros
             os.ftruncate(self.fd, size)
         self.touched(size)
 
     def _refuse_larger(self, size: int) -> None:
         """Raises OSError (EFBIG): no object of its store is so large. Said now, not once all has been written."""
-        if size > LARGEST_OBJECT and size > self._keeper.largest(self.path):
+        if size > LARGEST_OBJECT and size > self._owner.largest(self.path):
             raise OSError(errno.EFBIG, "larger than the store's largest object", self.path)
 
     def touched(self, offset: int = 0) -> None:
@@ -196,16 +196,16 @@ class StagedFile:
             ChangedError, NotFoundError: that object is another one by now, or gone. TryAgainError, DeniedError,
             NoRoomError.
         """
-        absent = self.absent
-        if absent is None:
+        missing = self.missing
+        if missing is None:
             return
         with room(self.path):
             before = os.fstat(self.fd).st_mtime_ns
-            fetched = absent.fetch(start, stop)
+            fetched = missing.fetch(start, stop)
             if fetched and self.dirty_since is None:  # the file is still as old as its object
                 os.utime(self.fd, ns=(before, before))
-        if fetched or not absent.blocks:
-            self._finish_absent(absent)
+        if fetched or not missing.blocks:
+            self._finish_missing(missing)
 
     def set_attributes(self, attrs: Attributes) -> None:
         """Change those that are not None; published with the next publish, which this makes needed. Raises OSError."""
@@ -268,21 +268,21 @@ class StagedFile:
         Raises:
             HeadraceError: it was not published; it stays here, in the journal, and is tried again in the background.
         """
-        self._keeper.publish(self, sync=sync)
+        self._owner.publish(self, sync=sync)
 
     def release(self) -> None:
         """A handle is closed. With the last one, what is not published yet is, and the local file becomes the cache's.
 
         Never raises: a failure is kept, tried again, and listed.
         """
-        self._keeper.released(self)
+        self._owner.released(self)
 
     def __repr__(self) -> str:
         return f"StagedFile({self.path!r}, {self.number})"
 
     # for publishing
 
-    def begin(self) -> Snapshot | None:
+    def begin(self) -> PublishSnapshot | None:
         """What is to be published; None when nothing is. `lock` is held; `finish` or `undo` must follow."""
         with self._state:
             if self.mapped and self.fd >= 0:
@@ -298,14 +298,14 @@ class StagedFile:
                 return None
             size = status.st_size
             same = min(self._low, size, self.base.size) if self.base is not None else 0
-            found = Snapshot(
+            found = PublishSnapshot(
                 self._generation, size, status.st_mtime_ns, self._low, same, self.base, data, self._new_attributes
             )
             self._low = _NOWHERE
             self._new_attributes = False
             return found
 
-    def finish(self, snapshot: Snapshot, info: ObjectInfo, checksum: int | None) -> None:
+    def finish(self, snapshot: PublishSnapshot, info: ObjectInfo, checksum: int | None) -> None:
         """It is published as `info`."""
         with self._state:
             self.base, self.fresh = info, False
@@ -313,13 +313,13 @@ class StagedFile:
                 self.checksum = checksum
             self._clean = snapshot.generation
             self._as_published = (snapshot.size, snapshot.mtime_ns)
-            if self.absent is not None:
-                self.absent.follow(info)
+            if self.missing is not None:
+                self.missing.follow(info)
             later = self._generation != self._clean or self._new_attributes
             self.dirty_since = time.monotonic() if later else None
         self.trouble = None
 
-    def undo(self, snapshot: Snapshot) -> None:
+    def undo(self, snapshot: PublishSnapshot) -> None:
         """It could not be published."""
         with self._state:
             self._low = min(self._low, snapshot.low)
@@ -362,8 +362,8 @@ class StagedFile:
         }
         if error:
             record["error"] = error
-        if self.absent is not None:
-            record["absent"] = self.absent.record()
+        if self.missing is not None:
+            record["absent"] = self.missing.record()
         with self._state:
             # Not as the file is now: the kernel may have written to it since, and that is not published.
             if self.base is not None and self._as_published is not None and self._generation == self._clean:
@@ -419,11 +419,11 @@ class StagedFile:
         if 0 < left <= _TICK_S:
             time.sleep(left)
 
-    def _finish_absent(self, absent: Absent, *, tell: bool = False) -> None:
-        if not absent.blocks:
-            self.absent = None
+    def _finish_missing(self, missing: MissingBlocks, *, tell: bool = False) -> None:
+        if not missing.blocks:
+            self.missing = None
         if self.pending or tell:
-            self._keeper.journaled(self)
+            self._owner.journaled(self)
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from headrace.mount.write_back.staged_file import StagedFile
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeFolder:
     """A folder that exists in this mount. `number`: its record in the journal; 0: it lasts as long as the mount."""
 
     path: str
@@ -20,10 +20,10 @@ class Made:
     number: int = 0
 
 
-Node = StagedFile | Made
+Node = StagedFile | MadeFolder
 
 
-class Tree:
+class StagedTree:
     """By path, without a trailing ``/``. Any thread; `lock` makes several calls one step."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Tree:
                 if isinstance(each, StagedFile):
                     each.path = there
                 else:
-                    each = Made(there, each.attrs, each.number)
+                    each = MadeFolder(there, each.attrs, each.number)
                 self.put(there, each)
                 moved.append(each)
         return moved

@@ -44,14 +44,14 @@ from headrace.base.errors import (
 )
 from headrace.base.places import refused
 from headrace.cache.entry import write_all
-from headrace.mount.write_back.missing_blocks import Absent, bring_whole
+from headrace.mount.write_back.missing_blocks import MissingBlocks, bring_whole
 from headrace.mount.write_back.object_metadata import NAMES, Attributes, from_metadata, link_path
-from headrace.mount.write_back.orphans import Leftover
+from headrace.mount.write_back.orphans import Orphan
 from headrace.mount.write_back.publish_file import folder_metadata, stamped
-from headrace.mount.write_back.publish_queue import Custody, Pending, StagingOptions
-from headrace.mount.write_back.recovery import Recovered, recover
+from headrace.mount.write_back.publish_queue import PublishQueue, StagingOptions, Unpublished
+from headrace.mount.write_back.recovery import RecoveredStaging, recover
 from headrace.mount.write_back.staged_file import StagedFile, room
-from headrace.mount.write_back.staged_tree import Made, split
+from headrace.mount.write_back.staged_tree import MadeFolder, split
 from headrace.store.protocol import Described, ObjectInfo
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ if TYPE_CHECKING:
 
     from headrace.namespace import Entry, Location, Namespace
 
-__all__ = ["Attributes", "Leftover", "Made", "Pending", "Recovered", "StagedFile", "Staging", "StagingOptions"]
+__all__ = [
+    "Attributes", "MadeFolder", "Orphan", "RecoveredStaging", "StagedFile", "Staging", "StagingOptions", "Unpublished",
+]  # fmt: skip
 
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LINK: Final = stat.S_IFLNK | 0o777
@@ -83,18 +85,18 @@ class Staging:
         """
         self._lock = _hold(folder)
         try:
-            self._custody = Custody(folder, ns, options or StagingOptions())
+            self._queue = PublishQueue(folder, ns, options or StagingOptions())
         except BaseException:
             os.close(self._lock)
             raise
         self._ns = ns
-        self._tree = self._custody.tree
-        self._moves = self._custody.moves
+        self._tree = self._queue.tree
+        self._renames = self._queue.renames
         self._no_markers: set[str] = set()
 
-    def recover(self) -> Recovered:
+    def recover(self) -> RecoveredStaging:
         """Take up what a crashed mount left. What it had promised is being published when this returns; see `drain`."""
-        return recover(self._custody)
+        return recover(self._queue)
 
     # files
 
@@ -112,8 +114,8 @@ class Staging:
         """
         if not wait and _ODD.search(path.partition("://")[2] or path):
             raise BlockingIOError("the store may have to be asked whether it keeps such a key")
-        self._custody.nameable(path)
-        with self._moves.steady(path, wait=wait):
+        self._queue.nameable(path)
+        with self._renames.steady(path, wait=wait):
             with self._tree.lock:
                 known = self._taken(path)
                 if known is not None:
@@ -132,8 +134,8 @@ class Staging:
         Raises:
             NotFoundError: there is no such object.
         """
-        place = self._custody.writable(path)
-        with self._moves.steady(path):
+        place = self._queue.writable(path)
+        with self._renames.steady(path):
             with self._tree.lock:
                 file = self._taken(path)
             if file is None:
@@ -163,16 +165,16 @@ class Staging:
         Raises:
             OSError: EISDIR.
         """
-        place = self._custody.writable(path)
-        with self._moves.steady(path):
+        place = self._queue.writable(path)
+        with self._renames.steady(path):
             node = self._tree.get(path)
-            if isinstance(node, Made):
+            if isinstance(node, MadeFolder):
                 raise _refusal(errno.EISDIR, path)
             if node is None:
                 place.store.delete([place.key])
             else:
                 self._unlink_staged(node, place)
-            self._custody.recent.take(path)
+            self._queue.recent.take(path)
             self._ns.forget(path)
             self._keep(split(path)[0])
 
@@ -182,20 +184,20 @@ class Staging:
         Raises:
             BlockingIOError: not `wait`, and it is no file that is being written: the store would have to be waited for.
         """
-        place = self._custody.writable(path)
+        place = self._queue.writable(path)
         with self._tree.lock:  # who retires it looks again under this lock
             node = self._tree.get(path)
             if isinstance(node, StagedFile):
                 node.set_attributes(attrs)
         if isinstance(node, StagedFile):
             if not node.handles:  # else its close publishes them, or the next look in a period
-                self._custody.workers.wake()
+                self._queue.threads.wake()
             return
         if not wait:
             raise BlockingIOError("the store has to be told")
-        with self._moves.steady(path):
-            if isinstance(node, Made):
-                self._tree.put(path, Made(path, attrs.over(node.attrs), node.number))
+        with self._renames.steady(path):
+            if isinstance(node, MadeFolder):
+                self._tree.put(path, MadeFolder(path, attrs.over(node.attrs), node.number))
             if place.store.capabilities.metadata is not False and place.key:
                 (self._store_folder if folder else self._store_attributes)(place, attrs)
                 self._ns.forget(path)
@@ -208,13 +210,13 @@ class Staging:
         Raises:
             AlreadyExistsError: this mount knows of something there. NameTooLongError, NameRefusedError.
         """
-        place = self._custody.nameable(path)
-        with self._moves.steady(path):
+        place = self._queue.nameable(path)
+        with self._renames.steady(path):
             if self._tree.get(path) is not None:
                 raise AlreadyExistsError("exists already", path=path)
             if not self._mark(place, attrs):
-                made = Made(path, attrs, next(self._custody.numbers))
-                self._custody.note_folder(made)
+                made = MadeFolder(path, attrs, next(self._queue.numbers))
+                self._queue.note_folder(made)
                 self._tree.put(path, made)
             self._ns.forget(path)
 
@@ -224,26 +226,26 @@ class Staging:
         Raises:
             OSError: ENOTEMPTY; EBUSY where something is attached below.
         """
-        place = self._custody.writable(path)
+        place = self._queue.writable(path)
         self._refuse_mounts(path)
-        with self._moves.steady(path):
+        with self._renames.steady(path):
             prefix = f"{place.key}/"
             if self._tree.below(path) or any(one.key != prefix for page in place.store.list(prefix) for one in page):
                 raise _refusal(errno.ENOTEMPTY, path)
             self._unmark(place)
-            self._custody.recent.take(path)
+            self._queue.recent.take(path)
             made = self._tree.get(path)
             self._tree.drop(path)
-            if isinstance(made, Made) and made.number:
-                self._custody.journal.drop(made.number)
+            if isinstance(made, MadeFolder) and made.number:
+                self._queue.journal.drop(made.number)
             self._ns.forget(path)
             self._keep(split(path)[0])
 
     def symlink(self, path: str, target: str, attrs: Attributes | None = None) -> ObjectInfo:
         """Make a symbolic link, shown at `path`; the object that it is. Raises as `mkdir`."""
         where = link_path(path)
-        place = self._custody.nameable(where)
-        with self._moves.steady(path, where):
+        place = self._queue.nameable(where)
+        with self._renames.steady(path, where):
             if self._tree.get(path) is not None or self._tree.get(where) is not None:
                 raise AlreadyExistsError("exists already", path=path)
             given = Attributes(_LINK, mtime_ns=time.time_ns()).over(attrs or Attributes())
@@ -277,7 +279,7 @@ class Staging:
             AlreadyExistsError: `replace` is False. NotFoundError: there is nothing to move. NameTooLongError,
             NameRefusedError: the store cannot hold the new name, or, of a folder, that of something below it.
         """
-        here, there = self._custody.writable(old), self._custody.nameable(new)
+        here, there = self._queue.writable(old), self._queue.nameable(new)
         if old == new:
             return
         if new.startswith(old + "/"):
@@ -286,19 +288,19 @@ class Staging:
             raise _refusal(errno.EXDEV, new)
         if folder is None:
             node = self._tree.get(old)
-            folder = isinstance(node, Made) if node is not None else not self._ns.stat(old).is_file
+            folder = isinstance(node, MadeFolder) if node is not None else not self._ns.stat(old).is_file
         if not replace and (self._tree.get(new) is not None or self._ns.exists(new, refresh=True)):
             raise AlreadyExistsError("exists already", path=new)
         for file in [one for one in self._tree.files() if not one.complete]:
             if file.path in (old, new) or (folder and file.path.startswith(old + "/")):
                 file.ensure(0, file.size)  # the object it comes from goes, or gets another name
         if folder:
-            self._custody.recent.clear()
+            self._queue.recent.clear()
             self._refuse_mounts(old)
             self._rename_folder(here, there)
         else:
             for path in (old, new):
-                self._custody.recent.take(path)
+                self._queue.recent.take(path)
             self._rename_file(here, there)
         if displaced is not None:
             self.unlink(displaced)
@@ -310,7 +312,7 @@ class Staging:
         if node is not None and self._rename_staged(node, old.path, new.path):
             return
         try:
-            self._moves.rename_file(next(self._custody.numbers), old, new)
+            self._renames.rename_file(next(self._queue.numbers), old, new)
         except NotFoundError:
             if node is None or not self._rename_staged(node, old.path, new.path, absent=True):
                 raise
@@ -320,18 +322,18 @@ class Staging:
 
         `absent`: the caller knows that there is none.
         """
-        with self._moves.steady(old, new), ExitStack() as locks:
+        with self._renames.steady(old, new), ExitStack() as locks:
             replaced = self.find(new)
             for each in sorted((one for one in (file, replaced) if one is not None), key=lambda one: one.number):
                 locks.enter_context(each.lock)
             if file.gone or file.path != old or not (absent or (file.fresh and file.trouble is None)):
                 return False
             with self._tree.lock:
-                self._custody.moved(old, new)
+                self._queue.moved(old, new)
         if file.handles == 0:
-            self._custody.retire(file)
+            self._queue.retire(file)
         with suppress(HeadraceError):  # pending, then: what was at the new name is still in the bucket
-            self._custody.publish(file, sync=False)
+            self._queue.publish(file, sync=False)
         return True
 
     def _rename_folder(self, old: Location, new: Location) -> None:
@@ -339,10 +341,10 @@ class Staging:
             raise _refusal(errno.ENOTEMPTY, new.path)
         for path, node in self._tree.below(old.path):
             if isinstance(node, StagedFile):
-                self._custody.nameable(new.path + path[len(old.path) :])
+                self._queue.nameable(new.path + path[len(old.path) :])
         root = old.store.local_root
         if root is None:
-            self._moves.rename_folder(next(self._custody.numbers), old, new)
+            self._renames.rename_folder(next(self._queue.numbers), old, new)
         else:
             self._rename_on_disk(root, old, new)
         with self._tree.lock:
@@ -350,7 +352,7 @@ class Staging:
 
     def _rename_on_disk(self, root: str, old: Location, new: Location) -> None:
         """The file system does it in one step, empty folders and all."""
-        with self._moves.steady(old.path, new.path), ExitStack() as locks:
+        with self._renames.steady(old.path, new.path), ExitStack() as locks:
             for file in sorted((one for one in self._tree.files() if one.path.startswith(old.path + "/")), key=_number):
                 locks.enter_context(file.lock)
             target = os.path.join(root, new.key)
@@ -361,17 +363,17 @@ class Staging:
                 except FileNotFoundError:  # a folder of this mount alone
                     if _holds_anything(target):
                         raise _refusal(errno.ENOTEMPTY, new.path) from None
-                self._custody.moved(old.path, new.path)
+                self._queue.moved(old.path, new.path)
         self._ns.refresh()
 
     # looking
 
-    def made(self, path: str) -> Made | None:
+    def made(self, path: str) -> MadeFolder | None:
         """A folder of this mount that no object may hold: made where the store keeps no markers, or just emptied."""
         node = self._tree.get(path)
-        return node if isinstance(node, Made) else None
+        return node if isinstance(node, MadeFolder) else None
 
-    def below(self, folder: str) -> list[StagedFile | Made]:
+    def below(self, folder: str) -> list[StagedFile | MadeFolder]:
         """What is staged directly in `folder`, to be shown beside what the bucket holds."""
         return self._tree.children(folder)
 
@@ -388,18 +390,18 @@ class Staging:
         """Have `tell` called with both names of a rename that had failed at first, or was undone, just before they
         are no longer hidden: who listed them until then saw them half done. Set before the first rename.
         """
-        self._moves.late = tell
+        self._renames.late = tell
 
-    def backlog(self) -> list[Pending]:
+    def backlog(self) -> list[Unpublished]:
         """What is being published, or failed and is tried again: files by their paths, renames by the old one.
 
         No request.
         """
-        return self._custody.backlog()
+        return self._queue.backlog()
 
-    def left(self) -> list[Leftover]:
+    def orphans(self) -> list[Orphan]:
         """What was being written when an earlier mount crashed, and is kept; see `orphans`. No request."""
-        return self._custody.left.listed()
+        return self._queue.orphans.listed()
 
     # the end
 
@@ -407,13 +409,13 @@ class Staging:
         """Publish everything now, open files too, and finish renames. False where something is left after that long, or
         where all that is left is what the store refuses for good (a key it cannot keep): it stays journaled and listed.
         """
-        return self._custody.drain(timeout_s)
+        return self._queue.drain(timeout_s)
 
     def close(self) -> None:
         """Let the folder go; what is not published stays in it, journaled, for the next mount. Idempotent."""
         fd, self._lock = self._lock, -1
         if fd >= 0:
-            self._custody.close()
+            self._queue.close()
             os.close(fd)
 
     # inside
@@ -421,27 +423,27 @@ class Staging:
     def _taken(self, path: str) -> StagedFile | None:
         """The file staged at `path`, with one more handle. The tree's lock is held. Raises OSError EISDIR."""
         node = self._tree.get(path)
-        if isinstance(node, Made):
+        if isinstance(node, MadeFolder):
             raise _refusal(errno.EISDIR, path)
         if node is not None:
             node.handles += 1
         return node
 
     def _new(self, path: str, attrs: Attributes) -> StagedFile:
-        number = next(self._custody.numbers)
-        local = self._custody.local(number)
+        number = next(self._queue.numbers)
+        local = self._queue.local(number)
         with room(path):
             try:
                 fd = os.open(local, _NEW, 0o600)
             except FileNotFoundError:
                 os.makedirs(os.path.dirname(local), mode=0o700, exist_ok=True)
                 fd = os.open(local, _NEW, 0o600)
-        return StagedFile(self._custody, number, path, fd, local, attrs)
+        return StagedFile(self._queue, number, path, fd, local, attrs)
 
     def _enter(self, file: StagedFile) -> StagedFile:
         """Show a new file, unless another thread was quicker: then that one's."""
         try:
-            self._custody.journal.set(file.number, file.record())
+            self._queue.journal.set(file.number, file.record())
             with self._tree.lock:
                 known = self._taken(file.path)
                 if known is None:
@@ -455,7 +457,7 @@ class Staging:
 
     def _discard(self, file: StagedFile) -> None:
         with suppress(OSError):
-            self._custody.journal.drop(file.number)
+            self._queue.journal.drop(file.number)
         os.close(file.let_go())
         with suppress(OSError):
             os.unlink(file.local)
@@ -489,10 +491,10 @@ class Staging:
 
         fetcher = self._ns.fetcher
         for retried in (False, True):
-            if info.size > self._custody.options.whole:
+            if info.size > self._queue.options.whole:
                 if not bring_whole(fetcher, place.store, info, file.fd):
                     os.ftruncate(file.fd, info.size)
-                    file.absent = Absent(fetcher, place.store, info, file.fd)
+                    file.missing = MissingBlocks(fetcher, place.store, info, file.fd)
                 return info
             try:
                 blob = fetcher.get(Read(place.store, info.key, info.size, info.version))
@@ -514,11 +516,11 @@ class Staging:
             if not file.fresh or file.trouble is not None:
                 place.store.delete([place.key])
             with self._tree.lock:
-                self._custody.forget(file)
-        self._custody.dispose(file)
+                self._queue.forget(file)
+        self._queue.dispose(file)
 
     def _store_attributes(self, place: Location, attrs: Attributes) -> None:
-        recent = self._custody.recent
+        recent = self._queue.recent
         known = recent.take(place.path)
         for left in (2, 1, 0):
             try:
@@ -536,7 +538,7 @@ class Staging:
 
     def _store_folder(self, place: Location, attrs: Attributes) -> None:
         store, key = place.store, place.key + "/"
-        known = self._custody.recent.take(place.path)
+        known = self._queue.recent.take(place.path)
         try:
             known = known or store.describe(key)
         except (NotFoundError, UnsupportedError):
@@ -545,7 +547,7 @@ class Staging:
         with suppress(UnsupportedError):
             if metadata != known.metadata:
                 store.put(key, b"", metadata=metadata)
-            self._custody.recent.keep(place.path, known._replace(metadata=metadata))
+            self._queue.recent.keep(place.path, known._replace(metadata=metadata))
 
     def _mark(self, place: Location, attrs: Attributes) -> bool:
         """Write a folder's marker. False: the store keeps none."""
@@ -559,7 +561,7 @@ class Staging:
         try:
             info = store.put(f"{place.key}/", b"", metadata=metadata)
             if metadata is not None:
-                self._custody.recent.keep(place.path, Described(info, metadata))
+                self._queue.recent.keep(place.path, Described(info, metadata))
         except NameTooLongError:  # by the slash
             raise
         except UnsupportedError:
@@ -580,15 +582,15 @@ class Staging:
         """A folder that may just have lost its last object stays, as long as this mount lives, until it is removed."""
         with self._tree.lock:
             if self._tree.get(folder) is None and folder != "/" and self._ns.resolve(folder).key:
-                self._tree.put(folder, Made(folder, Attributes()))
+                self._tree.put(folder, MadeFolder(folder, Attributes()))
 
     def _refuse_mounts(self, path: str) -> None:
         if any(mount.path == path or mount.path.startswith(path + "/") for mount in self._ns.mounts()):
             raise _refusal(errno.EBUSY, path)
 
     def _watch(self) -> None:
-        if not self._custody.workers.running:
-            self._custody.workers.wake()
+        if not self._queue.threads.running:
+            self._queue.threads.wake()
 
 
 def _changed(known: Described, attrs: Attributes, kind: int) -> dict[str, str]:

@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from headrace.base.errors import HeadraceError
-from headrace.mount.names.folder_listing import Listing
-from headrace.mount.names.node_table import Place, Table
+from headrace.mount.names.fetch_listing import fetch_listing
+from headrace.mount.names.folder_listing import FolderListing
+from headrace.mount.names.node_table import NodeTable
+from headrace.mount.names.nodes import FolderNode, FolderPlace
 from headrace.store import protocol
 from headrace.store.protocol import ObjectInfo
 
@@ -20,26 +22,28 @@ PAGE = 1000
 _MOST_PAGES = 3
 
 
-def fill(table: Table, place: Place, names: Collection[str], begun: Sequence[Listing]) -> None:
-    """Fill listings of folders below `place`, as far as it goes; on a thread that may wait. The others have not ended.
+def fetch_many_listings(
+    table: NodeTable, place: FolderPlace, names: Collection[str], begun: Sequence[tuple[FolderNode, FolderListing]]
+) -> None:
+    """Fetch listings of folders below `place`, as far as it goes; on a thread that may wait. The others have not ended.
 
     Args:
         table: the mount's nodes.
         place: where the parent's keys begin.
         names: folders of the parent, without the slash: the LIST ends at the first that is not one of these.
-        begun: listings of some of them, not run yet.
+        begun: some of them, each with a listing that nobody has fetched yet.
     """
-    waiting = {listing.folder.name.decode("utf-8", "surrogateescape"): listing for listing in begun}
-    with suppress(HeadraceError):  # each, asked for by itself, tells its own
-        for name, told in _folders(place, names):
-            listing = waiting.pop(name, None)
-            if listing is not None:
-                listing.run(table, place._replace(prefix=f"{place.prefix}{name}/"), told)
+    waiting = {folder.name.decode("utf-8", "surrogateescape"): (folder, listing) for folder, listing in begun}
+    with suppress(HeadraceError):  # a folder that is then listed by itself meets the error again, and reports it
+        for name, content in _folders(place, names):
+            if name in waiting:
+                folder, listing = waiting.pop(name)
+                fetch_listing(table, folder, listing, place._replace(prefix=f"{place.prefix}{name}/"), content)
             if not waiting:
                 return
 
 
-def _folders(place: Place, names: Collection[str]) -> Iterator[tuple[str, protocol.Folder]]:
+def _folders(place: FolderPlace, names: Collection[str]) -> Iterator[tuple[str, protocol.Folder]]:
     """The folders that are whole, as they come. Raises HeadraceError."""
     cut = len(place.prefix)
     now, below, objects = "", dict[str, None](), list[ObjectInfo]()

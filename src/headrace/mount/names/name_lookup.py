@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.base.errors import NameRefusedError, NotFoundError, TryAgainError
 from headrace.base.metrics import Metrics
 from headrace.mount.kernel.kernel_requests import Request, Waiters
-from headrace.mount.names.circuit_breaker import Away
-from headrace.mount.names.folder_listing import Listing, release
-from headrace.mount.names.listing_pages import FILE, FOLDER, LINK, LINK_SUFFIX, Page, showable
-from headrace.mount.names.listings_together import fill
-from headrace.mount.names.node_table import Folder, Known, Node, Place, Table, at, known
+from headrace.mount.names.circuit_breaker import CircuitBreaker
+from headrace.mount.names.fetch_listing import fetch_listing
+from headrace.mount.names.fetch_many_listings import fetch_many_listings
+from headrace.mount.names.folder_listing import FolderListing
+from headrace.mount.names.listing_pages import FILE, FOLDER, LINK, ListingPage, showable
+from headrace.mount.names.node_table import NodeTable
+from headrace.mount.names.nodes import FolderNode, FolderPlace, NamedNode, Node
+from headrace.mount.write_back.object_metadata import LINK_SUFFIX
 from headrace.mount.write_back.staged_tree import split
 from headrace.namespace import Namespace
 from headrace.namespace.paths import as_prefix
@@ -34,31 +37,31 @@ class Overlay(Protocol):
     @property
     def hides_any(self) -> bool: ...
     def hides(self, folder: str, name: bytes) -> bool: ...
-    def find(self, folder: Folder, name: bytes) -> Node | None: ...
-    def enter(self, folder: Folder) -> None: ...
+    def find(self, folder: FolderNode, name: bytes) -> Node | None: ...
+    def enter(self, folder: FolderNode) -> None: ...
     def settle(self, node: Node) -> None: ...
 
 
-class Folders:
+class NameLookup:
     """Looks names up and lists folders. Any thread.
 
     Args:
         head: asks a store for one object: size and version.
         deadline: seconds that a listing may let a reader wait.
-        away: which stores do not answer: what they listed before then stands. None: listings are waited for, always.
+        breaker: which stores do not answer: what they listed before then stands. None: listings are waited for, always.
     """
 
     def __init__(
         self,
-        table: Table,
+        table: NodeTable,
         namespace: Namespace,
         options: MountOptions,
         waiters: Waiters,
         metrics: Metrics,
         *,
-        head: Callable[[Place, str], ObjectInfo],
+        head: Callable[[FolderPlace, str], ObjectInfo],
         deadline: float,
-        away: Away | None = None,
+        breaker: CircuitBreaker | None = None,
     ) -> None:
         self.table = table
         self._namespace = namespace
@@ -68,13 +71,13 @@ class Folders:
         self._metrics = metrics
         self._head = head
         self._deadline = deadline
-        self._away = away
+        self._breaker = breaker
         self.refreshed = 0
         """How often everything was doubted. What was asked before that may be answered from what was seen before."""
         self.overlay: Overlay | None = None
         """What is being written, where the mount may write. Set before the first request."""
 
-    def lookup(self, folder: Folder, name: bytes, request: Request) -> tuple[Known | None, float]:
+    def lookup(self, folder: FolderNode, name: bytes, request: Request) -> tuple[NamedNode | None, float]:
         """What a name is, and for how many seconds that holds; None: there is no such name.
 
         Raises:
@@ -92,19 +95,19 @@ class Folders:
         if found[0] is None:
             node = self.overlay.find(folder, name)
             if node is not None:
-                return known(node), self._ttl
+                return NamedNode.of(node), self._ttl
         return found
 
-    def listing(self, folder: Folder) -> Listing:
+    def listing(self, folder: FolderNode) -> FolderListing:
         """The folder's listing, begun now unless there is a fresh one."""
         place = self.place(folder)
         listing, is_new = self._begin(folder)
         if is_new:
             self._metrics.add("mount.listings")
-            self._waiters.add(lambda: listing.run(self.table, place))
+            self._waiters.add(partial(fetch_listing, self.table, folder, listing, place))
         return listing
 
-    def together(self, parent: Folder, some: Sequence[Folder]) -> None:
+    def together(self, parent: FolderNode, some: Sequence[FolderNode]) -> None:
         """List folders of `parent` by one LIST of all that is below them; those that have a fresh listing keep it.
 
         They have been placed (`place`), below their parent's keys. What that LIST does not bring within a few pages is
@@ -112,7 +115,7 @@ class Folders:
         """
         place = self.place(parent)
         assert place is not None
-        begun = [listing for folder in some for listing, is_new in [self._begin(folder)] if is_new]
+        begun = [(folder, listing) for folder in some for listing, is_new in [self._begin(folder)] if is_new]
         if not begun:
             return
         self._metrics.add("mount.listings")
@@ -120,40 +123,40 @@ class Folders:
 
         def run() -> None:
             try:
-                fill(self.table, place, names, begun)
+                fetch_many_listings(self.table, place, names, begun)
             finally:
-                for listing in begun:
+                for folder, listing in begun:
                     if not listing.ended:
                         self._metrics.add("mount.listings")
-                        self._waiters.add(partial(listing.run, self.table, listing.folder.place))
+                        self._waiters.add(partial(fetch_listing, self.table, folder, listing, folder.place))
 
         self._waiters.add(run)
 
-    def _begin(self, folder: Folder) -> tuple[Listing, bool]:
+    def _begin(self, folder: FolderNode) -> tuple[FolderListing, bool]:
         """The folder's listing where it is fresh; else a new one, and whether the caller has to run it."""
         with self.table.lock:
             before = folder.listing
             under_way = before is not None and not before.ended
-            trusted = before is not None and (before.fresh or under_way or self._is_away(folder) > 0)
+            trusted = before is not None and (before.fresh or under_way or self._pause(folder) > 0)
             doubted = before is not None and under_way and before.doubted
             if before is not None and before.error is None and trusted and not doubted:
                 before.used = time.monotonic()
                 return before, False
-            listing = Listing(folder, self._ttl, self._deadline, before)
+            listing = FolderListing(folder.path, self._ttl, self._deadline, before)
             folder.listing = listing
             self._trim(folder)
         if before is None or not doubted:
             return listing, True
         # Two at once would both replace the one before them. Whoever waits for the first still gets it.
-        before.follow(partial(self._run_after, before, listing))
+        before.follow(partial(self._run_after, folder, before, listing))
         return listing, False
 
-    def _run_after(self, before: Listing, listing: Listing) -> None:
+    def _run_after(self, folder: FolderNode, before: FolderListing, listing: FolderListing) -> None:
         listing.before = before.stands
         self._metrics.add("mount.listings")
-        self._waiters.add(partial(listing.run, self.table, listing.folder.place))
+        self._waiters.add(partial(fetch_listing, self.table, folder, listing, folder.place))
 
-    def place(self, folder: Folder) -> Place | None:
+    def place(self, folder: FolderNode) -> FolderPlace | None:
         """Where the folder's keys are; None: nowhere, it only leads to attachments.
 
         Raises:
@@ -164,7 +167,7 @@ class Folders:
             folder.attached = attached
         return folder.place
 
-    def is_attached(self, folder: Folder, name: bytes) -> bool:
+    def is_attached(self, folder: FolderNode, name: bytes) -> bool:
         """Whether a name in `folder` is, or leads to, an attachment: it can be neither written nor removed."""
         self.place(folder)
         return name.decode("utf-8", "surrogateescape") in (folder.attached or ())
@@ -172,8 +175,8 @@ class Folders:
     def refresh(self) -> None:
         """Trust nothing that was seen before now."""
         self._namespace.refresh()
-        if self._away is not None:
-            self._away.forget()
+        if self._breaker is not None:
+            self._breaker.forget()
         with self.table.lock:
             self.refreshed += 1
             folders = list(self.table.folders.values())
@@ -183,7 +186,7 @@ class Folders:
                 if folder.listing is not None:
                     folder.listing.doubt()
 
-    def doubt(self, found: Known) -> None:
+    def doubt(self, found: NamedNode) -> None:
         """What was learned of one name may be different by now."""
         with self.table.lock:
             own = found.folder.own.get(found.name)
@@ -202,12 +205,12 @@ class Folders:
                         if folder.listing is not None:
                             folder.listing.doubt()
 
-    def single(self, folder: Folder, name: bytes, kind: int, info: ObjectInfo | None) -> Known:
+    def single(self, folder: FolderNode, name: bytes, kind: int, info: ObjectInfo | None) -> NamedNode:
         """Note what was just learned of one name, under the id it has if it is still the same version."""
         with self.table.lock:
             node = folder.own.get(name)
             if node is not None and node.staged is not None:
-                return known(node)
+                return NamedNode.of(node)
             if node is None and (listed := _last_told(self.table, folder, name)) and _same(listed, kind, info):
                 node = self.table.promote(listed, self._ttl)
             if node is None or not _same(node, kind, info):
@@ -215,17 +218,17 @@ class Folders:
             if info is not None:
                 node.tells(info, self._ttl)
             node.trust(self._ttl)
-            return known(node)
+            return NamedNode.of(node)
 
-    def own(self, page: Page, index: int) -> Node | None:
+    def own(self, folder: FolderNode, page: ListingPage, index: int) -> Node | None:
         """The node of its own that a listed name has: the kernel knows the name by it, and is told of no other."""
-        node = page.folder.own.get(page.name(index))
+        node = folder.own.get(page.name(index))
         if node is None or node.staged is not None or node.until > time.monotonic():
             return node
-        listed = at(page, index, node.id)
+        listed = NamedNode.on_page(folder, page, index, node.id)
         return node if _same(node, listed.kind, listed.info if listed.kind != FOLDER else None) else None
 
-    def _listed(self, folder: Folder, name: bytes, request: Request) -> tuple[Known | None, float] | None:
+    def _listed(self, folder: FolderNode, name: bytes, request: Request) -> tuple[NamedNode | None, float] | None:
         """What a fresh listing tells, as far as it has come; None: it does not tell of this name."""
         began = time.monotonic()
         try:
@@ -240,35 +243,35 @@ class Folders:
             return found
         return self._at_hand(folder, name)
 
-    def not_listed(self, folder: Folder, waited_s: float, error: TryAgainError) -> bool:
+    def not_listed(self, folder: FolderNode, waited_s: float, error: TryAgainError) -> bool:
         """The store did not answer in that time: whether what it listed before stands for a while."""
-        if self._away is None or folder.place is None:
+        if self._breaker is None or folder.place is None:
             return False
-        self._away.failed(folder.place.store, waited_s, error)
+        self._breaker.failed(folder.place.store, waited_s, error)
         return True
 
-    def _is_away(self, folder: Folder) -> float:
+    def _pause(self, folder: FolderNode) -> float:
         """For how many seconds more its store is not asked, and what it listed before stands."""
-        if self._away is None or folder.place is None:
+        if self._breaker is None or folder.place is None:
             return 0.0
-        return self._away.left(folder.place.store)
+        return self._breaker.seconds_left(folder.place.store)
 
-    def _at_hand(self, folder: Folder, name: bytes) -> tuple[Known | None, float] | None:
+    def _at_hand(self, folder: FolderNode, name: bytes) -> tuple[NamedNode | None, float] | None:
         """What is known without asking; None: too little."""
         now = time.monotonic()
         own = folder.own.get(name)
         if own is not None and own.staged is not None and self.overlay is not None:
             self.overlay.settle(own)
         if own is not None and (own.staged is not None or own.until > now):
-            return known(own), min(max(own.until - now, 0.0), self._ttl) if own.staged is None else self._ttl
-        listing, left = folder.listing, self._is_away(folder)
+            return NamedNode.of(own), min(max(own.until - now, 0.0), self._ttl) if own.staged is None else self._ttl
+        listing, left = folder.listing, self._pause(folder)
         if listing is None or (listing.until <= now and not left):
             return None
         if left and listing.before is not None:
             listing = listing.before
         until = max(listing.until, now + left)
-        if own is not None and left and own.told >= listing.started:
-            return known(own), left
+        if own is not None and left and own.learned >= listing.started:
+            return NamedNode.of(own), left
         gone = folder.gone.get(name)
         if gone is not None and gone >= listing.started:
             return None, until - now
@@ -276,10 +279,10 @@ class Folders:
             found = listing.find(name)
             if found is not None:
                 page, index = found
-                fresh = at(page, index, self.table.node_of(page, index))
+                fresh = NamedNode.on_page(folder, page, index, self.table.node_of(folder, page, index))
                 if own is not None and _same(own, fresh.kind, fresh.info if fresh.kind != FOLDER else None):
                     own.until = until
-                    return known(own), until - now
+                    return NamedNode.of(own), until - now
                 if own is not None:
                     del folder.own[name]
                 return fresh, until - now
@@ -288,19 +291,19 @@ class Folders:
             return (None, until - now) if kept is None else (kept, self._ttl)
         return None
 
-    def _kept(self, folder: Folder, own: Node | None) -> Known | None:
+    def _kept(self, folder: FolderNode, own: Node | None) -> NamedNode | None:
         """A name of our own that the store does not show: only what the overlay keeps is still there."""
         if own is None:
             return None
         node = self.overlay.find(folder, own.name) if self.overlay is not None else None
         if node is not None:
-            return known(node)
+            return NamedNode.of(node)
         with self.table.lock:
             if folder.own.get(own.name) is own:
                 del folder.own[own.name]
         return None
 
-    def _ask(self, folder: Folder, name: bytes) -> tuple[Known | None, float]:
+    def _ask(self, folder: FolderNode, name: bytes) -> tuple[NamedNode | None, float]:
         text = name.decode("utf-8", "surrogateescape")
         place = folder.place
         if place is None or not showable(text):
@@ -315,7 +318,7 @@ class Folders:
                     return self.single(folder, name, kind, self._head(place, key + suffix)), self._ttl
         return self._kept(folder, folder.own.get(name)), self._ttl
 
-    def _locate(self, folder: Folder) -> tuple[Place | None, frozenset[str]]:
+    def _locate(self, folder: FolderNode) -> tuple[FolderPlace | None, frozenset[str]]:
         path = folder.path
         if not path.startswith("/"):
             return self._place_below(folder, path), frozenset()
@@ -328,7 +331,7 @@ class Folders:
             return self._resolve(path), attached
         return self._place_below(folder, path), attached
 
-    def _place_below(self, folder: Folder, path: str) -> Place | None:
+    def _place_below(self, folder: FolderNode, path: str) -> FolderPlace | None:
         if folder.parent is None:
             return self._resolve(path)
         above = self.place(folder.parent)
@@ -336,14 +339,14 @@ class Folders:
             return self._resolve(path)
         return above._replace(prefix=f"{above.prefix}{folder.name.decode('utf-8', 'surrogateescape')}/")
 
-    def _resolve(self, path: str) -> Place | None:
+    def _resolve(self, path: str) -> FolderPlace | None:
         try:
             location = self._namespace.resolve(path)
         except NotFoundError:
             return None
-        return Place(location.store, as_prefix(location.key), location.read_only)
+        return FolderPlace(location.store, as_prefix(location.key), location.read_only)
 
-    def _trim(self, keep: Folder) -> None:
+    def _trim(self, keep: FolderNode) -> None:
         """Forget the listings longest unused while there are too many names. Under the lock."""
         if self.table.size() <= self._most_keys:
             return
@@ -354,25 +357,25 @@ class Folders:
         ]
         for _, folder in sorted(held, key=lambda pair: pair[0]):
             if folder.listing is not None:
-                release(self.table, folder.listing)
+                self.table.release(folder.listing)
                 folder.listing = None
             if self.table.size() <= self._most_keys * 3 // 4:
                 return
 
 
-def _last_told(table: Table, folder: Folder, name: bytes) -> Known | None:
+def _last_told(table: NodeTable, folder: FolderNode, name: bytes) -> NamedNode | None:
     """What listings told of a name, trusted or not. Under the table's lock."""
     listing = folder.listing
     while listing is not None:
         found = listing.find(name)
         if found is not None:
             page, index = found
-            return at(page, index, table.node_of(page, index))
+            return NamedNode.on_page(folder, page, index, table.node_of(folder, page, index))
         listing = listing.before
     return None
 
 
-def _same(node: Node | Known, kind: int, info: ObjectInfo | None) -> bool:
+def _same(node: Node | NamedNode, kind: int, info: ObjectInfo | None) -> bool:
     if node.kind != kind:
         return False
     if info is None:
