@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from headrace.mount.mount_counters import GROUP, MountCounts, counters
+from headrace.mount import GROUP_COUNTERS, MountCounts, counts_of_mounts
 
 _log = logging.getLogger("headrace.jobs")
 _EVERY_S = 2.0
@@ -94,7 +94,7 @@ class Mounts:
             self._wanted.clear()
 
     def _look(self) -> None:
-        found = counters()
+        found = counts_of_mounts()
         added = {mount: self._of(mount, counted) for mount, counted in found.items()}
         with self._lock:
             now = time.monotonic()
@@ -111,7 +111,7 @@ class Mounts:
         if self._before is None:
             return {}
         before = self._before.get(mount, MountCounts({}, {}))
-        added: dict[str, float] = dict.fromkeys(GROUP, 0.0)
+        added: dict[str, float] = dict.fromkeys(GROUP_COUNTERS, 0.0)
         for group, counted in now.groups.items():
             known = before.groups.get(group, {})
             grown = {name: value - known.get(name, 0.0) for name, value in counted.items()}

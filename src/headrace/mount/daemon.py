@@ -1,4 +1,4 @@
-"""Running a mount in the foreground or the background; signals; how the parent learns that it answers."""
+"""Running a mount in the background, and what its signals do."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ from headrace.mount.kernel.startup_errors import error_from_bytes, error_to_byte
 
 _log = logging.getLogger("headrace.mount")
 _READY = b"ready"
-
-
-def run(open_mount: Callable[[], object], serve: Callable[[object], None]) -> None:
-    """Open and serve in this process, until the end."""
-    serve(open_mount())
 
 
 def in_background(open_mount: Callable[[], object], serve: Callable[[object], None], log_file: str) -> None:

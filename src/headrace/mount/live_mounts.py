@@ -34,10 +34,10 @@ class LiveMount:
     @property
     def answers(self) -> bool:
         """Whether its server lives and the mount is there."""
-        return _alive(self.pid) and mount_points.find(self.mountpoint) is not None
+        return _alive(self.pid) and mount_points.mount_at(self.mountpoint) is not None
 
 
-def folder(settings: Settings) -> str:
+def run_folder(settings: Settings) -> str:
     """Where mounts are noted; made, mode 0700, where it is missing. Raises OSError."""
     chosen = settings.mount.run_dir
     if not chosen:
@@ -66,7 +66,7 @@ def note(settings: Settings, live: LiveMount) -> str:
 
 def all_live(settings: Settings) -> list[LiveMount]:
     """The mounts that live, by mount point; notes of dead ones are removed. Raises OSError."""
-    base = folder(settings)
+    base = run_folder(settings)
     found: list[LiveMount] = []
     for name in sorted(os.listdir(base)):
         if not name.endswith(_SUFFIX):
@@ -80,7 +80,7 @@ def all_live(settings: Settings) -> list[LiveMount]:
     return sorted(found, key=lambda live: live.mountpoint)
 
 
-def find(settings: Settings, mountpoint: str) -> LiveMount | None:
+def live_mount_at(settings: Settings, mountpoint: str) -> LiveMount | None:
     """The note of one mount point, whether or not it lives. Raises OSError."""
     return _read(_file(settings, os.path.realpath(mountpoint)))
 
@@ -95,12 +95,12 @@ def staging_folder(base: str, mountpoint: str) -> str:
     return os.path.join(base, _digest(mountpoint))
 
 
-def pending(live: LiveMount) -> list[Mapping[str, Any]]:
+def unpublished_of(live: LiveMount) -> list[Mapping[str, Any]]:
     """What a live mount has not published yet; empty where it cannot be asked."""
     return _told(live, "pending.json")
 
 
-def left(live: LiveMount) -> list[Mapping[str, Any]]:
+def orphans_of(live: LiveMount) -> list[Mapping[str, Any]]:
     """What crashes of earlier mounts have left in its staging folder; empty where it cannot be asked."""
     return _told(live, "left.json")
 
@@ -122,7 +122,7 @@ def refresh_all(settings: Settings) -> int:
 
 
 def _file(settings: Settings, mountpoint: str) -> str:
-    return os.path.join(folder(settings), _digest(mountpoint) + _SUFFIX)
+    return os.path.join(run_folder(settings), _digest(mountpoint) + _SUFFIX)
 
 
 def _digest(mountpoint: str) -> str:

@@ -15,23 +15,25 @@ from headrace.mount.kernel import mount_points
 
 _COUNTERS = ("fetch.", "cache.", "peers.", "mount.errors")
 _GAUGES = frozenset({"fetch.bytes_in_flight"})
-GROUP: tuple[str, ...] = ("mount.opened", "mount.waited_s")
+GROUP_COUNTERS: tuple[str, ...] = ("mount.opened", "mount.waited_s")
 """Counters of a process group."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountCounts:
-    """Of one mount: `whole`, what it fetched, for whomever; `groups`: of each process group that used it, `GROUP`."""
+    """Of one mount: `whole`, what it fetched, for whomever; `groups`: of each process group that used it,
+    `GROUP_COUNTERS`.
+    """
 
     whole: dict[str, float]
     groups: dict[int, dict[str, float]]
 
 
-def counters() -> dict[tuple[str, int], MountCounts]:
+def counts_of_mounts() -> dict[tuple[str, int], MountCounts]:
     """Counters of every mount that answers, by its mount point and the process that serves it."""
     found: dict[tuple[str, int], MountCounts] = {}
     for mount in mount_points.mounts():
-        if mount.kind != mount_points.TYPE:
+        if mount.kind != mount_points.MOUNT_TYPE:
             continue
         with suppress(OSError, ValueError):
             told: dict[str, Any] = stats.read(mount.point, "stats.json")

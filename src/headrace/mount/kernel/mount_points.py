@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from headrace.base.errors import DeniedError, HeadraceError, InputError, NotFoundError, UnsupportedError
 
 DEVICE = "/dev/fuse"
-TYPE = "fuse.headrace"
+MOUNT_TYPE = "fuse.headrace"
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOATIME = 1, 2, 4, 1024
 _MNT_DETACH = 2
 _HELPER = "fusermount3"
@@ -53,7 +53,7 @@ def mounts(text: str | None = None) -> list[MountPoint]:
     return found
 
 
-def find(point: str) -> MountPoint | None:
+def mount_at(point: str) -> MountPoint | None:
     """The mount at `point` (the topmost), which need not answer."""
     return next((each for each in reversed(mounts()) if each.point == point), None)
 
@@ -73,10 +73,10 @@ def clear_leftover(point: str) -> bool:
     Raises:
         InputError: a dead mount of another program. DeniedError: ours, but we may not unmount it.
     """
-    left = find(point)
+    left = mount_at(point)
     if left is None or not is_dead(point):
         return False
-    if left.kind != TYPE:
+    if left.kind != MOUNT_TYPE:
         raise InputError(f"a dead mount of type {left.kind} is here", path=point, hint=f"umount -l {point}")
     unmount(point, lazy=True)
     return True
@@ -92,7 +92,7 @@ def check_point(point: str) -> str:
     try:
         if not stat.S_ISDIR(os.stat(path).st_mode):
             raise InputError("is not a folder", path=point, hint="mount on an empty folder")
-        held = find(path)
+        held = mount_at(path)
         if held is not None and held.kind.startswith("fuse"):
             raise InputError(f"{held.kind} is mounted here already", path=point, hint=f"headrace umount {point}")
         if os.listdir(path):
@@ -150,7 +150,7 @@ def _unmount(point: str, *, lazy: bool) -> int:
 
 def set_readahead(point: str, kib: int) -> bool:
     """Let the kernel read that far ahead through this mount; False where we may not say so (128 KiB then)."""
-    mounted = find(point)
+    mounted = mount_at(point)
     if mounted is None:
         return False
     try:
@@ -177,7 +177,7 @@ def _mount_directly(point: str, source: str, *, read_only: bool, allow_other: bo
     options = f"fd={fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()},default_permissions"
     options += ",allow_other" if allow_other else ""
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOATIME | (_MS_RDONLY if read_only else 0)
-    code = _libc().mount(os.fsencode(source), os.fsencode(point), TYPE.encode(), flags, options.encode())
+    code = _libc().mount(os.fsencode(source), os.fsencode(point), MOUNT_TYPE.encode(), flags, options.encode())
     if code != 0:
         number = ctypes.get_errno()
         os.close(fd)
