@@ -249,7 +249,7 @@ def test_t10_renaming_a_folder(w: World):
     w.ns.attach("/d/new/in", f"memory://{secrets.token_hex(8)}")
     with refused(errno.EBUSY):
         w.staging.rename("/d/new", "/d/newer")
-    # killed at any instant: tests/unit/mount/test_staging.py
+    # killed at any instant: tests/unit/mount/write_back/test_staging.py
 
 
 def test_t11_between_stores(w: World):
@@ -379,4 +379,4 @@ def test_t19_names_that_the_store_cannot_hold(w: World, s3: World):
     with pytest.raises(NameTooLongError):
         s3.staging.rename("/d/a", "/d/ab")
     assert s3.objects() == {f"a/{key_of(1022)}": b"1"}
-    # more of each: tests/unit/mount/test_names.py
+    # more of each: tests/unit/mount/write_back/test_staged_names.py
