@@ -192,7 +192,7 @@ class FileSystem:
         if found is None or found.node is None or not found.node.earlier:
             raise OSError(errno.EBADF, "unknown handle")
         request.must_wait()
-        self._names.place(found.folder)
+        self._names.places.of(found.folder)
         self._reads.open_again(number, found)
         return self._reads.read(request)
 

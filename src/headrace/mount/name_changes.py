@@ -95,7 +95,7 @@ class NameChanges:
         folder, found = self._overlay.existing(request, name)
         if found.kind != FOLDER:
             raise OSError(errno.ENOTDIR, "not a folder")
-        if self._names.is_attached(folder, name):
+        if self._names.places.is_attached(folder, name):
             raise OSError(errno.EBUSY, "something is attached there")
         self._staging.rmdir(found.path)
         self._removed(folder, name)
@@ -112,7 +112,7 @@ class NameChanges:
         old_folder, found = self._overlay.existing(request, old_name)
         new_folder, new_path = self._overlay.target(target_folder, new_name)
         there, _ = self._names.lookup(new_folder, new_name, request)
-        if self._names.is_attached(old_folder, old_name):
+        if self._names.places.is_attached(old_folder, old_name):
             raise OSError(errno.EBUSY, "something is attached there")
         storable_name(new_name, found.kind)
         check_rename(found, there, replace=not flags)

@@ -102,12 +102,12 @@ class WriteOverlay:
         folder = self._table.folder(number)
         if number == wire.ROOT and name == stats.FOLDER:
             raise OSError(errno.EACCES, "the mount's own")
-        self._names.place(folder)
+        self._names.places.of(folder)
         return folder, folder.child(name)
 
     def existing(self, request: Request, name: bytes) -> tuple[FolderNode, NamedNode]:
         folder = self._table.folder(request.node)
-        self._names.place(folder)
+        self._names.places.of(folder)
         found, _ = self._names.lookup(folder, name, request)
         if found is None:
             raise OSError(errno.ENOENT, "no such name")
@@ -132,7 +132,7 @@ class WriteOverlay:
     def learn(self, node: Node) -> None:
         """Ask the store which version a name stands for now."""
         found = NamedNode.of(node)
-        place = self._names.place(found.folder)
+        place = self._names.places.of(found.folder)
         if place is None:
             return
         try:

@@ -16,13 +16,13 @@ from headrace.mount.names.circuit_breaker import CircuitBreaker
 from headrace.mount.names.fetch_listing import fetch_listing
 from headrace.mount.names.fetch_many_listings import fetch_many_listings
 from headrace.mount.names.folder_listing import FolderListing
+from headrace.mount.names.folder_places import FolderPlaces
 from headrace.mount.names.listing_pages import FILE, FOLDER, LINK, ListingPage, showable
 from headrace.mount.names.node_table import NodeTable
 from headrace.mount.names.nodes import FolderNode, FolderPlace, NamedNode, Node
 from headrace.mount.write_back.object_metadata import LINK_SUFFIX
 from headrace.mount.write_back.staged_tree import split
 from headrace.namespace import Namespace
-from headrace.namespace.paths import as_prefix
 from headrace.store.protocol import ObjectInfo
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class NameLookup:
     ) -> None:
         self.table = table
         self._namespace = namespace
+        self.places = FolderPlaces(namespace)
         self._ttl = options.ttl
         self._most_keys = options.keys
         self._waiters = waiters
@@ -100,7 +101,7 @@ class NameLookup:
 
     def listing(self, folder: FolderNode) -> FolderListing:
         """The folder's listing, begun now unless there is a fresh one."""
-        place = self.place(folder)
+        place = self.places.of(folder)
         listing, is_new = self._begin(folder)
         if is_new:
             self._metrics.add("mount.listings")
@@ -110,10 +111,10 @@ class NameLookup:
     def together(self, parent: FolderNode, some: Sequence[FolderNode]) -> None:
         """List folders of `parent` by one LIST of all that is below them; those that have a fresh listing keep it.
 
-        They have been placed (`place`), below their parent's keys. What that LIST does not bring within a few pages is
+        They have been placed (`places`), below their parent's keys. What that LIST does not bring within a few pages is
         listed folder by folder.
         """
-        place = self.place(parent)
+        place = self.places.of(parent)
         assert place is not None
         begun = [(folder, listing) for folder in some for listing, is_new in [self._begin(folder)] if is_new]
         if not begun:
@@ -156,21 +157,7 @@ class NameLookup:
         self._metrics.add("mount.listings")
         self._waiters.add(partial(fetch_listing, self.table, folder, listing, folder.place))
 
-    def place(self, folder: FolderNode) -> FolderPlace | None:
-        """Where the folder's keys are; None: nowhere, it only leads to attachments.
 
-        Raises:
-            HeadraceError: its store cannot be opened.
-        """
-        if folder.attached is None:
-            folder.place, attached = self._locate(folder)
-            folder.attached = attached
-        return folder.place
-
-    def is_attached(self, folder: FolderNode, name: bytes) -> bool:
-        """Whether a name in `folder` is, or leads to, an attachment: it can be neither written nor removed."""
-        self.place(folder)
-        return name.decode("utf-8", "surrogateescape") in (folder.attached or ())
 
     def refresh(self) -> None:
         """Trust nothing that was seen before now."""
@@ -318,33 +305,8 @@ class NameLookup:
                     return self.single(folder, name, kind, self._head(place, key + suffix)), self._ttl
         return self._kept(folder, folder.own.get(name)), self._ttl
 
-    def _locate(self, folder: FolderNode) -> tuple[FolderPlace | None, frozenset[str]]:
-        path = folder.path
-        if not path.startswith("/"):
-            return self._place_below(folder, path), frozenset()
-        below = path.rstrip("/") + "/"
-        points = [mount.path for mount in self._namespace.mounts()]
-        attached = frozenset(
-            point[len(below) :].partition("/")[0] for point in points if point.startswith(below) and point != below
-        )
-        if path in points or folder.parent is None:
-            return self._resolve(path), attached
-        return self._place_below(folder, path), attached
 
-    def _place_below(self, folder: FolderNode, path: str) -> FolderPlace | None:
-        if folder.parent is None:
-            return self._resolve(path)
-        above = self.place(folder.parent)
-        if above is None:
-            return self._resolve(path)
-        return above._replace(prefix=f"{above.prefix}{folder.name.decode('utf-8', 'surrogateescape')}/")
 
-    def _resolve(self, path: str) -> FolderPlace | None:
-        try:
-            location = self._namespace.resolve(path)
-        except NotFoundError:
-            return None
-        return FolderPlace(location.store, as_prefix(location.key), location.read_only)
 
     def _trim(self, keep: FolderNode) -> None:
         """Forget the listings longest unused while there are too many names. Under the lock."""

@@ -49,7 +49,7 @@ def move(table: NodeTable, names: NameLookup, found: NamedNode, folder: FolderNo
             if each.listing is not None:
                 each.listing.doubt()  # the copies may have other versions
     for each in below:
-        names.place(each)
+        names.places.of(each)
     return node
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import ChangedError, NotFoundError
 from headrace.cache.entry import write_all
+from headrace.fetch import Read
 from headrace.store.protocol import ObjectInfo, Store
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ class MissingBlocks:
                 self.blocks.discard(block)
 
     def _read(self, info: ObjectInfo, block: int) -> memoryview:
-        from headrace.fetch import Read
-
         start, stop = block * BLOCK, min((block + 1) * BLOCK, info.size)
         blob = self._fetcher.get(Read(self._store, info.key, info.size, info.version, start, stop))
         if len(blob.data) != stop - start:

@@ -12,33 +12,29 @@ import os
 import random
 import struct
 import time
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, InputError, InternalError, ReadOnlyError, TryAgainError
-from headrace.base.memory import take
-from headrace.cache.entry import EntryLabel
 from headrace.mount.write_back.background_threads import BackgroundThreads, Task
+from headrace.mount.write_back.cache_handover import CacheHandover
 from headrace.mount.write_back.journal import Journal
+from headrace.mount.write_back.object_metadata import Attributes
 from headrace.mount.write_back.orphans import Orphans
-from headrace.mount.write_back.publish_file import SMALL, read_into, send
+from headrace.mount.write_back.publish_file import SMALL, send
 from headrace.mount.write_back.recent_objects import RecentObjects
 from headrace.mount.write_back.renames import Rename, Renames
 from headrace.mount.write_back.staged_file import PublishFailure, StagedFile
 from headrace.mount.write_back.staged_tree import MadeFolder, StagedTree
-from headrace.store.protocol import ObjectInfo
+from headrace.upload import Uploader, UploadOptions
 
 if TYPE_CHECKING:
     from headrace.namespace import Location, Namespace
 
 _log = logging.getLogger("headrace.mount")
-_INLINE = 64 << 20
-"""Bytes up to which a file is handed to the cache at once; a larger one takes a checksum of that many bytes."""
 _HURRY_S = 0.3
-_SETTLED_S = 1.0
 _MAPPED_S = 1.0
 _FLAGS = struct.Struct("=ixxxx")
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
@@ -82,8 +78,6 @@ class PublishQueue:
 
     def __init__(self, folder: str, ns: Namespace, options: StagingOptions) -> None:
         """Raises CorruptError, OSError: the journal cannot be opened."""
-        from headrace.upload import Uploader, UploadOptions
-
         self.folder = folder
         self.files = os.path.join(folder, "files")
         spread(self.files)
@@ -98,13 +92,12 @@ class PublishQueue:
         most = UploadOptions()
         memory = min(most.memory, max(ns.fetcher.settings.fetch.memory // 2, 2 * most.part))
         self.uploader = Uploader(UploadOptions(memory=memory))
+        self.handover = CacheHandover(ns, self.uploader, self.threads.wake)
         first = max([0, *self.journal.live, *self.on_disk()]) + 1
         self.numbers = itertools.count(first)
         self._mapped: dict[int, float] = {}
         """Files that only mappings past us hold, and when to look whether they still do: monotonic seconds."""
-        self._ended: deque[tuple[StagedFile, ObjectInfo | None]] = deque()
         self._busy: set[int] = set()
-        self._settle_at: float | None = None
         self._hurry = False
 
     def local(self, number: int) -> str:
@@ -255,7 +248,7 @@ class PublishQueue:
             tried = True
             with suppress(HeadraceError):
                 self.publish(file, sync=False)
-        self.dispose(file, info)
+        self.handover.dispose(file, info)
 
     def _is_due(self, file: StagedFile) -> bool:
         """Whether what mappings go on writing to is to be published meanwhile."""
@@ -272,60 +265,10 @@ class PublishQueue:
         with suppress(HeadraceError, OSError):
             self.journal.drop(file.number)
 
-    def dispose(self, file: StagedFile, info: ObjectInfo | None = None) -> None:
-        """Close the local file of a forgotten one, when nobody has it open, and make it the cache entry of `info`."""
-        if file.handles > 0:
-            return
-        if info is not None and info.size > _INLINE:
-            self._ended.append((file, info))
-            self.threads.wake()
-        else:
-            self._dispose(file, info)
 
-    def _dispose(self, file: StagedFile, info: ObjectInfo | None) -> None:
-        fd = file.let_go()
-        if fd < 0:
-            return
-        size = file.size
-        kept = False
-        try:
-            if info is not None and file.complete and info.size == size and info.etag is not None:
-                kept = self._cached(file, fd, info)
-        except (HeadraceError, OSError) as error:
-            _log.info("%s: not kept in the cache: %s", file.path, error)
-        finally:
-            os.close(fd)
-            if not kept:
-                with suppress(OSError):
-                    os.unlink(file.local)
 
-    def _cached(self, file: StagedFile, fd: int, info: ObjectInfo) -> bool:
-        """True when the cache has taken the local file itself."""
-        store, cache = self.ns.resolve(file.path).store, self.ns.fetcher.cache
-        if cache is None or store.local_root is not None or info.size == 0:
-            return False
-        name = cache.name(store.identity, info.key, info.version, info.size)
-        label = EntryLabel(store.identity, info.key, info.version, info.size)
-        if cache.adopt(name, file.local, fd, label, file.checksum):
-            self._settle_later()
-            return True
-        if info.size <= SMALL:
-            with self.uploader.hold(info.size):
-                view = take(info.size)
-                read_into(fd, view)
-                cache.fill(name, view, label)
-        return False
 
-    def _settle_later(self) -> None:
-        """The cache has reserved room for more files than this one: some that follow, until none has for a while."""
-        first = self._settle_at is None
-        self._settle_at = time.monotonic() + _SETTLED_S
-        if first:
-            self.threads.wake()
 
-    def _settle(self) -> None:
-        if self.ns.fetcher.cache is not None:
-            self.ns.fetcher.cache.settle()
 
     def moved(self, old: str, new: str) -> None:
         """What is staged at and below `old` belongs at `new`, in place of what was there. The tree's lock is held."""
@@ -333,8 +276,7 @@ class PublishQueue:
         if isinstance(displaced, StagedFile):
             self.forget(displaced)
             if displaced.handles == 0:
-                self._ended.append((displaced, None))
-                self.threads.wake()
+                self.handover.later(displaced)
         elif displaced is not None:
             self.tree.drop(new)
             self.journal.drop(displaced.number)
@@ -345,6 +287,12 @@ class PublishQueue:
             elif node.number:
                 self.note_folder(node)
 
+    def keep_folder(self, folder: str) -> None:
+        """A folder that may just have lost its last object stays, as long as this mount lives, until it is removed."""
+        with self.tree.lock:
+            if self.tree.get(folder) is None and folder != "/" and self.ns.resolve(folder).key:
+                self.tree.put(folder, MadeFolder(folder, Attributes()))
+
     def note_folder(self, made: MadeFolder) -> None:
         """Journal a folder that only this mount knows. Raises NoRoomError."""
         record = {"kind": "made", "path": made.path, "attrs": [made.attrs.mode, made.attrs.uid, made.attrs.gid]}
@@ -354,14 +302,10 @@ class PublishQueue:
 
     def _due(self) -> Task | float:
         now = time.monotonic()
-        with suppress(IndexError):
-            return partial(self._dispose, *self._ended.popleft())
-        soonest = now + (min(60.0, self.options.period_s) or 60.0)
-        if (settle_at := self._settle_at) is not None:
-            if settle_at <= now:
-                self._settle_at = None
-                return self._settle
-            soonest = min(soonest, settle_at)
+        handover = self.handover.due(now)
+        if callable(handover):
+            return handover
+        soonest = min(now + (min(60.0, self.options.period_s) or 60.0), handover)
         for rename in self.renames.waiting():
             when = self._hurried(rename)
             if when <= now:
@@ -426,7 +370,7 @@ class PublishQueue:
 
     def unfinished(self) -> bool:
         """Whether anything is not published, not moved, or not handed on."""
-        if self._ended or self._busy or self.renames.active or 0.0 in self._mapped.values():
+        if self.handover.busy or self._busy or self.renames.active or 0.0 in self._mapped.values():
             return True
         return any(file.dirty or file.trouble is not None for file in self.tree.files())
 
@@ -449,7 +393,7 @@ class PublishQueue:
 
     def _refused(self, since: float) -> bool:
         """Whether all that is left was tried `since` then, and refused for what it is: waiting longer helps nobody."""
-        if self._ended or self._busy or self.renames.active or any(self.renames.waiting()):
+        if self.handover.busy or self._busy or self.renames.active or any(self.renames.waiting()):
             return False
         troubles = [file.trouble for file in self.tree.files() if file.dirty or file.trouble is not None]
         return all(
@@ -471,9 +415,8 @@ class PublishQueue:
                     file.handles = 0
                     with self.tree.lock:
                         self.forget(file)
-                    self._dispose(file, None)
-        while self._ended:
-            self._dispose(*self._ended.popleft())
+                    self.handover.dispose(file)
+        self.handover.close()
         self.uploader.close()
         self.journal.close()
 

@@ -13,26 +13,28 @@ import logging
 import os
 import threading
 import time
-from array import array
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeVar
-
-import numpy as np
-import xxhash
+from typing import Any, Literal
 
 from headrace.base.errors import HeadraceError, InternalError, NameRefusedError, NotFoundError
+from headrace.mount.write_back.copied_objects import (
+    CopiedVersions,
+    copy_object,
+    copy_objects,
+    delete_copied,
+    delete_keys,
+    in_parallel,
+    is_copy,
+)
 from headrace.mount.write_back.journal import Journal
 from headrace.mount.write_back.staged_tree import StagedTree, overlap
 from headrace.namespace import Location, Namespace
 from headrace.store.protocol import ObjectInfo, Store
 
 _log = logging.getLogger("headrace.mount")
-_AT_ONCE: Final = 16
 Phase = Literal["copy", "delete", "undo"]
-Result = TypeVar("Result")
 
 
 @dataclass(slots=True, eq=False)
@@ -166,7 +168,7 @@ class Renames:
         with self._alone(rename):
             try:
                 self._journal.set(number, rename.record())
-                self._copy_one(old.store, ObjectInfo(old.key, -1), new.key)
+                copy_object(old.store, ObjectInfo(old.key, -1), new.key)
             except BaseException:
                 self._end(rename)
                 raise
@@ -184,21 +186,20 @@ class Renames:
             except BaseException:
                 self._end(rename)
                 raise
-            copied = array("Q")
+            copied = CopiedVersions()
             begun = False
             try:
                 self._journal.set(number, rename.record(), sync=True)
                 self._tree.hide(new.path)
                 for page in old.store.list(prefix):
                     begun = True
-                    self._copy_page(old.store, page, prefix, target)
-                    copied.extend(map(_digest, page))
+                    copy_objects(old.store, page, prefix, target)
+                    copied.add(page)
             except BaseException:
                 self._undo(rename, old, begun=begun)
                 raise
             self._switch(rename)
-            seen = _Seen(copied)
-            self._try(rename, lambda: self._delete(old, old.store.list(prefix), seen.of))
+            self._try(rename, lambda: delete_copied(old, old.store.list(prefix), copied.of))
 
     def _switch(self, rename: Rename) -> None:
         rename.phase = "delete"
@@ -303,7 +304,7 @@ class Renames:
             if rename.phase == "undo":
                 self._run_undo(rename, old)
             else:
-                self._delete(old, self._sources(rename, old), lambda page: self._copied(rename, old.store, page))
+                delete_copied(old, self._sources(rename, old), lambda page: self._copied(rename, old.store, page))
         except Exception as error:
             known = error if isinstance(error, HeadraceError) else InternalError(repr(error), path=rename.old)
             self._failed(rename, known)
@@ -322,7 +323,7 @@ class Renames:
 
     def _copied(self, rename: Rename, store: Store, page: Sequence[ObjectInfo]) -> list[ObjectInfo]:
         """Those of `page` that are at the new name already. One request each."""
-        found = _parallel(lambda info: _is_copy(store, info, self._there(rename, info)), page)
+        found = in_parallel(lambda info: is_copy(store, info, self._there(rename, info)), page)
         return [info for info, yes in zip(page, found, strict=True) if yes]
 
     def _sources(self, rename: Rename, old: Location) -> Iterable[Sequence[ObjectInfo]]:
@@ -340,95 +341,12 @@ class Renames:
     def _run_copy(self, rename: Rename, old: Location, new: Location) -> None:
         for page in self._sources(rename, old):
             done = set(self._copied(rename, old.store, page))
-            self._copy_page(old.store, [info for info in page if info not in done], old.key, new.key)
+            copy_objects(old.store, [info for info in page if info not in done], old.key, new.key)
 
     def _run_undo(self, rename: Rename, old: Location) -> None:
         for page in self._sources(rename, old):
-            _delete_keys(old.store, [self._there(rename, info) for info in self._copied(rename, old.store, page)])
-
-    def _delete(
-        self,
-        old: Location,
-        pages: Iterable[Sequence[ObjectInfo]],
-        copied: Callable[[Sequence[ObjectInfo]], list[ObjectInfo]],
-    ) -> None:
-        """What was written at the old names since they were copied stays."""
-        folders: set[str] = set()
-        for page in pages:
-            keys = [info.key for info in copied(page)]
-            _delete_keys(old.store, keys)
-            for key in keys:
-                end = key.rfind("/")
-                while end >= len(old.key) and key[: end + 1] not in folders:
-                    folders.add(key[: end + 1])
-                    end = key.rfind("/", 0, end)
-        if old.store.url.startswith("s3://") and folders:  # some servers go on listing emptied folders
-            _delete_keys(old.store, sorted(folders, key=len, reverse=True))
-
-    # copying
-
-    def _copy_page(self, store: Store, page: Sequence[ObjectInfo], old: str, new: str) -> None:
-        for info in page:  # before any of them is copied
-            store.check_key(new + info.key[len(old) :])
-
-        def copy(info: ObjectInfo) -> None:
-            self._copy_one(store, info, new + info.key[len(old) :])
-
-        _parallel(copy, page)
-
-    def _copy_one(self, store: Store, info: ObjectInfo, target: str) -> None:
-        """A folder's marker is written, not copied: some servers know it only as something they made themselves."""
-        if info.key.endswith("/") and info.size == 0:
-            store.put(target, b"", metadata=store.describe(info.key).metadata or None)
-        else:
-            store.copy(info.key, target)
-
-
-class _Seen:
-    """The object versions that were copied."""
-
-    def __init__(self, digests: array[int]) -> None:
-        self._digests = np.sort(np.array(digests, dtype=np.uint64))
-
-    def of(self, page: Sequence[ObjectInfo]) -> list[ObjectInfo]:
-        """Those of `page` among them."""
-        found = np.isin(np.fromiter(map(_digest, page), np.uint64, len(page)), self._digests)
-        return [info for info, yes in zip(page, found, strict=True) if yes]
+            delete_keys(old.store, [self._there(rename, info) for info in self._copied(rename, old.store, page)])
 
 
 def _nobody(_: Iterable[str]) -> None:
     """Asks to be told of nothing."""
-
-
-def _digest(info: ObjectInfo) -> int:
-    """Key and version in 8 bytes: a rename of a million objects remembers 8 MB."""
-    return xxhash.xxh3_64_intdigest(f"{info.key}\0{info.version}".encode("utf-8", "surrogatepass"))
-
-
-def _is_copy(store: Store, info: ObjectInfo, target: str) -> bool:
-    """Whether `target` holds what `info` is: the same ETag, or as large and, to the second, not written before it."""
-    try:
-        store.check_key(target)
-        there = store.head(target)
-    except (NotFoundError, NameRefusedError):
-        return False
-    if info.etag is not None and there.etag == info.etag:
-        return True
-    return there.size == info.size and there.mtime_us // 1_000_000 >= info.mtime_us // 1_000_000
-
-
-def _parallel(work: Callable[[ObjectInfo], Result], page: Sequence[ObjectInfo]) -> list[Result]:
-    if len(page) <= 1:
-        return [work(info) for info in page]
-    with ThreadPoolExecutor(min(_AT_ONCE, len(page)), "headrace-rename") as pool:
-        jobs = [pool.submit(work, info) for info in page]
-        try:
-            return [job.result() for job in jobs]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _delete_keys(store: Store, keys: Sequence[str]) -> None:
-    if keys:
-        store.delete(keys)

@@ -30,29 +30,28 @@ import os
 import re
 import stat
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import (
     AlreadyExistsError,
     ChangedError,
-    HeadraceError,
     InputError,
-    NameTooLongError,
-    NotFoundError,
-    UnsupportedError,
 )
 from headrace.base.places import refused
 from headrace.cache.entry import write_all
+from headrace.fetch import Read
 from headrace.mount.write_back.missing_blocks import MissingBlocks, bring_whole
-from headrace.mount.write_back.object_metadata import NAMES, Attributes, from_metadata, link_path
+from headrace.mount.write_back.object_attributes import ObjectAttributes
+from headrace.mount.write_back.object_metadata import Attributes, link_path
 from headrace.mount.write_back.orphans import Orphan
-from headrace.mount.write_back.publish_file import folder_metadata, stamped
+from headrace.mount.write_back.publish_file import stamped
 from headrace.mount.write_back.publish_queue import PublishQueue, StagingOptions, Unpublished
 from headrace.mount.write_back.recovery import RecoveredStaging, recover
 from headrace.mount.write_back.staged_file import StagedFile, room
+from headrace.mount.write_back.staged_renames import StagedRenames, refusal
 from headrace.mount.write_back.staged_tree import MadeFolder, split
-from headrace.store.protocol import Described, ObjectInfo
+from headrace.store.protocol import ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,7 +91,8 @@ class Staging:
         self._ns = ns
         self._tree = self._queue.tree
         self._renames = self._queue.renames
-        self._no_markers: set[str] = set()
+        self._staged_renames = StagedRenames(self._queue)
+        self._attributes = ObjectAttributes(self._queue.recent)
 
     def recover(self) -> RecoveredStaging:
         """Take up what a crashed mount left. What it had promised is being published when this returns; see `drain`."""
@@ -169,14 +169,14 @@ class Staging:
         with self._renames.steady(path):
             node = self._tree.get(path)
             if isinstance(node, MadeFolder):
-                raise _refusal(errno.EISDIR, path)
+                raise refusal(errno.EISDIR, path)
             if node is None:
                 place.store.delete([place.key])
             else:
                 self._unlink_staged(node, place)
             self._queue.recent.take(path)
             self._ns.forget(path)
-            self._keep(split(path)[0])
+            self._queue.keep_folder(split(path)[0])
 
     def set_attributes(self, path: str, attrs: Attributes, *, folder: bool = False, wait: bool = True) -> None:
         """Change those that are not None. A store that keeps no metadata forgets them, without an error.
@@ -199,7 +199,7 @@ class Staging:
             if isinstance(node, MadeFolder):
                 self._tree.put(path, MadeFolder(path, attrs.over(node.attrs), node.number))
             if place.store.capabilities.metadata is not False and place.key:
-                (self._store_folder if folder else self._store_attributes)(place, attrs)
+                (self._attributes.store_folder if folder else self._attributes.store)(place, attrs)
                 self._ns.forget(path)
 
     # folders and links
@@ -214,7 +214,7 @@ class Staging:
         with self._renames.steady(path):
             if self._tree.get(path) is not None:
                 raise AlreadyExistsError("exists already", path=path)
-            if not self._mark(place, attrs):
+            if not self._attributes.mark_folder(place, attrs):
                 made = MadeFolder(path, attrs, next(self._queue.numbers))
                 self._queue.note_folder(made)
                 self._tree.put(path, made)
@@ -231,15 +231,15 @@ class Staging:
         with self._renames.steady(path):
             prefix = f"{place.key}/"
             if self._tree.below(path) or any(one.key != prefix for page in place.store.list(prefix) for one in page):
-                raise _refusal(errno.ENOTEMPTY, path)
-            self._unmark(place)
+                raise refusal(errno.ENOTEMPTY, path)
+            self._attributes.unmark_folder(place)
             self._queue.recent.take(path)
             made = self._tree.get(path)
             self._tree.drop(path)
             if isinstance(made, MadeFolder) and made.number:
                 self._queue.journal.drop(made.number)
             self._ns.forget(path)
-            self._keep(split(path)[0])
+            self._queue.keep_folder(split(path)[0])
 
     def symlink(self, path: str, target: str, attrs: Attributes | None = None) -> ObjectInfo:
         """Make a symbolic link, shown at `path`; the object that it is. Raises as `mkdir`."""
@@ -283,9 +283,9 @@ class Staging:
         if old == new:
             return
         if new.startswith(old + "/"):
-            raise _refusal(errno.EINVAL, new)
+            raise refusal(errno.EINVAL, new)
         if here.store is not there.store:
-            raise _refusal(errno.EXDEV, new)
+            raise refusal(errno.EXDEV, new)
         if folder is None:
             node = self._tree.get(old)
             folder = isinstance(node, MadeFolder) if node is not None else not self._ns.stat(old).is_file
@@ -297,74 +297,19 @@ class Staging:
         if folder:
             self._queue.recent.clear()
             self._refuse_mounts(old)
-            self._rename_folder(here, there)
+            self._staged_renames.rename_folder(here, there)
         else:
             for path in (old, new):
                 self._queue.recent.take(path)
-            self._rename_file(here, there)
+            self._staged_renames.rename_file(here, there)
         if displaced is not None:
             self.unlink(displaced)
         with self._tree.lock:
-            self._keep(split(old)[0])
+            self._queue.keep_folder(split(old)[0])
 
-    def _rename_file(self, old: Location, new: Location) -> None:
-        node = self.find(old.path)
-        if node is not None and self._rename_staged(node, old.path, new.path):
-            return
-        try:
-            self._renames.rename_file(next(self._queue.numbers), old, new)
-        except NotFoundError:
-            if node is None or not self._rename_staged(node, old.path, new.path, absent=True):
-                raise
 
-    def _rename_staged(self, file: StagedFile, old: str, new: str, *, absent: bool = False) -> bool:
-        """A file that is no object yet is published at its new name. False: there is, or may be, an object already.
 
-        `absent`: the caller knows that there is none.
-        """
-        with self._renames.steady(old, new), ExitStack() as locks:
-            replaced = self.find(new)
-            for each in sorted((one for one in (file, replaced) if one is not None), key=lambda one: one.number):
-                locks.enter_context(each.lock)
-            if file.gone or file.path != old or not (absent or (file.fresh and file.trouble is None)):
-                return False
-            with self._tree.lock:
-                self._queue.moved(old, new)
-        if file.handles == 0:
-            self._queue.retire(file)
-        with suppress(HeadraceError):  # pending, then: what was at the new name is still in the bucket
-            self._queue.publish(file, sync=False)
-        return True
 
-    def _rename_folder(self, old: Location, new: Location) -> None:
-        if self._tree.below(new.path) or old.path.startswith(new.path + "/"):
-            raise _refusal(errno.ENOTEMPTY, new.path)
-        for path, node in self._tree.below(old.path):
-            if isinstance(node, StagedFile):
-                self._queue.nameable(new.path + path[len(old.path) :])
-        root = old.store.local_root
-        if root is None:
-            self._renames.rename_folder(next(self._queue.numbers), old, new)
-        else:
-            self._rename_on_disk(root, old, new)
-        with self._tree.lock:
-            self._keep(new.path)
-
-    def _rename_on_disk(self, root: str, old: Location, new: Location) -> None:
-        """The file system does it in one step, empty folders and all."""
-        with self._renames.steady(old.path, new.path), ExitStack() as locks:
-            for file in sorted((one for one in self._tree.files() if one.path.startswith(old.path + "/")), key=_number):
-                locks.enter_context(file.lock)
-            target = os.path.join(root, new.key)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            with self._tree.lock:
-                try:
-                    os.rename(os.path.join(root, old.key), target)
-                except FileNotFoundError:  # a folder of this mount alone
-                    if _holds_anything(target):
-                        raise _refusal(errno.ENOTEMPTY, new.path) from None
-                self._queue.moved(old.path, new.path)
-        self._ns.refresh()
 
     # looking
 
@@ -424,7 +369,7 @@ class Staging:
         """The file staged at `path`, with one more handle. The tree's lock is held. Raises OSError EISDIR."""
         node = self._tree.get(path)
         if isinstance(node, MadeFolder):
-            raise _refusal(errno.EISDIR, path)
+            raise refusal(errno.EISDIR, path)
         if node is not None:
             node.handles += 1
         return node
@@ -487,8 +432,6 @@ class Staging:
 
     def _fill(self, file: StagedFile, place: Location, info: ObjectInfo) -> ObjectInfo:
         """Bring the object's content, or a promise of it, into the local file. Returns the version it is of."""
-        from headrace.fetch import Read
-
         fetcher = self._ns.fetcher
         for retried in (False, True):
             if info.size > self._queue.options.whole:
@@ -517,101 +460,20 @@ class Staging:
                 place.store.delete([place.key])
             with self._tree.lock:
                 self._queue.forget(file)
-        self._queue.dispose(file)
+        self._queue.handover.dispose(file)
 
-    def _store_attributes(self, place: Location, attrs: Attributes) -> None:
-        recent = self._queue.recent
-        known = recent.take(place.path)
-        for left in (2, 1, 0):
-            try:
-                known = known or place.store.describe(place.key)
-                metadata = _changed(known, attrs, stat.S_IFREG)
-                if metadata != known.metadata:
-                    place.store.redescribe(known, metadata)
-            except (ChangedError, NotFoundError):  # perhaps another writer's by now
-                if not left:
-                    raise
-                known = None
-            else:  # the ETag of what is copied onto itself mostly stays
-                recent.keep(place.path, known._replace(metadata=metadata))
-                return
 
-    def _store_folder(self, place: Location, attrs: Attributes) -> None:
-        store, key = place.store, place.key + "/"
-        known = self._queue.recent.take(place.path)
-        try:
-            known = known or store.describe(key)
-        except (NotFoundError, UnsupportedError):
-            known = Described(ObjectInfo(key, 0), {})
-        metadata = folder_metadata(_changed(known, attrs, stat.S_IFDIR))
-        with suppress(UnsupportedError):
-            if metadata != known.metadata:
-                store.put(key, b"", metadata=metadata)
-            self._queue.recent.keep(place.path, known._replace(metadata=metadata))
 
-    def _mark(self, place: Location, attrs: Attributes) -> bool:
-        """Write a folder's marker. False: the store keeps none."""
-        store = place.store
-        if store.local_root is not None:
-            os.makedirs(os.path.join(store.local_root, place.key), exist_ok=True)
-            return True
-        if store.identity in self._no_markers:
-            return False
-        metadata = attrs.metadata(stat.S_IFDIR) if store.capabilities.metadata is not False else None
-        try:
-            info = store.put(f"{place.key}/", b"", metadata=metadata)
-            if metadata is not None:
-                self._queue.recent.keep(place.path, Described(info, metadata))
-        except NameTooLongError:  # by the slash
-            raise
-        except UnsupportedError:
-            self._no_markers.add(store.identity)
-            return False
-        return True
 
-    def _unmark(self, place: Location) -> None:
-        store = place.store
-        if store.local_root is not None:
-            with suppress(FileNotFoundError):
-                os.rmdir(os.path.join(store.local_root, place.key))
-        elif store.identity not in self._no_markers:
-            with suppress(UnsupportedError):
-                store.delete([f"{place.key}/"])
 
-    def _keep(self, folder: str) -> None:
-        """A folder that may just have lost its last object stays, as long as this mount lives, until it is removed."""
-        with self._tree.lock:
-            if self._tree.get(folder) is None and folder != "/" and self._ns.resolve(folder).key:
-                self._tree.put(folder, MadeFolder(folder, Attributes()))
 
     def _refuse_mounts(self, path: str) -> None:
         if any(mount.path == path or mount.path.startswith(path + "/") for mount in self._ns.mounts()):
-            raise _refusal(errno.EBUSY, path)
+            raise refusal(errno.EBUSY, path)
 
     def _watch(self) -> None:
         if not self._queue.threads.running:
             self._queue.threads.wake()
-
-
-def _changed(known: Described, attrs: Attributes, kind: int) -> dict[str, str]:
-    """An object's metadata with other attributes in it."""
-    others = {name: value for name, value in known.metadata.items() if name not in NAMES}
-    return others | attrs.over(from_metadata(known.metadata)).metadata(kind)
-
-
-def _number(file: StagedFile) -> int:
-    return file.number
-
-
-def _holds_anything(folder: str) -> bool:
-    try:
-        return bool(os.listdir(folder))
-    except OSError:
-        return False
-
-
-def _refusal(code: int, path: str) -> OSError:
-    return OSError(code, os.strerror(code), path)
 
 
 def _hold(folder: str) -> int:
