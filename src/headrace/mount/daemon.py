@@ -37,7 +37,7 @@ def in_background(open_mount: Callable[[], object], serve: Callable[[object], No
 
 
 def on_signals(end: Callable[[], None], refresh: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT end the mount in order, a second one at once; SIGHUP looks at the stores anew."""
+    """SIGTERM and SIGINT end the mount in order, a second one at once; SIGHUP looks at the stores again."""
     signal.set_wakeup_fd(-1)  # no two seconds to stop: what is not published yet comes first
     asked = threading.Event()
 

@@ -31,7 +31,7 @@ _PETABYTE_BLOCKS = 1 << 38
 class FileSystem:
     """The read-only operations. Any thread; raises what `session` makes an errno of."""
 
-    def __init__(self, parts: MountParts, told: Stats) -> None:
+    def __init__(self, parts: MountParts, figures: Stats) -> None:
         self._table = parts.table
         self._names = parts.names
         self._attributes = parts.attributes
@@ -41,7 +41,7 @@ class FileSystem:
         self._fetcher = parts.fetcher
         self._notices = parts.notices
         self._stats_folder = StatsFolder(
-            told, parts.attributes, parts.table.born_ns, parts.table.first_number | 1 << 62, opens=parts.reads.opens
+            figures, parts.attributes, parts.table.born_ns, parts.table.first_number | 1 << 62, opens=parts.reads.opens
         )
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -163,7 +163,9 @@ class FileSystem:
             raise failed(error) from error
 
     def distrust(self, found: NamedNode) -> None:
-        """What was known of a name is no longer so. Without OPEN the kernel must be told: it asks for no name again."""
+        """Trust nothing known of a name. Without OPEN the kernel gets a notice, since it would not look the name up
+        again.
+        """
         with self._table.lock:
             if found.folder.listing is not None:
                 found.folder.listing.doubt()

@@ -113,7 +113,7 @@ def _told(live: LiveMount, name: str) -> list[Mapping[str, Any]]:
 
 
 def refresh_all(settings: Settings) -> int:
-    """Let every live mount of this user look at the stores anew; how many there are. Raises OSError."""
+    """Have every live mount of this user look at the stores again. Returns how many there are. Raises OSError."""
     found = all_live(settings)
     for mount in found:
         with suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""What the mounts of this machine have counted, by their own statistics: for who watches a program that reads them.
+"""What the mounts of this machine have counted, for a run that watches a program read through them.
 
 Any mount of headrace's that this user may read is asked, whoever made it. A file of statistics is made by the mount's
 server, so asking one that hangs hangs too: ask on a thread that nobody waits for.
@@ -21,8 +21,8 @@ GROUP_COUNTERS: tuple[str, ...] = ("mount.opened", "mount.waited_s")
 
 @dataclass(frozen=True, slots=True)
 class MountCounts:
-    """Of one mount: `whole`, what it fetched, for whomever; `groups`: of each process group that used it,
-    `GROUP_COUNTERS`.
+    """Counts of one mount. `whole`: what it fetched, for all programs together. `groups`: `GROUP_COUNTERS` of each
+    process group that used it.
     """
 
     whole: dict[str, float]
@@ -36,9 +36,9 @@ def counts_of_mounts() -> dict[tuple[str, int], MountCounts]:
         if mount.kind != mount_points.MOUNT_TYPE:
             continue
         with suppress(OSError, ValueError):
-            told: dict[str, Any] = stats.read(mount.point, "stats.json")
-            whole = {name: float(value) for name, value in told.items() if _counts(name, value)}
-            found[mount.point, int(told.get("pid", 0))] = MountCounts(whole, _groups(mount.point))
+            figures: dict[str, Any] = stats.read(mount.point, "stats.json")
+            whole = {name: float(value) for name, value in figures.items() if _counts(name, value)}
+            found[mount.point, int(figures.get("pid", 0))] = MountCounts(whole, _groups(mount.point))
     return found
 
 

@@ -1,4 +1,4 @@
-"""One mount, from its parts: put together, served until it is unmounted or told to end, taken apart in order."""
+"""One mount from start to end: put together, served until it is unmounted or ended, taken apart in order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SETTLE_S = 5.0
 class Mounted:
     """A mount that serves. Make one with `Mounted.open`; then `wait`, and `close`.
 
-    Any thread may call `close` and `refresh`; the others belong to whoever opened it.
+    Any thread may call `close` and `refresh`; only the thread that opened it calls the others.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Mounted:
         self._ending.set()
 
     def refresh(self) -> None:
-        """Look at the stores anew: every name, listing and attribute is asked for again when next used."""
+        """Look at the stores again: every name, listing and attribute is asked for when it is next used."""
         self._parts.names.refresh()
         self.metrics.add("mount.refreshes")
         self._parts.notices.refresh()

@@ -84,7 +84,7 @@ class NameChanges:
             raise OSError(errno.EISDIR, "a folder")
         self._staging.unlink(store_path(found))
         with self._table.lock:
-            self._table.promote(found, self._ttl)  # who has it open is told that it has no name
+            self._table.promote(found, self._ttl)  # fstat of an open handle shows no links from now on
         self._removed(folder, name)
         return wire.reply(request.unique)
 
@@ -170,13 +170,13 @@ class NameChanges:
         attrs: Attributes,
         info: ObjectInfo | None = None,
     ) -> bytes:
-        """A name of our own making, and the answer that tells of it. `info`: the object that holds it."""
+        """The answer for a name that was just made. `info`: the object that holds it."""
         with self._table.lock:
             node = self._table.add(folder, name, kind)
             node.attrs = attrs
             node.trust(self._ttl)
             if info is not None:
-                node.tells(info, self._ttl)
+                node.learn(info, self._ttl)
             self._table.looked_up(node.id)
             folder.touched()
         found = NamedNode.of(node)
@@ -196,7 +196,7 @@ class NameChanges:
             self._overlay.learn_copied(node)
 
     def _date(self, folder: FolderNode, asked: Attributes) -> None:
-        """Somebody gives a folder a time; the next change of its content gives it another. Under the lock."""
+        """A program sets a folder's time; the next change of its content gives it another. Under the lock."""
         if asked.mtime_ns is not None:
             folder.mtime_ns, folder.changed_ns = asked.mtime_ns, 0
 

@@ -74,7 +74,7 @@ class WriteOverlay:
     def settle(self, node: Node) -> None:
         """A staged file that is retired has become an object: the node stands for that now.
 
-        Where it was renamed after it was published, the store has to tell which version that is (`Node.copied`).
+        Where it was renamed after it was published, the store has to say which version that is (`Node.copied`).
         """
         file = node.staged
         if file is None or (file.fd >= 0 and not (file.gone and file.handles <= 0)):
@@ -85,7 +85,7 @@ class WriteOverlay:
                 return
             if file.base is not None:
                 node.attrs = file.attrs
-                node.tells(file.base, self._ttl)
+                node.learn(file.base, self._ttl)
             else:
                 node.size, node.attrs = file.shown()
                 node.mtime_us, node.etag, node.until = (node.attrs.mtime_ns or 0) // 1000, None, 0.0
@@ -141,7 +141,7 @@ class WriteOverlay:
             node.until = 0.0  # asked again at the next lookup
             return
         with self._table.lock:
-            node.tells(info, self._ttl)
+            node.learn(info, self._ttl)
 
     def learn_copied(self, node: Node) -> None:
         """The store has copied what a name stands for."""

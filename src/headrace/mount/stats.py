@@ -1,4 +1,4 @@
-"""What a mount tells of itself: the files of ``.headrace/``, in text, JSON and Prometheus's form."""
+"""The figures of a mount: what the files of ``.headrace/`` hold, in text, JSON and Prometheus's form."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Stats:
         metrics: the process's counters.
         about: what does not change: mount point, path, options.
         gauges: name to a function giving its present value.
-        rows: what is told in rows, ready for JSON: ``pending``, what is not published yet; ``left``, what a crash has
-            left and nobody was promised; ``readers``, see `headrace.mount.kernel.process_groups`.
+        rows: lists of rows, ready for JSON: ``pending``, what is not published yet; ``left``, orphans of a crash;
+            ``readers``, see `headrace.mount.kernel.process_groups`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Stats:
         self._metrics = metrics
         self._about = dict(about)
         self._gauges = dict(gauges)
-        self._rows = {f"{name}.json".encode(): told for name, told in rows.items()}
+        self._rows = {f"{name}.json".encode(): rows_of for name, rows_of in rows.items()}
         self._began = time.time()
 
     def content(self, node: int) -> bytes:
@@ -91,13 +91,13 @@ class Version(NamedTuple):
 
 
 class Versions:
-    """The files of ``.headrace/`` for a kernel that does not tell of opens: it trusts the size that it knows, and keeps
-    what it has read. So each is shown under a node id of its own, made anew where the last one is older than a second,
-    and dropped when the kernel forgets it. Any thread.
+    """The files of ``.headrace/`` for a kernel that sends no OPEN: it trusts the size that it knows, and keeps what it
+    has read. So each version has a node id of its own. A look-up makes a new version where the last one is older than a
+    second, and a version goes when the kernel forgets it. Any thread.
     """
 
-    def __init__(self, told: Stats) -> None:
-        self._told = told
+    def __init__(self, figures: Stats) -> None:
+        self._figures = figures
         self._lock = threading.Lock()
         self._ids = itertools.count(_FIRST_VERSION)
         self._latest: dict[int, int] = {}
@@ -112,7 +112,7 @@ class Versions:
             if version is not None and 0 <= now - version.made_ns < _FRESH_NS:  # the clock may be set back
                 self._known[number] = (version, count + 1)
                 return number, version
-        version = Version(self._told.content(node), now)  # without the lock: it asks all kinds of gauges
+        version = Version(self._figures.content(node), now)  # without the lock: it asks all kinds of gauges
         with self._lock:
             number = self._latest[node] = next(self._ids)
             self._known[number] = (version, 1)

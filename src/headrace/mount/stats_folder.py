@@ -25,20 +25,22 @@ class StatsFolder:
     """Answers requests for ``.headrace/`` and the files in it. Any thread.
 
     Args:
-        told: what the files hold. attributes: owner, and for how long the kernel may trust what it is shown. born_ns:
-        the time that folder and files show, nanoseconds since the epoch. first_handle: handles are larger. opens:
-        whether the kernel tells of opens. Else each file is shown under a new node id with its size (`Versions`).
+        figures: what the files hold.
+        attributes: owner, and for how long the kernel may trust what it is shown.
+        born_ns: the time that folder and files show, nanoseconds since the epoch.
+        first_handle: handles are larger.
+        opens: whether the kernel sends opens. Else each file has a new node id with each size (`Versions`).
     """
 
     def __init__(
-        self, told: Stats, attributes: StatAttributes, born_ns: int, first_handle: int, *, opens: bool
+        self, figures: Stats, attributes: StatAttributes, born_ns: int, first_handle: int, *, opens: bool
     ) -> None:
-        self._stats = told
+        self._stats = figures
         self._attributes = attributes
         self._born_ns = born_ns
         self._opens = opens
         self._contents: dict[int, bytes] = {}
-        self._versions = stats.Versions(told)
+        self._versions = stats.Versions(figures)
         self._numbers = itertools.count(first_handle)
 
     def is_here(self, parent: int, name: bytes) -> bool:

@@ -34,7 +34,7 @@ _FIRST_HANDLE = 1 << 61
 _SLOWEST = 128 << 10
 """Bytes a second. Whoever waits for a publication that is slower is answered with an error; it goes on."""
 _ENDERS = 2
-"""Threads that hand closed files on: no faster with more, which would only take turns."""
+"""Threads that hand closed files on. More would only take turns."""
 
 
 class _WriteHandle:
@@ -52,7 +52,7 @@ class _WriteHandle:
 class WriteHandles:
     """Opens, reads, writes and releases staged files; all else that is opened goes to the `FileSystem`. Any thread.
 
-    `deadline`: seconds that a publication may keep who closes a file waiting, and another for each 128 KiB.
+    `deadline`: seconds that close(2) may wait for a publication, and another second for each 128 KiB.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class WriteHandles:
         name = storable_name(wire.name_of(request.body, wire.CREATE_IN.size))
         folder, path = self._overlay.target(request.node, name)
         attrs = Attributes(stat.S_IFREG | mode & 0o7777, request.uid, request.gid)
-        try:  # at once: the kernel lets nobody else into the folder meanwhile, and another thread costs more than this
+        try:  # at once: the kernel lets nobody else into the folder meanwhile, and a thread of its own costs more
             file = self._staging.create(path, attrs, wait=request.may_wait)
         except BlockingIOError:
             request.must_wait()
@@ -205,7 +205,7 @@ class WriteHandles:
     def _end(self, handle: _WriteHandle) -> None:
         """A handle is closed: with the last one, its file goes to the cache."""
         if handle.file.mapped:
-            self._reads.backings.drop(handle.node.id)  # so that whoever still writes is a mapping
+            self._reads.backings.drop(handle.node.id)  # so that only a mapping can still write
         handle.file.release()
         self._overlay.settle(handle.node)
         if handle.node.copied:
@@ -215,7 +215,7 @@ class WriteHandles:
         """The staged file to write a node's content to, with a handle on it.
 
         Raises:
-            OSError: ESTALE, the name has got another node: whoever reads the old one keeps what it stands for.
+            OSError: ESTALE, the name has got another node: programs that read the old one keep what it stands for.
         """
         if found.kind != FILE:
             raise OSError(errno.EISDIR if found.kind == FOLDER else errno.EINVAL, "not a file")
@@ -258,7 +258,7 @@ class WriteHandles:
         """Give a name a new node; raises ESTALE, so that the kernel looks it up again and comes back."""
         with self._table.lock:
             node = self._table.add(found.folder, found.name, FILE)
-            node.tells(found.info, self._ttl)
+            node.learn(found.info, self._ttl)
         raise OSError(errno.ESTALE, "the name has a new node")
 
     def _opened(self, request: Request, file: StagedFile, node: Node, flags: int) -> bytes:

@@ -33,7 +33,7 @@ _LARGEST: Final = 1 << 16
 _QUICK_S: Final = 10.0
 """A server that dies sooner has done nothing worth starting the next at once."""
 _MOST: Final = 3
-"""Such servers in a row before the mount is given up: whoever uses it would wait for ever."""
+"""Such servers in a row before the mount is given up: programs that use it would wait for ever."""
 _PAUSE_S: Final = 0.5
 
 
@@ -105,7 +105,7 @@ class Holder:
         return self
 
     def wait(self) -> None:
-        """Until the mount is over: unmounted, told to end, or given up."""
+        """Wait until the mount is over: unmounted, ended by a signal, or given up."""
         quick = 0
         while not self._over():
             quick = quick + 1 if time.monotonic() - self._began < _QUICK_S else 0

@@ -25,15 +25,15 @@ class Answers(Protocol):
 
 
 class WouldBlock(Exception):  # noqa: N818
-    """Raised by an operation that may not wait and would have to: it is begun anew on a thread that may."""
+    """Raised by an operation that would have to wait and may not: it is called again on a thread that may."""
 
 
 class Request:
     """One request. `body` is good until the operation returns. `may_wait`: on a thread of its own.
 
-    `interrupted`: whoever asked has been told to stop waiting; an operation that waits looks at it now and then.
-    `group`: the process group of who asked, known while it waits. `limit`: when, on the monotonic clock, who asked is
-    told that it takes too long; what was begun goes on.
+    `interrupted`: the caller has to stop waiting; an operation that waits looks at it now and then. `group`: the
+    caller's process group, known while it waits. `limit`: when, on the monotonic clock, the caller is answered that it
+    takes too long; what was begun goes on.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Request:
     def deferred(self, cancel: Callable[[], None]) -> Request:
         """A copy to be answered later, by `finish` or `fail`; the operation returns None now.
 
-        `cancel`: called when who asked is told to stop waiting; then it is answered EINTR, and once only.
+        `cancel`: called once, when the caller has to stop waiting; the caller is answered EINTR.
         """
         copy = self.waiting()
         copy._cancel = cancel
@@ -70,7 +70,7 @@ class Request:
         return self._session.answer(self, error)
 
     def interrupt(self) -> None:
-        """Who asked is told to stop waiting."""
+        """The caller has to stop waiting."""
         self.interrupted = True
         if self._cancel is not None and self.fail(InterruptedError()):
             self._cancel()
@@ -106,7 +106,7 @@ class Request:
 
 
 class Waiters:
-    """Daemon threads for work that waits: as many as wait at once, up to `most`. Idle ones end by and by."""
+    """Daemon threads for work that waits: as many as wait at once, up to `most`. Idle ones end after 30 s."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,4 +1,4 @@
-"""Mounting and unmounting: ``mount(2)`` where we may, ``fusermount3`` where not, and what ``/proc`` tells.
+"""Mounting and unmounting: ``mount(2)`` where we may, ``fusermount3`` where not, and what ``/proc`` says is mounted.
 
 Source: mount(2), umount2(2), fusermount3(1) and its protocol (the descriptor comes over the socket ``_FUSE_COMMFD``).
 """
@@ -119,7 +119,8 @@ def mount(point: str, *, source: str, read_only: bool, allow_other: bool) -> int
 def unmount(point: str, *, lazy: bool = False) -> None:
     """Unmount. `lazy`: also while files are open there; they go on until they are closed.
 
-    Whoever watches mounts has a file of statistics open for a moment, so what is busy is tried again for a second.
+    A program that watches mounts has a file of statistics open for a moment, so a busy mount is tried again for a
+    second.
 
     Raises:
         InputError: nothing is mounted there, or files are open. DeniedError: not allowed.

@@ -1,4 +1,5 @@
-"""Who reads of a mount: opens, and time spent waiting, of each process group, so that a run is judged by its own.
+"""Which programs read through a mount: opens and time spent waiting of each process group, so that a run is judged by
+its own.
 
 The kernel says with each request which thread made it (`struct fuse_in_header`, include/uapi/linux/fuse.h). Its process
 group is asked of the kernel too, without a look into ``/proc``: what lies there of a process may be locked by the very
@@ -18,7 +19,7 @@ from headrace.base.metrics import Metrics
 _MOST: Final = 1024
 """Groups that are remembered."""
 NOBODY: Final = 0
-"""The group of who cannot be told: a process that has ended, or one of another pid namespace."""
+"""The group of a process that has ended, or that is of another pid namespace."""
 
 
 class _Tally:

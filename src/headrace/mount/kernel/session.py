@@ -1,8 +1,8 @@
 """The conversation with the kernel: INIT, threads that read requests and write answers, notices, and the end.
 
 A few threads take turns at the descriptor. What can be answered at once is answered right there, since a second thread
-would mostly wait for the interpreter's lock; an operation that must wait for the store raises `WouldBlock` and is begun
-anew on a thread that may (`Waiters`).
+would mostly wait for the interpreter's lock; an operation that must wait for the store raises `WouldBlock` and is
+called again on a thread that may (`Waiters`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _WANTED = (
 _GOES_ON = frozenset(
     (Op.FLUSH, Op.FSYNC, Op.SETATTR, Op.WRITE, Op.UNLINK, Op.RMDIR, Op.RENAME, Op.RENAME2, Op.FALLOCATE)
 )
-"""What may be finished after who asked has been answered: it gives the kernel nothing that it would have to count."""
+"""Operations that may go on after their caller was answered: their answers give the kernel nothing that it counts."""
 _GONE = (errno.ENODEV, errno.EBADF, errno.ECONNABORTED)
 _AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
 
@@ -61,7 +61,7 @@ _AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
 @dataclass(frozen=True, slots=True)
 class Agreed:
     """What INIT came to. `passthrough`: the kernel reads backing files by itself; `minor`: of the protocol; `expires`:
-    names can be told to be looked up again without being dropped (Linux 6.2); `no_open`: it need not tell of opens;
+    names can expire without being dropped (Linux 6.2); `no_open`: it need not send opens;
     `resends`: it sends again what was not answered (Linux 6.9).
     """
 
@@ -189,8 +189,8 @@ class Session:
                 request.expire(DeadlineError(f"no answer within {after_s:g} s"))
 
     def tend(self) -> None:
-        """Let go of who waits for what only has to be finished, where he is being killed, or has waited to his limit.
-        What was asked for goes on: a file is published all the same, or tried again.
+        """Answer callers whose operation may go on without them: those being killed, and those at their limit. A file
+        is published all the same, or tried again.
         """
         now = time.monotonic()
         for request in list(self._pending.values()):
@@ -263,14 +263,14 @@ class Session:
                 waits_still = self._let_go(request) is request
             if answer is not None and waits_still:
                 self._send(answer)
-            if not waits_still:  # the kernel was not told how it ended
+            if not waits_still:  # the kernel does not know how it ended
                 for folder, name in wire.changed_names(request.op, request.node, request.body):
                     self.notify(wire.inval_entry(folder, name))
 
         self.waiters.add(run)
 
     def _let_go(self, request: Request) -> Request | None:
-        """The request, to whoever asks first; None: it was answered, or its handler has deferred it."""
+        """The request, for the first thread that asks; None: it was answered, or its handler has deferred it."""
         if self._pending.get(request.unique) is not request:
             return None
         found = self._pending.pop(request.unique, None)
@@ -324,7 +324,7 @@ def _is_dying(thread: int) -> bool:
 
 
 def _unsent(error: OSError) -> None:
-    if error.errno not in (errno.ENOENT, *_GONE):  # who asked has gone: nothing to tell
+    if error.errno not in (errno.ENOENT, *_GONE):  # the caller is gone: nothing to report
         _log.error("an answer to the kernel failed: %s", error.strerror)
 
 

@@ -78,7 +78,7 @@ class Op(IntEnum):
 
 
 class Notify(IntEnum):
-    """Codes of what we tell the kernel unasked."""
+    """Codes of notices to the kernel."""
 
     INVAL_INODE = 2
     INVAL_ENTRY = 3

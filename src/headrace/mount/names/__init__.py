@@ -1,1 +1,1 @@
-"""Names and node ids: what is in a folder, and what the kernel is told of it."""
+"""Names and node ids: what is in a folder, and what the kernel knows of it."""

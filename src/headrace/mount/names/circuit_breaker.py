@@ -1,4 +1,6 @@
-"""Stores that do not answer (``metadata = "full"``): asked again after a while, by one, not for every name."""
+"""A circuit breaker for stores that do not answer (``metadata = "full"``): after a while one request asks again, not
+every name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _LEAST_S = 5.0
 
 
 class CircuitBreaker:
-    """Which stores lately did not answer within their deadline. Any thread.
+    """Which stores have not answered within their deadline lately. Any thread.
 
     A pause is as long as the answer was waited for, and 5 s at least: so half of the time at most goes by in waiting.
     `clock`: seconds.
@@ -29,9 +31,9 @@ class CircuitBreaker:
         self._until: dict[str, float] = {}
 
     def seconds_left(self, store: Store, *, ask: bool = False) -> float:
-        """For how many seconds it is better not to ask this store; 0: ask it.
+        """For how many seconds this store is not to be asked; 0: ask it.
 
-        `ask`: the caller does so now; if the store was away, others need not find out too meanwhile.
+        `ask`: the caller asks it now. Where the store was away, the others wait for what this caller finds.
         """
         if not self._until:
             return 0.0
@@ -43,7 +45,7 @@ class CircuitBreaker:
         return max(left, 0.0)
 
     def failed(self, store: Store, waited_s: float, error: TryAgainError) -> float:
-        """It did not answer in that time: for how many seconds it is not asked again."""
+        """A store did not answer in `waited_s`. Returns for how many seconds it is not asked again."""
         pause = max(waited_s, _LEAST_S)
         with self._lock:
             self._until[store.identity] = self._clock() + pause
@@ -51,7 +53,7 @@ class CircuitBreaker:
         return pause
 
     def answered(self, store: Store) -> None:
-        """It does."""
+        """The store answers."""
         if self._until:
             with self._lock:
                 self._until.pop(store.identity, None)

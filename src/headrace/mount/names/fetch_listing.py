@@ -26,8 +26,8 @@ def fetch_listing(
         folder: whose listing it is.
         listing: one that nobody has fetched yet.
         place: where the folder's keys are; None: it only leads to attachments.
-        found: what a LIST of several folders has told of this one, asked for since the listing was made; None: it is
-            asked for now.
+        found: the folder's part of a LIST of several folders that began after the listing was made; None: the
+            folder is listed now.
     """
     before = listing.before
     try:

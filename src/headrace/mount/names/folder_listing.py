@@ -32,7 +32,9 @@ class FolderListing:
         self.pages: list[ListingPage] = []
         self.complete = False
         self.partial = False
-        """Names of our own that it does not tell of were forgotten: what it does not tell may be there all the same."""
+        """Nodes of our own that it does not list were forgotten: a name that it does not list may be there all the
+        same.
+        """
         self.error: HeadraceError | None = None
         self.used = self.started
         self._stands: FolderListing | None = None
@@ -69,12 +71,12 @@ class FolderListing:
         return self.before is not None and not self.before.ended
 
     def doubt(self) -> None:
-        """What it tells, and is told still, may be different by now. What is queued will be told what is then."""
+        """What it lists may be different by now. A queued listing is not asked for yet, so it stays trusted."""
         if not self.queued:
             self.until = 0.0
 
     def lacks(self) -> None:
-        """A name that has come since it was asked for is forgotten by everybody else."""
+        """A name that came after it was asked for has no node any more, so nothing else knows the name."""
         if self.queued and self.before is not None:
             self.before.partial = True
         else:
@@ -109,7 +111,7 @@ class FolderListing:
         """Wait until there are more than `count` pages, or all; whether there are more.
 
         Raises:
-            HeadraceError: the listing failed. InterruptedError: who asked was told to stop.
+            HeadraceError: the listing failed. InterruptedError: the caller has to stop waiting.
         """
         if len(self.pages) <= count and not self.ended:
             request.must_wait()

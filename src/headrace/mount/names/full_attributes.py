@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class FullAttributes:
     """What `StatAttributes` shows, with what the object's metadata says. Any thread.
 
-    While a store does not answer, only one name in a while waits for it; of the others what the listing told is shown.
-    The kernel decides by the mode shown who may open a file. So where others than whoever mounted may come
+    While a store does not answer, only one name in a while waits for it; the others are shown as the listing has them.
+    The kernel decides by the mode shown who may open a file. So where other users than the one who mounted may come
     (`shared`), such a name has no permissions at all: its own might allow less than the mount's.
     """
 
@@ -40,7 +40,7 @@ class FullAttributes:
         """The same name with attributes of its own, what is shown of it, and for how many seconds that may be kept.
 
         Raises:
-            WouldBlock. HeadraceError: the store refuses to tell.
+            WouldBlock. HeadraceError: the store refuses.
         """
         node = found.node
         place = found.folder.place

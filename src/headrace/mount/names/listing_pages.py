@@ -43,7 +43,7 @@ class ListingPage:
             if (name := info.key[cut:]) and name not in below and showable(name)
         ]
         self._set([_linked(*entry) if entry[0].endswith(LINK_SUFFIX) else entry for entry in entries])
-        # In the order of keys, where a folder ends in a slash: what tells which page a name must be in.
+        # In the order of keys, where a folder ends in a slash: by these the page that a name must be in is found.
         keys = [name[cut:] for name in (*folders, *(info.key for info in objects))]
         self.first = min(keys, default="").encode("utf-8", "surrogateescape")
         self.last = max(keys, default="").encode("utf-8", "surrogateescape")

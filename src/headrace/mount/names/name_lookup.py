@@ -148,7 +148,7 @@ class NameLookup:
             self._trim(folder)
         if before is None or not doubted:
             return listing, True
-        # Two at once would both replace the one before them. Whoever waits for the first still gets it.
+        # Two at once would both replace the one before them. Requests that wait for the first still get it.
         before.follow(partial(self._run_after, folder, before, listing))
         return listing, False
 
@@ -203,12 +203,12 @@ class NameLookup:
             if node is None or not _same(node, kind, info):
                 node = self.table.add(folder, name, kind)
             if info is not None:
-                node.tells(info, self._ttl)
+                node.learn(info, self._ttl)
             node.trust(self._ttl)
             return NamedNode.of(node)
 
     def own(self, folder: FolderNode, page: ListingPage, index: int) -> Node | None:
-        """The node of its own that a listed name has: the kernel knows the name by it, and is told of no other."""
+        """The node of its own that a listed name has: the kernel knows the name by it, and by no other id."""
         node = folder.own.get(page.name(index))
         if node is None or node.staged is not None or node.until > time.monotonic():
             return node
@@ -216,7 +216,7 @@ class NameLookup:
         return node if _same(node, listed.kind, listed.info if listed.kind != FOLDER else None) else None
 
     def _listed(self, folder: FolderNode, name: bytes, request: Request) -> tuple[NamedNode | None, float] | None:
-        """What a fresh listing tells, as far as it has come; None: it does not tell of this name."""
+        """What a fresh listing says, as far as it has come; None: it does not have this name."""
         began = time.monotonic()
         try:
             listing = self.listing(folder)
@@ -326,7 +326,7 @@ class NameLookup:
 
 
 def _last_told(table: NodeTable, folder: FolderNode, name: bytes) -> NamedNode | None:
-    """What listings told of a name, trusted or not. Under the table's lock."""
+    """What the latest listing that has a name says of it, trusted or not. Under the table's lock."""
     listing = folder.listing
     while listing is not None:
         found = listing.find(name)

@@ -29,7 +29,7 @@ _NO_PAGE = (None, None)
 class NodeTable:
     """All nodes of a mount. Any thread; `lock` is held for microseconds only, never while waiting.
 
-    `most`: nodes of names that no listing tells of, before the kernel is asked to forget some (see `sweep`). `record`:
+    `most`: nodes of names that no listing has, before the kernel is asked to forget some (see `sweep`). `record`:
     of what the next server of this mount has to know; None: there will be none.
     """
 
@@ -45,7 +45,7 @@ class NodeTable:
         """By serial number, each with the folder that it is of."""
         self._serial = record.first >> SHIFT if record is not None else 0
         self._idle: dict[int, Node] = {}
-        """Nodes that the kernel has forgotten and that are kept, since no listing tells of them yet."""
+        """Nodes that the kernel has forgotten and that stay, since no listing has them yet."""
 
     @property
     def first_number(self) -> int:
@@ -112,7 +112,7 @@ class NodeTable:
         return self.nodes.get(found.id) is found.node
 
     def looked_up(self, number: int) -> None:
-        """The kernel was told of a node. Under the lock."""
+        """The kernel learns of a node once more. Under the lock."""
         node = self.nodes.get(number)
         if node is not None:
             node.count += 1
@@ -143,12 +143,12 @@ class NodeTable:
         return [index for index, number in enumerate(page.ids) if self._count(number)]
 
     def _count(self, number: int) -> int:
-        """How often the kernel knows a node that pages tell of; what is carried over is counted in the older page."""
+        """How often the kernel knows a node of a page; a name that was carried over is counted in the older page."""
         page, _ = self.pages.get(number >> SHIFT, _NO_PAGE)
         return page.counts[number & _MASK] if page is not None else 0
 
     def show(self, folder: FolderNode, page: ListingPage, index: int) -> int:
-        """Tell the kernel of a name of a folder's page; its node id. Under the lock."""
+        """The kernel is about to learn of a name of a folder's page; its node id. Under the lock."""
         number = self.node_of(folder, page, index)
         self.looked_up(number)
         return number
@@ -211,7 +211,7 @@ class NodeTable:
         if found.node is not None:
             return found.node
         node = self._promote(found.id, found.folder, found.name, found.kind)
-        node.tells(ObjectInfo("", found.size, found.etag, found.mtime_us), ttl)
+        node.learn(ObjectInfo("", found.size, found.etag, found.mtime_us), ttl)
         return node
 
     def _promote(self, number: int, folder: FolderNode, name: bytes, kind: int) -> Node:
@@ -233,7 +233,7 @@ class NodeTable:
         folder.touched()
 
     def tidy(self, folder: FolderNode, started: float) -> None:
-        """A listing begun then is complete: what it tells is not held twice. Under the lock."""
+        """A listing begun at `started` is complete: drop nodes that only repeat it. Under the lock."""
         for name in [n for n, when in folder.gone.items() if when < started or not _may_tell(folder.listing, n)]:
             del folder.gone[name]
         for node in list(folder.own.values()):

@@ -30,7 +30,7 @@ class FolderPlace(NamedTuple):
 class FolderNode:
     """A folder that something was looked up in. `path` is that of the namespace, or a URL.
 
-    `own`: nodes that say more than the listing does. `gone`: names we deleted and the listing tells of, or still may,
+    `own`: nodes that say more than the listing does. `gone`: names we deleted that the listing has, or still may get,
     and when (monotonic seconds): a listing begun before that does not count for them. Changes are made under the
     table's lock.
     """
@@ -77,7 +77,7 @@ class Node:
     `learned`, `until`: when the store said so, and how long that is trusted (monotonic seconds). `staged`: the local
     file that is being written under this name. `attrs`: mode, owner and times of its own. `linked`: False: the name is
     gone, by our own doing, and what it stood for is still open. `copied`: the store has copied to this name what was
-    written, and has not told yet which version that is. `earlier`: a file that an earlier server of this mount has
+    written, and has not said yet which version that is. `earlier`: a file that an earlier server of this mount has
     opened; it is read on, and not opened again.
     """
 
@@ -113,8 +113,8 @@ class Node:
         self.staged: StagedFile | None = None
         self.attrs: Attributes | None = None
 
-    def tells(self, info: ObjectInfo, ttl: float) -> None:
-        """Take over what the store has just said."""
+    def learn(self, info: ObjectInfo, ttl: float) -> None:
+        """Take over what the store has just said of the object."""
         self.size, self.mtime_us, self.etag = info.size, info.mtime_us, info.etag
         self.copied = False
         self.trust(ttl)

@@ -29,9 +29,9 @@ _REGULAR = stat.S_IFREG >> 12
 class _Open:
     """One open folder: its listing and, apart from it, the names of our own as they were when it was opened.
 
-    `skip`: names that the listing does not tell of: those of our own, and what was gone by then. A newer listing that
+    `skip`: names that are not shown from the listing: those of our own, and what was gone by then. A newer listing that
     has ended since does not remember what was gone before it. The nodes of `own` count as looked up until it is closed,
-    so that what the kernel forgets meanwhile is told of all the same.
+    so that a node that the kernel forgets meanwhile is shown all the same.
     """
 
     __slots__ = ("folder", "listing", "own", "skip")
@@ -95,7 +95,7 @@ class OpenFolders:
         number, offset, size, _, _, _, _ = wire.READ_IN.unpack_from(request.body)
         out = bytearray()
         opened = self._open.get(number)
-        if opened is None:  # of an earlier server: what it has told the kernel so far nobody knows
+        if opened is None:  # of an earlier server: nobody knows how far it was read
             raise OSError(errno.ESTALE, "opened by an earlier server")
         if offset >> _PAGE_SHIFT == 0:
             offset = self._first(opened, offset, size, out, plus=plus)

@@ -45,7 +45,7 @@ def _files(record: NodeRecord, table: NodeTable) -> None:
         if folder is None:
             folder = folders[path] = FolderNode(table.number(), None, b"", table.born_ns, path)
         node = Node(number, folder, noted["name"].encode("utf-8", "surrogateescape"), FILE)
-        node.tells(ObjectInfo("", noted["size"], noted["etag"], noted["mtime_us"]), 0.0)
+        node.learn(ObjectInfo("", noted["size"], noted["etag"], noted["mtime_us"]), 0.0)
         node.earlier, node.count = True, 1
         table.nodes[number] = node
         record.restored(number)

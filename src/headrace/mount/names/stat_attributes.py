@@ -26,7 +26,7 @@ class StatAttributes:
         self.file_mode = stat.S_IFREG | 0o666 & ~options.umask
         self.folder_mode = stat.S_IFDIR | 0o777 & ~options.umask
         self.link_mode = stat.S_IFLNK | 0o777
-        # A node is one version: where the listing tells all, its attributes never change.
+        # A node is one version: where all attributes are from the listing, they never change.
         self.lasting = max(_IMMUTABLE_S, options.ttl) if options.metadata == "listing" else options.ttl
 
     def of(self, found: NamedNode) -> Attr:
@@ -51,7 +51,7 @@ class StatAttributes:
         return self._with(plain._replace(size=size), attrs)
 
     def listed(self, page: ListingPage, index: int, number: int) -> Attr:
-        """Of a file or link that only a page tells of; as `of`, without making more of it."""
+        """Of a file or link that has no node of its own; as `of`, without making objects for it."""
         mode = self.link_mode if page.kinds[index] == LINK else self.file_mode
         return Attr(number, page.sizes[index], self._time_ns(page.mtimes[index]), mode, 1, self.uid, self.gid)
 
@@ -66,7 +66,7 @@ class StatAttributes:
         return self.ttl if found.kind == FOLDER or found.node is not None else self.lasting
 
     def _time_ns(self, mtime_us: int) -> int:
-        """A file of which the store tells no time is as old as the mount, as a folder is."""
+        """A file for which the store has no time is as old as the mount, as a folder is."""
         return mtime_us * 1000 if mtime_us else self._table.born_ns
 
     def _with(self, attr: Attr, own: Attributes | None) -> Attr:

@@ -1,7 +1,7 @@
 """Small files fetched ahead: when the files of a folder are being opened one after another, their neighbours come too.
 
 What is fetched unasked stays below a multiple of what was asked for in that folder, so a program that opens one file
-costs one. Fetches are speculation to the fetch room: they yield to whoever waits.
+costs one. Fetches are speculation for `fetch/`: they yield to reads that somebody waits for.
 """
 
 from __future__ import annotations

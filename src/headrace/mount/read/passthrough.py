@@ -22,7 +22,7 @@ from headrace.mount.kernel import wire
 
 _log = logging.getLogger("headrace.mount")
 _MOST = 16_384
-"""Files kept registered, 2 kB of the kernel each: an epoch over more small files than this registers each anew."""
+"""Files kept registered, 2 kB of the kernel each: an epoch over more small files than this registers each again."""
 _SWEPT = 4096
 
 
@@ -45,7 +45,7 @@ class BackingFiles:
     Args:
         fd: the mount's descriptor; -1 where there is no passthrough.
         most: ids kept while not open.
-        gone: told of each node whose file is no longer registered.
+        gone: called with each node whose file is no longer registered.
     """
 
     def __init__(self, fd: int, most: int = _MOST, gone: Callable[[int], object] | None = None) -> None:
@@ -118,7 +118,7 @@ class BackingFiles:
         self._end(node, backing)
 
     def sweep(self, fresh_s: float = 300.0, most: int = _SWEPT) -> int:
-        """Let go of files that have left the cache, and tell the cache of those in use. Returns how many went.
+        """Let go of files that have left the cache, and mark those in use as used there. Returns how many went.
 
         Looks at the next `most` of them: all in turn, a few at a time, since each look holds up who opens files.
         """
@@ -144,7 +144,8 @@ class BackingFiles:
 
     def forget_earlier(self) -> None:
         """Let go of all files that an earlier server registered: they would keep their room on the disk for as long as
-        the mount lives. What is open by them stays open. The kernel counts ids upwards, so the next one tells the last.
+        the mount lives. What is open by them stays open. The kernel counts ids upwards, so the next id shows which was
+        the last.
         """
         fd = os.memfd_create("headrace")
         try:

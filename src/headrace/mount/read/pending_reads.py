@@ -1,4 +1,4 @@
-"""Waiting for the fetch room so that a reader who is killed waits no longer."""
+"""Reads that requests wait for: a reader that is killed stops waiting at once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class PendingRead:
         """The bytes.
 
         Raises:
-            HeadraceError: the read failed. DeadlineError: no answer at all. InterruptedError: told to stop.
+            HeadraceError: the read failed. DeadlineError: no answer at all. InterruptedError: the caller has to stop
+            waiting.
         """
         while not self._arrived.wait(_SLICE_S):
             if request.interrupted:

@@ -63,13 +63,13 @@ class ReadHandles:
     Args:
         fetcher: where bytes come from.
         backings: the kernel's backing files; not enabled where it knows none.
-        prefetcher: told of every small file that is opened.
-        groups: counts who opens what.
+        prefetcher: sees every small file that is opened.
+        groups: counts opens by process group.
         record: of what was opened, for the next server of this mount; None: there will be none.
     """
 
     opens: ClassVar[bool] = True
-    """Whether the kernel tells of every open."""
+    """Whether the kernel sends every open."""
 
     def __init__(
         self, fetcher: Fetcher, backings: BackingFiles, prefetcher: NeighbourPrefetch | None, groups: ProcessGroups,
@@ -176,7 +176,8 @@ class ReadHandles:
         return 0 < number < self._first
 
     def open_again(self, number: int, known: NamedNode) -> None:
-        """Make a handle anew that an earlier server gave. May wait for the disk, not for the store.
+        """Open again, under the same number, a handle that an earlier server gave. May wait for the disk, not for the
+        store.
 
         Raises:
             ChangedError, NotFoundError: the file of a local store is another one, or gone. OSError.
@@ -336,7 +337,7 @@ class ReadHandles:
         return self._opened(request, handle)
 
     def _opened(self, request: Request, handle: ReadHandle) -> Answer:
-        """The answer to who asked, now that the file is at hand."""
+        """The answer to OPEN, now that the file is at hand."""
         with self.lock:
             if self.backings.enabled:  # opened by its backing file meanwhile: then this one must be, too
                 answer = self.reopen(request.unique, handle.node)
@@ -378,7 +379,7 @@ def _from_file(fd: int, start: int, stop: int, request: Request) -> memoryview:
     if not request.may_wait:
         try:
             got = os.preadv(fd, (buffer,), start, os.RWF_NOWAIT)
-        except OSError:  # not in memory, or a file system that cannot tell
+        except OSError:  # not in memory, or a file system that cannot say
             got = 0
         if got == len(buffer):
             return buffer

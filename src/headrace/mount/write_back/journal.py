@@ -1,9 +1,9 @@
-"""What is still to be done, in a file that survives kill -9, and power cuts where a caller asks for that.
+"""Records of what is still to be done, in a file that survives kill -9, and power cuts where a caller asks for that.
 
 A record is a number and a JSON object, the whole of what is to be known of that number; a later one takes its place,
 an empty one ends it. Format, version 1: the line ``headrace-journal 1``, then records of length and CRC-32 of the
 payload (two little-endian 32-bit numbers) and the payload, ``[number, object or null]`` in JSON. What follows the first
-record that does not read back is a write cut short: it is dropped. The file is written anew when most of it is history.
+record that does not read back is a write cut short: it is dropped. The file is rewritten when most of it is history.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Journal:
         self._end += len(raw)
 
     def _tidy(self) -> None:
-        """Write the file anew where most of it is history. A failure costs only room."""
+        """Rewrite the file where most of it is history. A failure costs only room."""
         if self._end < self._compact or self._end < 4 * (self._live_size + len(_HEAD)):
             return
         fresh = self._path + ".new"

@@ -1,9 +1,9 @@
-"""What was open, and neither closed nor synced, when a mount crashed: kept in ``left/``, told of, and at last removed.
+"""Orphans: files that were open, and neither closed nor synced, when a mount crashed. They lie in ``left/``.
 
-Nobody was promised that it would be published, so it is not. It goes when nothing is lost by that: when its owner takes
-the file away (``mv`` into the mount publishes it, ``rm`` gives it up), or when the object of its name begins with the
-very same bytes. That is looked at when the folder is mounted, and a while after something was published under that
-name: whoever moves the file there has published it by then, and still has to remove it.
+Nobody was promised that they would be published, so they are not. One goes when nothing is lost by that: when its owner
+takes the file away (``mv`` into the mount publishes it, ``rm`` gives it up), or when the object of its name begins with
+the very same bytes. That is compared when the folder is mounted, and a while after something was published under that
+name: a program that moves the file there has published it by then, and still has to remove it.
 """
 
 from __future__ import annotations

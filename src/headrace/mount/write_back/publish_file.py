@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SMALL: Final = 16 << 20
 """Bytes up to which a file goes in one request."""
 _TINY: Final = 64 << 10
-"""Bytes up to which a file is read without asking for memory: all who may publish at once hold 6 MiB of those."""
+"""Bytes up to which a file is read without asking for memory: as many as may be published at once take 6 MiB."""
 _MD5: Final = re.compile(r"[0-9a-f]{32}\Z")
 COPY_FROM: Final = 8 << 20
 """Bytes the same as in the object from which on copying them there is cheaper than sending them."""
@@ -54,7 +54,7 @@ def send(
     if not snapshot.data and snapshot.base is not None:
         if metadata is None:
             return Published(snapshot.base)
-        return _describe_anew(store, snapshot.base, metadata, known)
+        return _describe_again(store, snapshot.base, metadata, known)
     if snapshot.size <= SMALL:
         file.ensure(0, snapshot.size)
         if snapshot.size <= _TINY:
@@ -81,7 +81,7 @@ def _sent(info: ObjectInfo, metadata: dict[str, str] | None, data: Buffer | None
     return Published(info, described, checksum(memoryview(data)) if data is not None else None)
 
 
-def _describe_anew(store: Store, base: ObjectInfo, metadata: dict[str, str], known: Described | None) -> Published:
+def _describe_again(store: Store, base: ObjectInfo, metadata: dict[str, str], known: Described | None) -> Published:
     """Give the object other metadata; of one that we have just written, without asking what else it has."""
     if known is not None and known.info.version == base.version and outlives_copy(base.etag):
         with suppress(ChangedError, NotFoundError):  # perhaps another writer's by now
@@ -93,7 +93,7 @@ def _describe_anew(store: Store, base: ObjectInfo, metadata: dict[str, str], kno
 
 def outlives_copy(etag: str | None) -> bool:
     """Whether a copy inside the store has the same ETag: the MD5 sum of the bytes, by its looks. Where a server gives
-    it another all the same, who opens the file by this one finds out.
+    it another all the same, the next open of the file by this ETag finds that out.
     """
     return etag is not None and _MD5.match(etag) is not None
 
@@ -163,7 +163,7 @@ def _metadata(file: StagedFile, place: Location, mtime_ns: int) -> dict[str, str
 
 
 def stamped(info: ObjectInfo) -> ObjectInfo:
-    """Some stores do not tell the time of a write."""
+    """The same with a time: some stores do not answer with that of a write."""
     return info if info.mtime_us else info._replace(mtime_us=time.time_ns() // 1000)
 
 

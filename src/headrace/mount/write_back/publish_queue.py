@@ -1,6 +1,6 @@
-"""Staged files from the first publish to the last.
+"""The queue of staged files: each is published when it is due, and tried again when that fails.
 
-What fails is journaled and tried again; what is done is handed to the cache.
+A file that failed is in the journal. A file that is done with goes to the cache (`cache_handover`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Unpublished:
 
 
 class PublishQueue:
-    """Keeps staged files until they are objects. Any thread. Used by `Staging` only; see there for what is promised."""
+    """Publishes staged files. Any thread. Used by `Staging` only; see there for what is promised."""
 
     def __init__(self, folder: str, ns: Namespace, options: StagingOptions) -> None:
         """Raises CorruptError, OSError: the journal cannot be opened."""
@@ -132,7 +132,7 @@ class PublishQueue:
             NameTooLongError, NameRefusedError.
         """
         place = self.writable(path)
-        with suppress(TryAgainError):  # a server that has to be asked, and is away: the publish will tell
+        with suppress(TryAgainError):  # a server that has to be asked, and is away: the publish will show
             place.store.check_key(place.key)
         return place
 

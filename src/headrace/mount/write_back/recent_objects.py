@@ -1,4 +1,4 @@
-"""How the objects are described that this mount has just written: programs go on about a file they have closed."""
+"""Metadata of objects that this mount has just written: programs often set mode and time after they close a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RecentObjects:
     """Objects as they were last written here, by path, for five seconds. Any thread.
 
     `rsync` and `pip` set mode and times after the close. For each the store would be asked first what the object has,
-    which we have just sent. Whoever uses it names the version, so that another writer's object is found out.
+    which we have just sent. Each request names the version, so that another writer's object is noticed.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class RecentObjects:
                 self._known.popitem(last=False)
 
     def take(self, path: str) -> Described | None:
-        """What is known of the object at `path`, once: whoever changes it keeps what it is then."""
+        """What is known of the object at `path`, once: the caller, who changes the object, calls `keep` afterwards."""
         with self._lock:
             known, when = self._known.pop(path, (None, 0.0))
         return known if when > time.monotonic() - _KEPT_S else None

@@ -60,7 +60,7 @@ class Rename:
     def blocks(self, path: str) -> bool:
         """Whether nothing may be written at `path` before it is done.
 
-        The new name too, to the end: what is there tells which of the old objects were copied.
+        The new name too, to the end: by what is there the rename knows which of the old objects were copied.
         """
         return overlap(path, self.old) or overlap(path, self.new)
 
@@ -262,7 +262,7 @@ class Renames:
             self._changed.notify_all()
         self._wake()
 
-    # later, or after a crash: what is there tells how far it came
+    # later, or after a crash: what is at the new name shows how far it came
 
     def restore(self, number: int, record: dict[str, Any]) -> None:
         """A rename that a crash left in the journal."""
@@ -349,4 +349,4 @@ class Renames:
 
 
 def _nobody(_: Iterable[str]) -> None:
-    """Asks to be told of nothing."""
+    """The `late` of a rename that nobody watches."""

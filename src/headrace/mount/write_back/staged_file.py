@@ -1,4 +1,4 @@
-"""One file that is being written: its local content, what of it is published, and who has it open."""
+"""One file that is being written: its local content, what of it is published, and how many handles it has."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class StagedFile:
 
     `path`: where it will be published; a rename changes it. `fd`: the local file. `passthrough`: set by who hands `fd`
     to the kernel; then every look at the file's times finds out whether it was written to. `mapped`: set as well, where
-    it may be mapped past us: then the times tell of the first write to a page only, and a mapping outlives all handles.
+    it may be mapped past us: then the times show only the first write to a page, and a mapping outlives all handles.
     """
 
     def __init__(self, owner: StagedFileOwner, number: int, path: str, fd: int, local: str, attrs: Attributes) -> None:
@@ -82,7 +82,7 @@ class StagedFile:
         self.sending_since: float | None = None
         """When the publication under way began, on the monotonic clock."""
         self.lock = threading.RLock()
-        """Held by whoever publishes, renames, unlinks or retires it."""
+        """Held while it is published, renamed, unlinked or retired."""
         self.handles = 1
         """Guarded by the tree's lock."""
         self.gone = False
@@ -172,7 +172,7 @@ class StagedFile:
         with room(self.path):
             if self.missing is not None:
                 self.missing.cut(size)
-                self._finish_missing(self.missing, tell=True)  # what is no hole from now on, but zeros
+                self._finish_missing(self.missing, journal=True)  # what is no hole from now on, but zeros
             os.ftruncate(self.fd, size)
         self.touched(size)
 
@@ -224,7 +224,8 @@ class StagedFile:
 
     def end_mappings(self) -> bool:
         """Nobody has it open. Returns whether nobody can write to it any more; then what mappings may have written is
-        still to be published, and `mapped` is False. False as well where nobody can tell: descriptors are used up.
+        still to be published, and `mapped` is False. False as well where that cannot be found out, since no descriptor
+        is left.
         """
         try:
             self._open_as(os.O_RDONLY)
@@ -286,7 +287,7 @@ class StagedFile:
         """What is to be published; None when nothing is. `lock` is held; `finish` or `undo` must follow."""
         with self._state:
             if self.mapped and self.fd >= 0:
-                os.fdatasync(self.fd)  # cleans its pages: whoever writes to one after this moves the times again
+                os.fdatasync(self.fd)  # cleans its pages: a write to one after this moves the times again
             if self.passthrough and not _FINE:
                 self._settle_clock()
             if self.fd < 0 and self._generation == self._clean and not self._new_attributes:
@@ -371,8 +372,8 @@ class StagedFile:
         return record
 
     def restore(self, record: Mapping[str, Any]) -> None:
-        """What `record` gave, after a crash: all of it is to be published. Whoever had it open then, past us, may still
-        write to it: the kernel takes what is written through a mount that is gone.
+        """What `record` gave, after a crash: all of it is to be published. A program that had it open through
+        the kernel may still write to it, even through a mount that is gone.
         """
         self.passthrough = self.mapped = True
         self._given = Attributes(*record["attrs"])
@@ -402,7 +403,7 @@ class StagedFile:
             return status.st_size, status.st_mtime_ns
 
     def _look(self, status: os.stat_result) -> None:
-        """With passthrough the kernel writes without a word: the file's times tell."""
+        """With passthrough the kernel writes without a request: the file's times show it."""
         if not self.passthrough:
             return
         stamp = _stamp(status)
@@ -419,10 +420,10 @@ class StagedFile:
         if 0 < left <= _TICK_S:
             time.sleep(left)
 
-    def _finish_missing(self, missing: MissingBlocks, *, tell: bool = False) -> None:
+    def _finish_missing(self, missing: MissingBlocks, *, journal: bool = False) -> None:
         if not missing.blocks:
             self.missing = None
-        if self.pending or tell:
+        if self.pending or journal:
             self._owner.journaled(self)
 
 

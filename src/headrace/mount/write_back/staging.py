@@ -160,7 +160,8 @@ class Staging:
             return node
 
     def unlink(self, path: str) -> None:
-        """Delete the object at once. Who has the file open goes on reading and writing; nothing of it is published.
+        """Delete the object at once. Programs that have the file open go on reading and writing; nothing of it is
+        published.
 
         Raises:
             OSError: EISDIR.
@@ -185,7 +186,7 @@ class Staging:
             BlockingIOError: not `wait`, and it is no file that is being written: the store would have to be waited for.
         """
         place = self._queue.writable(path)
-        with self._tree.lock:  # who retires it looks again under this lock
+        with self._tree.lock:  # `retire` looks again under this lock
             node = self._tree.get(path)
             if isinstance(node, StagedFile):
                 node.set_attributes(attrs)
@@ -194,7 +195,7 @@ class Staging:
                 self._queue.threads.wake()
             return
         if not wait:
-            raise BlockingIOError("the store has to be told")
+            raise BlockingIOError("the store has to be asked")
         with self._renames.steady(path):
             if isinstance(node, MadeFolder):
                 self._tree.put(path, MadeFolder(path, attrs.over(node.attrs), node.number))
@@ -331,11 +332,11 @@ class Staging:
         """Whether `path` is gone for this mount, or not yet there, whatever the bucket holds: a rename is under way."""
         return self._tree.hides(path)
 
-    def renamed_late(self, tell: Callable[[Iterable[str]], object]) -> None:
-        """Have `tell` called with both names of a rename that had failed at first, or was undone, just before they
+    def renamed_late(self, call: Callable[[Iterable[str]], object]) -> None:
+        """Have `call` called with both names of a rename that had failed at first, or was undone, just before they
         are no longer hidden: who listed them until then saw them half done. Set before the first rename.
         """
-        self._renames.late = tell
+        self._renames.late = call
 
     def backlog(self) -> list[Unpublished]:
         """What is being published, or failed and is tried again: files by their paths, renames by the old one.
@@ -455,7 +456,7 @@ class Staging:
     def _unlink_staged(self, file: StagedFile, place: Location) -> None:
         with file.lock:
             if file.handles > 0:
-                file.ensure(0, file.size)  # who has it open goes on reading
+                file.ensure(0, file.size)  # open handles go on reading
             if not file.fresh or file.trouble is not None:
                 place.store.delete([place.key])
             with self._tree.lock:

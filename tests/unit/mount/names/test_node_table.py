@@ -24,7 +24,7 @@ def test_a_folder_with_names_of_our_own_outlives_that_the_kernel_forgets_it() ->
     folder.listing = FolderListing(folder.path, ttl=60.0, deadline=1.0)  # begun before the file is written
     file = table.add(folder, b"file", FILE)
     table.looked_up(file.id)
-    file.tells(ObjectInfo("folder/file", 1, "etag", 1), 60.0)
+    file.learn(ObjectInfo("folder/file", 1, "etag", 1), 60.0)
 
     table.forget(file.id, 1)
     table.forget(number, 1)
@@ -75,7 +75,7 @@ def _written(table: NodeTable, count: int) -> list[Node]:
     found = [table.add(table.root, b"%06d" % number, FILE) for number in range(count)]
     for node in found:
         table.looked_up(node.id)
-        node.tells(ObjectInfo("", 1, "etag", 1), 60.0)
+        node.learn(ObjectInfo("", 1, "etag", 1), 60.0)
     return found
 
 
