@@ -30,7 +30,7 @@ from headrace.mount.write_back.object_metadata import Attributes, link_path
 from headrace.mount.write_back.staging import Staging, StagingOptions
 from headrace.store.embedded import EmbeddedS3
 from tests.staging_kit import FILE, FOLDER, PATIENT, World, bucket_of, key_of, world
-from tests.unit.mount.test_staging import files_up_to
+from tests.unit.mount.write_back.test_staging import files_up_to
 
 MB = 1 << 20
 

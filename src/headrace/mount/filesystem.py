@@ -20,8 +20,8 @@ from headrace.mount.stats_folder import StatsFolder
 
 if TYPE_CHECKING:
     from headrace.mount.kernel.kernel_requests import Request
-    from headrace.mount.parts import MountParts
-    from headrace.mount.stats import Stats
+    from headrace.mount.mount_parts import MountParts
+    from headrace.mount.mount_stats import MountStats
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
 _TRIES = 8
@@ -31,7 +31,7 @@ _PETABYTE_BLOCKS = 1 << 38
 class FileSystem:
     """The read-only operations. Any thread; raises what `session` makes an errno of."""
 
-    def __init__(self, parts: MountParts, figures: Stats) -> None:
+    def __init__(self, parts: MountParts, figures: MountStats) -> None:
         self._table = parts.table
         self._names = parts.names
         self._attributes = parts.attributes

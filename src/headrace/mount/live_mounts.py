@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.base.places import temporary_folder
 from headrace.base.settings import Settings, environment
-from headrace.mount import stats
+from headrace.mount import mount_stats
 from headrace.mount.kernel import mount_points
 
 _SUFFIX = ".mount.json"
@@ -107,7 +107,7 @@ def orphans_of(live: LiveMount) -> list[Mapping[str, Any]]:
 
 def _told(live: LiveMount, name: str) -> list[Mapping[str, Any]]:
     try:
-        return stats.read(live.mountpoint, name)
+        return mount_stats.read(live.mountpoint, name)
     except (OSError, ValueError):
         return []
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.mount import stats
+from headrace.mount import mount_stats
 from headrace.mount.kernel import mount_points
 
 _COUNTERS = ("fetch.", "cache.", "peers.", "mount.errors")
@@ -36,14 +36,14 @@ def counts_of_mounts() -> dict[tuple[str, int], MountCounts]:
         if mount.kind != mount_points.MOUNT_TYPE:
             continue
         with suppress(OSError, ValueError):
-            figures: dict[str, Any] = stats.read(mount.point, "stats.json")
+            figures: dict[str, Any] = mount_stats.read(mount.point, "stats.json")
             whole = {name: float(value) for name, value in figures.items() if _counts(name, value)}
             found[mount.point, int(figures.get("pid", 0))] = MountCounts(whole, _groups(mount.point))
     return found
 
 
 def _groups(point: str) -> dict[int, dict[str, float]]:
-    rows = stats.read(point, "readers.json")
+    rows = mount_stats.read(point, "readers.json")
     return {
         int(row["group"]): {"mount.opened": float(row["opened"]), "mount.waited_s": float(row["waited_s"])}
         for row in rows

@@ -16,11 +16,11 @@ from headrace.mount import live_mounts
 from headrace.mount.filesystem import FileSystem
 from headrace.mount.kernel import mount_points
 from headrace.mount.kernel.process_groups import ProcessGroups
-from headrace.mount.kernel.session import Handler, Quick, Session
+from headrace.mount.kernel.session import FuseSession, Handler, Quick
 from headrace.mount.live_mounts import LiveMount
+from headrace.mount.mount_parts import MountParts, make_parts
+from headrace.mount.mount_stats import MountStats
 from headrace.mount.names.node_record import NodeRecord
-from headrace.mount.parts import MountParts, make_parts
-from headrace.mount.stats import Stats
 from headrace.mount.writable_filesystem import WritableFileSystem
 from headrace.mount.write_back.staging import Staging, StagingOptions
 
@@ -175,7 +175,7 @@ class Mounted:
         fd = self._descriptor()
         wanted = options.passthrough and options.open and os.geteuid() == 0
         depth = mount_points.stack_depth(self._settings.cache.dir) if wanted else 0
-        self._session = session = Session(
+        self._session = session = FuseSession(
             fd, threads=options.threads, depth=depth, metrics=self.metrics, groups=self._groups
         )
         try:
@@ -206,7 +206,7 @@ class Mounted:
             held.hand_over(fd, self.point)
         return fd
 
-    def _agree(self, session: Session) -> None:
+    def _agree(self, session: FuseSession) -> None:
         """Agree with the kernel, or take over what an earlier server agreed on."""
         record = self._record
         if record is None:
@@ -258,7 +258,7 @@ class Mounted:
             self.staging_folder,
         )  # fmt: skip
 
-    def _stats(self, parts: MountParts) -> Stats:
+    def _stats(self, parts: MountParts) -> MountStats:
         about = {
             "mountpoint": self.point, "path": self.path, "pid": os.getpid(), "read_only": self.options.read_only,
             "ttl_seconds": self.options.ttl,
@@ -280,7 +280,7 @@ class Mounted:
             "opens_told": lambda: reads.opens,
         }
         rows = {"pending": self._pending, "left": self._left, "readers": self._groups.rows}
-        return Stats(self.metrics, about, gauges, rows)
+        return MountStats(self.metrics, about, gauges, rows)
 
     def _pending(self) -> list[dict[str, object]]:
         if self._staging is None:

@@ -8,7 +8,7 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
-from headrace.mount import stats
+from headrace.mount import mount_stats
 from headrace.mount.kernel import wire
 from headrace.mount.kernel.kernel_requests import Answer
 from headrace.mount.kernel.wire import Fattr
@@ -20,7 +20,7 @@ from headrace.mount.write_back.object_metadata import Attributes, link_path
 
 if TYPE_CHECKING:
     from headrace.mount.kernel.kernel_requests import Request
-    from headrace.mount.parts import MountParts
+    from headrace.mount.mount_parts import MountParts
     from headrace.mount.write_back.staging import Staging
     from headrace.mount.write_handles import WriteHandles
     from headrace.store.protocol import ObjectInfo
@@ -140,7 +140,7 @@ class NameChanges:
             with self._table.lock:
                 self._date(root, asked)  # nothing keeps it beyond this mount
             return wire.attributes(request.unique, self._attributes.folder(root), self._ttl)
-        if request.node == wire.ROOT or request.node in stats.NODES or request.node == stats.FOLDER_NODE:
+        if request.node == wire.ROOT or request.node in mount_stats.NODES or request.node == mount_stats.FOLDER_NODE:
             raise OSError(errno.EPERM, "cannot be changed")
         found = self._table.get(request.node)
         if change.valid & Fattr.SIZE:
@@ -201,7 +201,7 @@ class NameChanges:
             folder.mtime_ns, folder.changed_ns = asked.mtime_ns, 0
 
 
-def _attributes(change: wire.Change) -> Attributes:
+def _attributes(change: wire.AttributeChange) -> Attributes:
     """What a SETATTR asks for, apart from the size; reading times are not kept."""
     valid = change.valid
     mtime = time.time_ns() if valid & Fattr.MTIME_NOW else change.mtime_ns if valid & Fattr.MTIME else None

@@ -9,16 +9,16 @@ import errno
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError
-from headrace.mount import stats
+from headrace.mount import mount_stats
 from headrace.mount.kernel import wire
 from headrace.mount.names.listing_pages import FILE, FOLDER, LINK
-from headrace.mount.names.nodes import FolderNode, NamedNode, Node
+from headrace.mount.names.nodes import FolderNode, NamedNode, OwnNode
 from headrace.mount.write_back.object_metadata import LINK_SUFFIX, Attributes, is_link, link_path
 from headrace.mount.write_back.publish_file import outlives_copy
 
 if TYPE_CHECKING:
     from headrace.mount.kernel.kernel_requests import Request
-    from headrace.mount.parts import MountParts
+    from headrace.mount.mount_parts import MountParts
     from headrace.mount.write_back.staged_file import StagedFile
     from headrace.mount.write_back.staging import Staging
 
@@ -47,7 +47,7 @@ class WriteOverlay:
         """Whether this one is."""
         return self._staging.hides(f"{folder.rstrip('/')}/{name.decode('utf-8', 'surrogateescape')}")
 
-    def find(self, folder: FolderNode, name: bytes) -> Node | None:
+    def find(self, folder: FolderNode, name: bytes) -> OwnNode | None:
         """A staged file, or a folder kept here, under a name that the store does not show."""
         path = folder.child(name)
         file = self._staging.find(path)
@@ -71,10 +71,10 @@ class WriteOverlay:
             if name not in folder.own:
                 self.find(folder, name)
 
-    def settle(self, node: Node) -> None:
+    def settle(self, node: OwnNode) -> None:
         """A staged file that is retired has become an object: the node stands for that now.
 
-        Where it was renamed after it was published, the store has to say which version that is (`Node.copied`).
+        Where it was renamed after it was published, the store has to say which version that is (`OwnNode.copied`).
         """
         file = node.staged
         if file is None or (file.fd >= 0 and not (file.gone and file.handles <= 0)):
@@ -100,7 +100,7 @@ class WriteOverlay:
     def target(self, number: int, name: bytes) -> tuple[FolderNode, str]:
         """A folder and the path of a name to be made in it."""
         folder = self._table.folder(number)
-        if number == wire.ROOT and name == stats.FOLDER:
+        if number == wire.ROOT and name == mount_stats.FOLDER:
             raise OSError(errno.EACCES, "the mount's own")
         self._names.places.of(folder)
         return folder, folder.child(name)
@@ -113,7 +113,7 @@ class WriteOverlay:
             raise OSError(errno.ENOENT, "no such name")
         return folder, found
 
-    def hold(self, node: Node) -> StagedFile | None:
+    def hold(self, node: OwnNode) -> StagedFile | None:
         """The staged file of a node, with a handle on it; None: it has just been retired."""
         file = self._staging.hold(store_path(NamedNode.of(node)))
         if file is not None and file is not node.staged:
@@ -129,7 +129,7 @@ class WriteOverlay:
             with self._table.lock:
                 self._table.promote(self._table.get(folder.id), self._ttl)
 
-    def learn(self, node: Node) -> None:
+    def learn(self, node: OwnNode) -> None:
         """Ask the store which version a name stands for now."""
         found = NamedNode.of(node)
         place = self._names.places.of(found.folder)
@@ -143,7 +143,7 @@ class WriteOverlay:
         with self._table.lock:
             node.learn(info, self._ttl)
 
-    def learn_copied(self, node: Node) -> None:
+    def learn_copied(self, node: OwnNode) -> None:
         """The store has copied what a name stands for."""
         if node.kind != FOLDER and node.staged is None and not outlives_copy(node.etag):
             self.learn(node)

@@ -6,15 +6,15 @@ import itertools
 import stat
 from typing import TYPE_CHECKING
 
-from headrace.mount import stats
+from headrace.mount import mount_stats
 from headrace.mount.kernel import wire
 from headrace.mount.kernel.wire import Attr, Fopen
-from headrace.mount.stats import FOLDER_NODE
+from headrace.mount.mount_stats import FOLDER_NODE
 
 if TYPE_CHECKING:
     from headrace.mount.kernel.kernel_requests import Request
+    from headrace.mount.mount_stats import MountStats
     from headrace.mount.names.stat_attributes import StatAttributes
-    from headrace.mount.stats import Stats
 
 _HANDLE = 0
 """The handle of every opening of the folder; `OpenFolders` counts from 1."""
@@ -29,27 +29,27 @@ class StatsFolder:
         attributes: owner, and for how long the kernel may trust what it is shown.
         born_ns: the time that folder and files show, nanoseconds since the epoch.
         first_handle: handles are larger.
-        opens: whether the kernel sends opens. Else each file has a new node id with each size (`Versions`).
+        opens: whether the kernel sends opens. Else each file has a new node id with each size (`StatsVersions`).
     """
 
     def __init__(
-        self, figures: Stats, attributes: StatAttributes, born_ns: int, first_handle: int, *, opens: bool
+        self, figures: MountStats, attributes: StatAttributes, born_ns: int, first_handle: int, *, opens: bool
     ) -> None:
         self._stats = figures
         self._attributes = attributes
         self._born_ns = born_ns
         self._opens = opens
         self._contents: dict[int, bytes] = {}
-        self._versions = stats.Versions(figures)
+        self._versions = mount_stats.StatsVersions(figures)
         self._numbers = itertools.count(first_handle)
 
     def is_here(self, parent: int, name: bytes) -> bool:
         """Whether a name in the folder `parent` is ``.headrace`` or, as far as there is one, a name in it."""
-        return parent == FOLDER_NODE or (parent == wire.ROOT and name == stats.FOLDER)
+        return parent == FOLDER_NODE or (parent == wire.ROOT and name == mount_stats.FOLDER)
 
     def lookup(self, request: Request, name: bytes) -> bytes:
         """The answer to LOOKUP of a name that `is_here`."""
-        node = FOLDER_NODE if request.node == wire.ROOT else stats.IDS.get(name)
+        node = FOLDER_NODE if request.node == wire.ROOT else mount_stats.IDS.get(name)
         if node is None:
             return wire.absent(request.unique, 1.0)
         if self._opens or node == FOLDER_NODE:
@@ -64,7 +64,7 @@ class StatsFolder:
     def getattr(self, request: Request) -> bytes | None:
         """The answer to GETATTR; None: the node is not of this folder."""
         node = request.node
-        if node == FOLDER_NODE or node in stats.NODES:
+        if node == FOLDER_NODE or node in mount_stats.NODES:
             return wire.attributes(request.unique, self._attr(node), 1.0)
         version = self._versions.get(node)
         if version is None:
@@ -73,7 +73,7 @@ class StatsFolder:
 
     def open(self, request: Request) -> bytes | None:
         """The answer to OPEN: the content is made now; None: the node is not of this folder."""
-        if request.node not in stats.NODES:
+        if request.node not in mount_stats.NODES:
             return None
         number = next(self._numbers)
         self._contents[number] = self._stats.content(request.node)
@@ -100,7 +100,7 @@ class StatsFolder:
         if number != _HANDLE:
             return None
         names = [(b".", FOLDER_NODE, _TYPE_FOLDER), (b"..", wire.ROOT, _TYPE_FOLDER)]
-        names += [(name, node, _TYPE_FILE) for node, name in stats.NODES.items()]
+        names += [(name, node, _TYPE_FILE) for node, name in mount_stats.NODES.items()]
         out = b""
         for position, (name, node, kind) in enumerate(names[offset:], offset + 1):
             item = (wire.no_entry() if plus else b"") + wire.dirent(node, position, kind, name)
@@ -113,7 +113,7 @@ class StatsFolder:
         """Open files."""
         return len(self._contents)
 
-    def _attr(self, node: int, version: stats.Version | None = None) -> Attr:
+    def _attr(self, node: int, version: mount_stats.StatsVersion | None = None) -> Attr:
         uid, gid = self._attributes.uid, self._attributes.gid
         if node == FOLDER_NODE:
             return Attr(node, 4096, self._born_ns, stat.S_IFDIR | 0o555, 2, uid, gid)

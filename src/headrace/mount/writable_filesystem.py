@@ -15,7 +15,7 @@ from headrace.mount.write_handles import WriteHandles
 
 if TYPE_CHECKING:
     from headrace.mount.filesystem import FileSystem
-    from headrace.mount.parts import MountParts
+    from headrace.mount.mount_parts import MountParts
     from headrace.mount.write_back.staging import Staging
 
 

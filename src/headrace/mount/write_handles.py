@@ -14,19 +14,19 @@ import stat
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import NotFoundError
-from headrace.mount import stats
+from headrace.mount import mount_stats
 from headrace.mount.filesystem import FileSystem, wants_to_write
 from headrace.mount.kernel import wire
 from headrace.mount.kernel.kernel_requests import Answer, Waiters
 from headrace.mount.kernel.wire import Fattr, Fopen
 from headrace.mount.names.listing_pages import FILE, FOLDER
-from headrace.mount.names.nodes import NamedNode, Node
+from headrace.mount.names.nodes import NamedNode, OwnNode
 from headrace.mount.overlay import WriteOverlay, storable_name, store_path
 from headrace.mount.write_back.object_metadata import Attributes
 
 if TYPE_CHECKING:
     from headrace.mount.kernel.kernel_requests import Request
-    from headrace.mount.parts import MountParts
+    from headrace.mount.mount_parts import MountParts
     from headrace.mount.write_back.staged_file import StagedFile
     from headrace.mount.write_back.staging import Staging
 
@@ -42,7 +42,7 @@ class _WriteHandle:
 
     __slots__ = ("by_kernel", "file", "node", "writes")
 
-    def __init__(self, file: StagedFile, node: Node, *, writes: bool, by_kernel: bool) -> None:
+    def __init__(self, file: StagedFile, node: OwnNode, *, writes: bool, by_kernel: bool) -> None:
         self.file = file
         self.node = node
         self.writes = writes
@@ -95,7 +95,7 @@ class WriteHandles:
                 request.must_wait()
                 self._overlay.learn(node)
             return self._files.open(request)
-        if request.node in stats.NODES:
+        if request.node in mount_stats.NODES:
             raise OSError(errno.EACCES, "cannot be written")
         request.must_wait()
         found = self._table.to_open(request.node)
@@ -183,7 +183,7 @@ class WriteHandles:
             file.truncate(start + length)
         return wire.reply(request.unique)
 
-    def truncate(self, found: NamedNode, change: wire.Change) -> None:
+    def truncate(self, found: NamedNode, change: wire.AttributeChange) -> None:
         """SETATTR of a size: by the handle where there is one, else published at once."""
         handle = self._handles.get(change.handle) if change.valid & Fattr.FH else None
         if handle is not None:
@@ -211,7 +211,7 @@ class WriteHandles:
         if handle.node.copied:
             self._overlay.learn(handle.node)
 
-    def _to_write(self, found: NamedNode, *, truncate: bool) -> tuple[StagedFile, Node]:
+    def _to_write(self, found: NamedNode, *, truncate: bool) -> tuple[StagedFile, OwnNode]:
         """The staged file to write a node's content to, with a handle on it.
 
         Raises:
@@ -261,11 +261,11 @@ class WriteHandles:
             node.learn(found.info, self._ttl)
         raise OSError(errno.ESTALE, "the name has a new node")
 
-    def _opened(self, request: Request, file: StagedFile, node: Node, flags: int) -> bytes:
+    def _opened(self, request: Request, file: StagedFile, node: OwnNode, flags: int) -> bytes:
         number, open_flags, backing = self._handle(file, node, flags)
         return wire.opened(request.unique, number, open_flags, backing)
 
-    def _handle(self, file: StagedFile, node: Node, flags: int) -> tuple[int, int, int]:
+    def _handle(self, file: StagedFile, node: OwnNode, flags: int) -> tuple[int, int, int]:
         """A handle on a staged file: its number, flags for the kernel, and the id of the backing file."""
         writes = wants_to_write(flags)
         number = next(self._numbers)

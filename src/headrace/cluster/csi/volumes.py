@@ -1,8 +1,8 @@
-"""Volumes on this node: each a mount with a keeper and a server of its own, and a file that tells of it.
+"""Volumes on this node: each a mount with a holder and a server of its own, and a file about it.
 
 The plugin holds nothing in memory: what is mounted tells the kernel, and whose it is the files of the state folder. So
 a plugin that is started again knows all volumes there are. Credentials are in no file, and on no command line: the
-keeper has them in its environment, from which each server gets them.
+holder has them in its environment, from which each server gets them.
 """
 
 from __future__ import annotations

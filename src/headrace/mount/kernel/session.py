@@ -72,7 +72,7 @@ class Agreed:
     resends: bool = False
 
 
-class Session:
+class FuseSession:
     """One mount's conversation. `serve` starts it; `ended` is set when the kernel has unmounted it.
 
     Args:

@@ -200,7 +200,7 @@ class Attr(NamedTuple):
     ctime_ns: int | None = None
 
 
-class Change(NamedTuple):
+class AttributeChange(NamedTuple):
     """A SETATTR: `valid` says which of the others count (`Fattr`). Times in nanoseconds."""
 
     valid: int
@@ -336,12 +336,12 @@ def dirent(ino: int, offset: int, kind: int, name: bytes) -> bytes:
     return _DIRENT.pack(ino, offset, len(name), kind) + name + _PADDING[len(name) & 7]
 
 
-def setattr_of(body: memoryview) -> Change:
+def setattr_of(body: memoryview) -> AttributeChange:
     """SETATTR's body."""
     told = SETATTR_IN.unpack_from(body)
     valid, _, handle, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _ = told
     second = 1_000_000_000
-    return Change(valid, handle, size, atime * second + atime_ns, mtime * second + mtime_ns, mode, uid, gid)
+    return AttributeChange(valid, handle, size, atime * second + atime_ns, mtime * second + mtime_ns, mode, uid, gid)
 
 
 def name_of(body: memoryview, start: int = 0) -> bytes:

@@ -16,7 +16,7 @@ from headrace.mount.names.listing_pages import FOLDER
 from headrace.mount.names.negative_cache import NegativeCache
 
 if TYPE_CHECKING:
-    from headrace.mount.kernel.session import Session
+    from headrace.mount.kernel.session import FuseSession
     from headrace.mount.names.node_table import NodeTable
     from headrace.mount.names.nodes import NamedNode
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class KernelNotices:
     """Any thread. A thread that answers requests sends no notice: the kernel may be waiting for just that thread."""
 
-    def __init__(self, table: NodeTable, session: Session) -> None:
+    def __init__(self, table: NodeTable, session: FuseSession) -> None:
         self._table = table
         self._session = session
         self.absent = NegativeCache()

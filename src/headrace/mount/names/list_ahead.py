@@ -37,7 +37,7 @@ _MOST_LOTS = 4
 """Such LISTs ahead of the reader, a page each."""
 
 
-class _Walk:
+class _FolderWalk:
     """How the folders of one folder are being read.
 
     `last`: the one opened before. `names`: in the small ones read one after another. `begun`: nodes of those listed
@@ -65,7 +65,7 @@ class ListAhead:
     def __init__(self, names: NameLookup) -> None:
         self._names = names
         self._table: NodeTable = names.table
-        self._walks: OrderedDict[int, _Walk] = OrderedDict()
+        self._walks: OrderedDict[int, _FolderWalk] = OrderedDict()
 
     def opened(self, folder: FolderNode) -> None:
         """A folder is being read; its own listing has begun."""
@@ -98,7 +98,7 @@ class ListAhead:
                 self._names.listing(following)
 
     def _together(
-        self, walk: _Walk, parent: FolderNode, listing: FolderListing, folder: FolderNode, at_once: int
+        self, walk: _FolderWalk, parent: FolderNode, listing: FolderListing, folder: FolderNode, at_once: int
     ) -> None:
         """Ask for the next folders by one LIST for each page full of them, so that some are always under way."""
         while len(walk.begun) <= (walk.lots - 1) * at_once:
@@ -121,10 +121,10 @@ class ListAhead:
         above, place = self._names.places.of(parent), self._names.places.of(folder)
         return above is not None and place is not None and place.store is above.store and not folder.attached
 
-    def _walk(self, parent: FolderNode) -> _Walk:
+    def _walk(self, parent: FolderNode) -> _FolderWalk:
         walk = self._walks.get(parent.id)
         if walk is None:
-            walk = self._walks[parent.id] = _Walk()
+            walk = self._walks[parent.id] = _FolderWalk()
             if len(self._walks) > _MOST_WALKS:
                 self._walks.popitem(last=False)
         return walk

@@ -19,7 +19,7 @@ from headrace.mount.names.folder_listing import FolderListing
 from headrace.mount.names.folder_places import FolderPlaces
 from headrace.mount.names.listing_pages import FILE, FOLDER, LINK, ListingPage, showable
 from headrace.mount.names.node_table import NodeTable
-from headrace.mount.names.nodes import FolderNode, FolderPlace, NamedNode, Node
+from headrace.mount.names.nodes import FolderNode, FolderPlace, NamedNode, OwnNode
 from headrace.mount.write_back.object_metadata import LINK_SUFFIX
 from headrace.mount.write_back.staged_tree import split
 from headrace.namespace import Namespace
@@ -37,9 +37,9 @@ class Overlay(Protocol):
     @property
     def hides_any(self) -> bool: ...
     def hides(self, folder: str, name: bytes) -> bool: ...
-    def find(self, folder: FolderNode, name: bytes) -> Node | None: ...
+    def find(self, folder: FolderNode, name: bytes) -> OwnNode | None: ...
     def enter(self, folder: FolderNode) -> None: ...
-    def settle(self, node: Node) -> None: ...
+    def settle(self, node: OwnNode) -> None: ...
 
 
 class NameLookup:
@@ -207,7 +207,7 @@ class NameLookup:
             node.trust(self._ttl)
             return NamedNode.of(node)
 
-    def own(self, folder: FolderNode, page: ListingPage, index: int) -> Node | None:
+    def own(self, folder: FolderNode, page: ListingPage, index: int) -> OwnNode | None:
         """The node of its own that a listed name has: the kernel knows the name by it, and by no other id."""
         node = folder.own.get(page.name(index))
         if node is None or node.staged is not None or node.until > time.monotonic():
@@ -278,7 +278,7 @@ class NameLookup:
             return (None, until - now) if kept is None else (kept, self._ttl)
         return None
 
-    def _kept(self, folder: FolderNode, own: Node | None) -> NamedNode | None:
+    def _kept(self, folder: FolderNode, own: OwnNode | None) -> NamedNode | None:
         """A name of our own that the store does not show: only what the overlay keeps is still there."""
         if own is None:
             return None
@@ -337,7 +337,7 @@ def _last_told(table: NodeTable, folder: FolderNode, name: bytes) -> NamedNode |
     return None
 
 
-def _same(node: Node | NamedNode, kind: int, info: ObjectInfo | None) -> bool:
+def _same(node: OwnNode | NamedNode, kind: int, info: ObjectInfo | None) -> bool:
     if node.kind != kind:
         return False
     if info is None:

@@ -17,7 +17,7 @@ from headrace.base.errors import UnsupportedError
 from headrace.mount.kernel.session import Agreed
 from headrace.mount.names.listing_pages import FILE
 from headrace.mount.names.nodes import NamedNode
-from headrace.mount.write_back.journal import Journal
+from headrace.mount.write_back.record_journal import RecordJournal
 
 _SESSION: Final = 0
 _SERVER_SHIFT: Final = 46
@@ -40,7 +40,7 @@ class NodeRecord:
         if fresh:
             with suppress(FileNotFoundError):
                 os.unlink(path)
-        self._journal = Journal(path)
+        self._journal = RecordJournal(path)
         self.earlier = self._journal.live
         """What earlier servers have noted, by node id; `restore_nodes` takes it."""
         session = self.earlier.pop(_SESSION, None)
@@ -52,7 +52,7 @@ class NodeRecord:
         self._noted: set[int] = set()
 
     def begun(self, agreed: Agreed) -> None:
-        """This server answers from now on. Raises as `Journal.set`."""
+        """This server answers from now on. Raises as `RecordJournal.set`."""
         self._journal.set(_SESSION, {"server": self._server, "agreed": asdict(agreed)})
 
     def folder(self, number: int, parent: int, name: bytes) -> None:

@@ -7,7 +7,7 @@ import errno
 from headrace.mount.names.listing_pages import FOLDER
 from headrace.mount.names.name_lookup import NameLookup
 from headrace.mount.names.node_table import NodeTable
-from headrace.mount.names.nodes import FolderNode, NamedNode, Node
+from headrace.mount.names.nodes import FolderNode, NamedNode, OwnNode
 
 
 def check_rename(found: NamedNode, there: NamedNode | None, *, replace: bool) -> None:
@@ -26,7 +26,7 @@ def check_rename(found: NamedNode, there: NamedNode | None, *, replace: bool) ->
         raise OSError(errno.ENOTDIR, "not a folder")
 
 
-def move(table: NodeTable, names: NameLookup, found: NamedNode, folder: FolderNode, name: bytes, ttl: float) -> Node:
+def move(table: NodeTable, names: NameLookup, found: NamedNode, folder: FolderNode, name: bytes, ttl: float) -> OwnNode:
     """`found` is called `name` in `folder` now. Its node stays, so open files and folders stay what they are."""
     with table.lock:
         node = table.promote(found, ttl)

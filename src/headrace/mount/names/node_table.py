@@ -1,6 +1,6 @@
 """The kernel's node ids: which names have one, how often the kernel knows each, and what goes once it forgets them.
 
-Ids of names that a listing gave are arithmetic (see `listing_pages`). A `Node` object exists only for what a listing
+Ids of names that a listing gave are arithmetic (see `listing_pages`). A `OwnNode` object exists only for what a listing
 does not tell: names asked for singly, files that are being written, what was renamed.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.mount.kernel import wire
 from headrace.mount.names.listing_pages import FOLDER, MOST, SHIFT, ListingPage
-from headrace.mount.names.nodes import FolderNode, NamedNode, Node
+from headrace.mount.names.nodes import FolderNode, NamedNode, OwnNode
 from headrace.store.protocol import ObjectInfo
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ class NodeTable:
         self.born_ns = time.time_ns()
         self.root = FolderNode(wire.ROOT, None, b"", self.born_ns, root)
         self.folders: dict[int, FolderNode] = {wire.ROOT: self.root}
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, OwnNode] = {}
         self.pages: dict[int, tuple[ListingPage, FolderNode]] = {}
         """By serial number, each with the folder that it is of."""
         self._serial = record.first >> SHIFT if record is not None else 0
-        self._idle: dict[int, Node] = {}
+        self._idle: dict[int, OwnNode] = {}
         """Nodes that the kernel has forgotten and that stay, since no listing has them yet."""
 
     @property
@@ -192,7 +192,7 @@ class NodeTable:
                 page.live = False
                 self.retire(page)
 
-    def add(self, folder: FolderNode, name: bytes, kind: int, number: int | None = None) -> Node:
+    def add(self, folder: FolderNode, name: bytes, kind: int, number: int | None = None) -> OwnNode:
         """A node of its own for a name, in place of what was known of it. Under the lock.
 
         Its folder has one too from then on, and keeps it as long: what was just written must not be looked for below
@@ -200,13 +200,13 @@ class NodeTable:
         """
         if folder.parent is not None and folder.id not in self.nodes:
             self._promote(folder.id, folder.parent, folder.name, FOLDER)
-        node = Node(self.number() if number is None else number, folder, name, kind)
+        node = OwnNode(self.number() if number is None else number, folder, name, kind)
         folder.own[name] = node
         folder.gone.pop(name, None)
         self.nodes[node.id] = node
         return node
 
-    def promote(self, found: NamedNode, ttl: float) -> Node:
+    def promote(self, found: NamedNode, ttl: float) -> OwnNode:
         """Give a name a node object of its own under the id it has. Under the lock."""
         if found.node is not None:
             return found.node
@@ -214,7 +214,7 @@ class NodeTable:
         node.learn(ObjectInfo("", found.size, found.etag, found.mtime_us), ttl)
         return node
 
-    def _promote(self, number: int, folder: FolderNode, name: bytes, kind: int) -> Node:
+    def _promote(self, number: int, folder: FolderNode, name: bytes, kind: int) -> OwnNode:
         node = self.add(folder, name, kind, number)
         page, _ = self.pages.get(number >> SHIFT, _NO_PAGE)
         if page is not None:  # what the kernel knows of it is counted here from now on
@@ -245,7 +245,7 @@ class NodeTable:
         """Names held in pages."""
         return sum(len(page) for page, _ in list(self.pages.values()))
 
-    def sweep(self) -> list[Node]:
+    def sweep(self) -> list[OwnNode]:
         """Let nodes go that the kernel has forgotten, once their folder's listing is not trusted any more: all in turn,
         a few at a time. Returns those that it has to forget before there are no more than there may be: the oldest, of
         files that nobody writes to. Now and then; under the lock.
@@ -257,7 +257,7 @@ class NodeTable:
         known = (node for node in self.nodes.values() if node.count > 0 and node.kind != FOLDER and node.staged is None)
         return list(itertools.islice(known, max(len(self.nodes) - len(self._idle) - self._most, 0)))
 
-    def _drop_node(self, node: Node) -> None:
+    def _drop_node(self, node: OwnNode) -> None:
         """The kernel does not know it. While a listing that is trusted is older than what we did ourselves it stays all
         the same, until there is a newer one, or there are too many.
         """
@@ -274,12 +274,12 @@ class NodeTable:
             self._let_go(node)
             self._release(node.folder)
 
-    def _anchors(self, node: Node) -> bool:
+    def _anchors(self, node: OwnNode) -> bool:
         """Whether names of our own lie below, which are found by its id."""
         folder = self.folders.get(node.id) if node.kind == FOLDER else None
         return folder is not None and bool(folder.own)
 
-    def _let_go(self, node: Node) -> None:
+    def _let_go(self, node: OwnNode) -> None:
         self.nodes.pop(node.id, None)
         self._idle.pop(node.id, None)
         if node.folder.own.get(node.name) is node:

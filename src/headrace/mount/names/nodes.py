@@ -48,7 +48,7 @@ class FolderNode:
         self.place: FolderPlace | None = None
         self.attached: frozenset[str] | None = None
         self.listing: FolderListing | None = None
-        self.own: dict[bytes, Node] = {}
+        self.own: dict[bytes, OwnNode] = {}
         self.gone: dict[bytes, float] = {}
         self.asked = 0
         self.mtime_ns = mtime_ns
@@ -71,7 +71,7 @@ class FolderNode:
         self.mtime_ns = self.changed_ns = max(time.time_ns(), self.mtime_ns + 1)
 
 
-class Node:
+class OwnNode:
     """A name that no listing's page has, or of which more is known than a page says.
 
     `learned`, `until`: when the store said so, and how long that is trusted (monotonic seconds). `staged`: the local
@@ -135,10 +135,10 @@ class NamedNode(NamedTuple):
     size: int
     mtime_us: int
     etag: str | None
-    node: Node | None
+    node: OwnNode | None
 
     @staticmethod
-    def of(node: Node) -> NamedNode:
+    def of(node: OwnNode) -> NamedNode:
         """What a node of its own stands for."""
         return NamedNode(node.id, node.folder, node.name, node.kind, node.size, node.mtime_us, node.etag, node)
 

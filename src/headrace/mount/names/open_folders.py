@@ -15,7 +15,7 @@ from headrace.mount.names.folder_listing import FolderListing
 from headrace.mount.names.list_ahead import ListAhead
 from headrace.mount.names.listing_pages import FOLDER, HIDDEN, LINK, ListingPage
 from headrace.mount.names.name_lookup import NameLookup
-from headrace.mount.names.nodes import FolderNode, NamedNode, Node
+from headrace.mount.names.nodes import FolderNode, NamedNode, OwnNode
 from headrace.mount.names.stat_attributes import StatAttributes
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class OpenFolders:
             self._names.not_listed(opened.folder, time.monotonic() - began, error)
             raise
 
-    def _extra(self, node: Node, listing: FolderListing, now: float) -> bool:
+    def _extra(self, node: OwnNode, listing: FolderListing, now: float) -> bool:
         """Names of our own that are shown whatever the listing says."""
         if node.staged is not None or node.learned >= listing.started:
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.mount.names.listing_pages import FILE, FOLDER
 from headrace.mount.names.node_record import NodeRecord
 from headrace.mount.names.node_table import NodeTable
-from headrace.mount.names.nodes import FolderNode, Node
+from headrace.mount.names.nodes import FolderNode, OwnNode
 from headrace.store.protocol import ObjectInfo
 
 
@@ -44,7 +44,7 @@ def _files(record: NodeRecord, table: NodeTable) -> None:
         folder = folders.get(path)
         if folder is None:
             folder = folders[path] = FolderNode(table.number(), None, b"", table.born_ns, path)
-        node = Node(number, folder, noted["name"].encode("utf-8", "surrogateescape"), FILE)
+        node = OwnNode(number, folder, noted["name"].encode("utf-8", "surrogateescape"), FILE)
         node.learn(ObjectInfo("", noted["size"], noted["etag"], noted["mtime_us"]), 0.0)
         node.earlier, node.count = True, 1
         table.nodes[number] = node

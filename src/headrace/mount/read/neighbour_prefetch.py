@@ -34,7 +34,7 @@ _STEP = 4 << 20
 _MOST_FOLDERS = 1024
 
 
-class _Run:
+class _FolderRun:
     """What is known of the reading of one folder.
 
     `asked`: by page, which names were fetched or need not be; `complete`: the listing of which all were.
@@ -61,7 +61,7 @@ class NeighbourPrefetch:
         self._whole = fetcher.settings.cache.whole
         self._most_in_flight = max(fetcher.settings.fetch.memory // 4, 1 << 20)
         self._lock = threading.Lock()
-        self._runs: OrderedDict[int, _Run] = OrderedDict()
+        self._runs: OrderedDict[int, _FolderRun] = OrderedDict()
         self._queue: deque[tuple[str, Read]] = deque()
         self._under_way: dict[str, tuple[PendingRead, int]] = {}
         self._bytes = 0
@@ -82,7 +82,7 @@ class NeighbourPrefetch:
             if not missed:
                 return
             with self._lock:
-                run = self._runs.setdefault(folder.id, _Run())
+                run = self._runs.setdefault(folder.id, _FolderRun())
                 while len(self._runs) > _MOST_FOLDERS:
                     self._runs.popitem(last=False)
         run.missed += missed
@@ -105,13 +105,13 @@ class NeighbourPrefetch:
     def __len__(self) -> int:
         return len(self._under_way)
 
-    def _go_on(self, folder: FolderNode, run: _Run, known: NamedNode) -> None:
+    def _go_on(self, folder: FolderNode, run: _FolderRun, known: NamedNode) -> None:
         """On the planner's thread: looking what is cached already takes too long for the one that answers."""
         run.planning = False
         self._plan(folder, run, known)
         self._pump()
 
-    def _plan(self, folder: FolderNode, run: _Run, known: NamedNode) -> None:
+    def _plan(self, folder: FolderNode, run: _FolderRun, known: NamedNode) -> None:
         """Queue the next names after `known` in listing order, then round from the start."""
         listing = folder.listing
         if listing is None or not listing.fresh:
@@ -134,7 +134,7 @@ class NeighbourPrefetch:
             if listing.complete:
                 run.complete = listing
 
-    def _plan_page(self, folder: FolderNode, run: _Run, page: ListingPage, start: int, allowed: int) -> bool:
+    def _plan_page(self, folder: FolderNode, run: _FolderRun, page: ListingPage, start: int, allowed: int) -> bool:
         """Queue what is not yet asked for on one page; False when enough is queued."""
         asked = run.asked.get(page.serial)
         if asked is None:

@@ -56,7 +56,7 @@ class ReadPosition:
         return forward
 
 
-class _Chunk(PendingRead):
+class _StreamChunk(PendingRead):
     """One block on its way, or in memory until it is written and passed. `holders`: the stream, and the writer."""
 
     __slots__ = ("holders", "size")
@@ -79,7 +79,7 @@ class ObjectStream:
         self._entry = entry
         self._block = entry.block if entry is not None and not entry.complete else block
         self._lock = threading.Lock()
-        self._chunks: dict[int, _Chunk] = {}
+        self._chunks: dict[int, _StreamChunk] = {}
         self._pieces: OrderedDict[int, memoryview] = OrderedDict()
         self._misses: Counter[int] = Counter()
         self._closed = False
@@ -169,7 +169,7 @@ class ObjectStream:
         start = index * self._block
         return not self._entry.missing(start, min(start + self._block, self._info.size))
 
-    def _ask(self, index: int, *, demand: bool) -> _Chunk | None:
+    def _ask(self, index: int, *, demand: bool) -> _StreamChunk | None:
         """Begin to fetch a block; None when there is no room for it in memory."""
         start = index * self._block
         stop = min(start + self._block, self._info.size)
@@ -180,7 +180,7 @@ class ObjectStream:
             if self._closed or not self._streams.budget.take(stop - start, demand=demand):
                 return None
             read = Read(self._store, self._info.key, start=start, stop=stop)
-            chunk = _Chunk(read.path, self._streams.fetcher.settings.fetch.deadline, stop - start)
+            chunk = _StreamChunk(read.path, self._streams.fetcher.settings.fetch.deadline, stop - start)
             self._chunks[index] = chunk
         # Without its size and version the read goes past the cache: the block is written from here.
         chunk.ticket = self._streams.fetcher.submit(
@@ -188,7 +188,7 @@ class ObjectStream:
         )
         return chunk
 
-    def _came(self, index: int, chunk: _Chunk, result: Blob | HeadraceError) -> None:
+    def _came(self, index: int, chunk: _StreamChunk, result: Blob | HeadraceError) -> None:
         """On a fetch thread."""
         with self._lock:
             keep = (
@@ -206,7 +206,7 @@ class ObjectStream:
         if keep and isinstance(result, Blob):
             self._streams.writers.add(lambda: self._write(index, chunk, result.data))
 
-    def _write(self, index: int, chunk: _Chunk, data: memoryview) -> None:
+    def _write(self, index: int, chunk: _StreamChunk, data: memoryview) -> None:
         entry = self._entry
         assert entry is not None
         try:
@@ -234,12 +234,12 @@ class ObjectStream:
                 chunk.ticket.cancel()
             self._let_go(chunk)
 
-    def _let_go(self, chunk: _Chunk) -> None:
+    def _let_go(self, chunk: _StreamChunk) -> None:
         chunk.holders -= 1
         if chunk.holders == 0:
             self._streams.budget.give(chunk.size)
 
-    def _checked(self, blob: Blob, chunk: _Chunk, index: int) -> Blob:
+    def _checked(self, blob: Blob, chunk: _StreamChunk, index: int) -> Blob:
         try:
             self._check_version(blob)
         except ChangedError:

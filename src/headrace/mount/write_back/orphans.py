@@ -21,9 +21,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.base.errors import HeadraceError
-from headrace.mount.write_back.journal import Journal
 from headrace.mount.write_back.missing_blocks import BLOCK
 from headrace.mount.write_back.publish_file import read_at
+from headrace.mount.write_back.record_journal import RecordJournal
 
 if TYPE_CHECKING:
     from headrace.mount.write_back.background_threads import Task
@@ -51,7 +51,7 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _OrphanRecord:
     """As the journal keeps it. `name`: of the file. `blocks`: of `BLOCK` bytes, absent up to byte `limit`."""
 
     name: str
@@ -79,12 +79,12 @@ class Orphans:
     `settle_s`: how long after a publish under its name a file is looked at.
     """
 
-    def __init__(self, folder: str, ns: Namespace, journal: Journal, settle_s: float) -> None:
+    def __init__(self, folder: str, ns: Namespace, journal: RecordJournal, settle_s: float) -> None:
         self.folder = os.path.join(folder, "left")
         self._ns = ns
         self._journal = journal
         self._lock = threading.Lock()
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[int, _OrphanRecord] = {}
         self._settle_s = settle_s
         self._to_look: dict[int, float] = {}  # number → when, on the monotonic clock
         self._looking = self._closed = False
@@ -95,7 +95,7 @@ class Orphans:
         name = os.path.basename(path).encode()[-_NAME:].decode(errors="ignore")
         absent: Mapping[str, Any] = record.get("absent") or {"blocks": (), "limit": 0}
         kept = f"{time.strftime('%Y%m%dT%H%M%S')}-{number}-{name}"
-        entry = _Entry(kept, path, _still_absent(local, absent["blocks"]), absent["limit"])
+        entry = _OrphanRecord(kept, path, _still_absent(local, absent["blocks"]), absent["limit"])
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         with suppress(HeadraceError):  # where the journal is full only the path is forgotten
             self._journal.set(number, entry.record())
@@ -106,7 +106,7 @@ class Orphans:
 
     def restore(self, number: int, record: Mapping[str, Any], local: str) -> None:
         """One that was kept earlier. `local`: where it is, if a crash came between. Raises OSError."""
-        entry = _Entry(record["name"], record["path"], frozenset(record["blocks"]), record["limit"])
+        entry = _OrphanRecord(record["name"], record["path"], frozenset(record["blocks"]), record["limit"])
         if os.path.exists(local):
             os.rename(local, self._file(entry))
         if os.path.exists(self._file(entry)):
@@ -152,7 +152,7 @@ class Orphans:
             for file in files:
                 with suppress(FileNotFoundError):
                     status = file.stat(follow_symlinks=False)
-                    entry = known.get(file.name, _Entry(file.name, ""))
+                    entry = known.get(file.name, _OrphanRecord(file.name, ""))
                     present = sum(stop - start for start, stop in entry.present(status.st_size))
                     absent = status.st_size - present
                     found.append(Orphan(file.path, entry.path, status.st_size, absent, status.st_mtime))
@@ -164,10 +164,10 @@ class Orphans:
 
     # inside
 
-    def _file(self, entry: _Entry) -> str:
+    def _file(self, entry: _OrphanRecord) -> str:
         return os.path.join(self.folder, entry.name)
 
-    def _enter(self, number: int, entry: _Entry) -> None:
+    def _enter(self, number: int, entry: _OrphanRecord) -> None:
         with self._lock:
             self._entries[number] = entry
             self._to_look[number] = 0.0
@@ -178,7 +178,7 @@ class Orphans:
         with suppress(HeadraceError, OSError):  # then the next mount does
             self._journal.drop(number)
 
-    def _look(self, number: int, entry: _Entry) -> None:
+    def _look(self, number: int, entry: _OrphanRecord) -> None:
         """Remove what is in the store. What cannot be looked at now is, at the next publish or the next mount."""
         file = self._file(entry)
         try:
@@ -201,7 +201,7 @@ class Orphans:
         self._drop(number)
         _log.warning("%s: what was left of it is in the store now; removed %s", entry.path, file)
 
-    def _is_held(self, place: Location, entry: _Entry, fd: int) -> bool:
+    def _is_held(self, place: Location, entry: _OrphanRecord, fd: int) -> bool:
         """Whether the object begins with what `fd` has of its own; read as far as they are the same.
 
         Raises:

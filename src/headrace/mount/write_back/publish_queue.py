@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import HeadraceError, InputError, InternalError, ReadOnlyError, TryAgainError
 from headrace.mount.write_back.background_threads import BackgroundThreads, Task
 from headrace.mount.write_back.cache_handover import CacheHandover
-from headrace.mount.write_back.journal import Journal
 from headrace.mount.write_back.object_metadata import Attributes
 from headrace.mount.write_back.orphans import Orphans
 from headrace.mount.write_back.publish_file import SMALL, send
 from headrace.mount.write_back.recent_objects import RecentObjects
+from headrace.mount.write_back.record_journal import RecordJournal
 from headrace.mount.write_back.renames import Rename, Renames
 from headrace.mount.write_back.staged_file import PublishFailure, StagedFile
 from headrace.mount.write_back.staged_tree import MadeFolder, StagedTree
@@ -85,7 +85,7 @@ class PublishQueue:
         self.options = options
         self.tree = StagedTree()
         self.recent = RecentObjects()
-        self.journal = Journal(os.path.join(folder, "journal"))
+        self.journal = RecordJournal(os.path.join(folder, "journal"))
         self.orphans = Orphans(folder, ns, self.journal, options.settle_s)
         self.threads = BackgroundThreads(self._due)
         self.renames = Renames(ns, self.journal, self.tree, self._pause, self.moved, self.threads.wake)

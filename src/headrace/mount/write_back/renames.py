@@ -28,7 +28,7 @@ from headrace.mount.write_back.copied_objects import (
     in_parallel,
     is_copy,
 )
-from headrace.mount.write_back.journal import Journal
+from headrace.mount.write_back.record_journal import RecordJournal
 from headrace.mount.write_back.staged_tree import StagedTree, overlap
 from headrace.namespace import Location, Namespace
 from headrace.store.protocol import ObjectInfo, Store
@@ -71,7 +71,7 @@ class Renames:
     def __init__(
         self,
         ns: Namespace,
-        journal: Journal,
+        journal: RecordJournal,
         tree: StagedTree,
         backoff: Callable[[int], float],
         moved: Callable[[str, str], None],

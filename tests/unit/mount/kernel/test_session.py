@@ -13,7 +13,7 @@ from headrace.base.metrics import Metrics
 from headrace.mount.kernel import wire
 from headrace.mount.kernel.kernel_requests import Answer, Request, Waiters
 from headrace.mount.kernel.process_groups import ProcessGroups
-from headrace.mount.kernel.session import Session
+from headrace.mount.kernel.session import FuseSession
 from headrace.mount.kernel.wire import Op
 from tests.sync_rig import wait_for
 
@@ -23,7 +23,7 @@ def asked(handler: Callable[[Request], Answer]) -> Iterator[socket.socket]:
     """The kernel's end of a session that answers OPEN by `handler`."""
     metrics = Metrics()
     kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    session = Session(ours.detach(), threads=1, depth=0, metrics=metrics, groups=ProcessGroups(metrics))
+    session = FuseSession(ours.detach(), threads=1, depth=0, metrics=metrics, groups=ProcessGroups(metrics))
     session.serve({Op.OPEN: handler}, {})
     kernel.settimeout(10)
     try:

@@ -6,7 +6,7 @@ from headrace.mount.names.fetch_listing import fetch_listing
 from headrace.mount.names.folder_listing import FolderListing
 from headrace.mount.names.listing_pages import FILE, ListingPage
 from headrace.mount.names.node_table import NodeTable
-from headrace.mount.names.nodes import Node
+from headrace.mount.names.nodes import OwnNode
 from headrace.store.protocol import Folder, ObjectInfo
 
 
@@ -70,7 +70,7 @@ def _complete(table: NodeTable, *, ttl: float = 60.0) -> FolderListing:
     return listing
 
 
-def _written(table: NodeTable, count: int) -> list[Node]:
+def _written(table: NodeTable, count: int) -> list[OwnNode]:
     """Files of our own making that the kernel knows."""
     found = [table.add(table.root, b"%06d" % number, FILE) for number in range(count)]
     for node in found:

@@ -22,7 +22,7 @@ _FRESH_NS: Final = 1_000_000_000
 IDS: Final = {name: node for node, name in NODES.items()}
 
 
-class Stats:
+class MountStats:
     """Counters of the process, gauges asked for when read. Any thread.
 
     Args:
@@ -83,27 +83,27 @@ def read(point: str, name: str) -> Any:
         return json.load(file)
 
 
-class Version(NamedTuple):
+class StatsVersion(NamedTuple):
     """One file of ``.headrace/`` as it was shown. `made_ns`: since the epoch."""
 
     content: bytes
     made_ns: int
 
 
-class Versions:
+class StatsVersions:
     """The files of ``.headrace/`` for a kernel that sends no OPEN: it trusts the size that it knows, and keeps what it
     has read. So each version has a node id of its own. A look-up makes a new version where the last one is older than a
     second, and a version goes when the kernel forgets it. Any thread.
     """
 
-    def __init__(self, figures: Stats) -> None:
+    def __init__(self, figures: MountStats) -> None:
         self._figures = figures
         self._lock = threading.Lock()
         self._ids = itertools.count(_FIRST_VERSION)
         self._latest: dict[int, int] = {}
-        self._known: dict[int, tuple[Version, int]] = {}
+        self._known: dict[int, tuple[StatsVersion, int]] = {}
 
-    def looked_up(self, node: int) -> tuple[int, Version]:
+    def looked_up(self, node: int) -> tuple[int, StatsVersion]:
         """The present version of a file of `NODES`, and its node id, which the kernel now knows once more."""
         now = time.time_ns()
         with self._lock:
@@ -112,13 +112,13 @@ class Versions:
             if version is not None and 0 <= now - version.made_ns < _FRESH_NS:  # the clock may be set back
                 self._known[number] = (version, count + 1)
                 return number, version
-        version = Version(self._figures.content(node), now)  # without the lock: it asks all kinds of gauges
+        version = StatsVersion(self._figures.content(node), now)  # without the lock: it asks all kinds of gauges
         with self._lock:
             number = self._latest[node] = next(self._ids)
             self._known[number] = (version, 1)
         return number, version
 
-    def get(self, number: int) -> Version | None:
+    def get(self, number: int) -> StatsVersion | None:
         """What a node id stands for, if it is one of these."""
         found = self._known.get(number)
         return found[0] if found is not None else None

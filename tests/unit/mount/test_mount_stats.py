@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from headrace.base.metrics import Metrics
-from headrace.mount import stats
-from headrace.mount.stats import Stats, Versions
+from headrace.mount import mount_stats
+from headrace.mount.mount_stats import MountStats, StatsVersions
 
-NODE = stats.IDS[b"stats.json"]
+NODE = mount_stats.IDS[b"stats.json"]
 
 
 @pytest.fixture
-def versions(monkeypatch: pytest.MonkeyPatch) -> tuple[Versions, Any]:
+def versions(monkeypatch: pytest.MonkeyPatch) -> tuple[StatsVersions, Any]:
     """With a clock that is set by hand, in seconds."""
     times = [1000.0]
-    monkeypatch.setattr(stats.time, "time_ns", lambda: int(times[0] * 1e9))
+    monkeypatch.setattr(mount_stats.time, "time_ns", lambda: int(times[0] * 1e9))
     numbers = itertools.count()
-    told = Stats(Metrics(), {}, {"number": lambda: next(numbers)}, {})
-    return Versions(told), lambda now: times.__setitem__(0, now)
+    told = MountStats(Metrics(), {}, {"number": lambda: next(numbers)}, {})
+    return StatsVersions(told), lambda now: times.__setitem__(0, now)
 
 
-def test_a_version_stays_what_it_was_and_goes_when_it_is_forgotten(versions: tuple[Versions, Any]) -> None:
+def test_a_version_stays_what_it_was_and_goes_when_it_is_forgotten(versions: tuple[StatsVersions, Any]) -> None:
     shown, at = versions
     first, old = shown.looked_up(NODE)
     assert shown.looked_up(NODE) == (first, old), "within a second: the same"
@@ -39,7 +39,7 @@ def test_a_version_stays_what_it_was_and_goes_when_it_is_forgotten(versions: tup
     assert not shown.forget(first, 1)
 
 
-def test_what_is_forgotten_is_made_anew(versions: tuple[Versions, Any]) -> None:
+def test_what_is_forgotten_is_made_anew(versions: tuple[StatsVersions, Any]) -> None:
     shown, _ = versions
     first, old = shown.looked_up(NODE)
     assert shown.forget(first, 1)
@@ -49,7 +49,7 @@ def test_what_is_forgotten_is_made_anew(versions: tuple[Versions, Any]) -> None:
     assert not shown.forget(4096, 1)
 
 
-def test_a_clock_that_is_set_back_keeps_nothing(versions: tuple[Versions, Any]) -> None:
+def test_a_clock_that_is_set_back_keeps_nothing(versions: tuple[StatsVersions, Any]) -> None:
     shown, at = versions
     first, old = shown.looked_up(NODE)
     at(400.0)

@@ -32,7 +32,7 @@ _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 Record = Mapping[str, Any]
 
 
-class Journal:
+class RecordJournal:
     """Records by number. Any thread; one process (the staging folder's lock sees to that)."""
 
     def __init__(self, path: str, *, compact: int = _COMPACT) -> None:

@@ -21,7 +21,7 @@ from headrace.mount.read.unopened import UnopenedFiles
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher
     from headrace.mount.kernel.process_groups import ProcessGroups
-    from headrace.mount.kernel.session import Session
+    from headrace.mount.kernel.session import FuseSession
     from headrace.mount.mount_options import MountOptions
     from headrace.mount.names.node_record import NodeRecord
     from headrace.mount.names.nodes import FolderPlace
@@ -36,7 +36,7 @@ _KEYS_A_NODE = 20
 class MountParts:
     """What a mount is made of. `full_attributes`: None with ``metadata=listing``. `prefetch`: None: switched off."""
 
-    session: Session
+    session: FuseSession
     table: NodeTable
     names: NameLookup
     attributes: StatAttributes
@@ -49,7 +49,7 @@ class MountParts:
 
 
 def make_parts(
-    session: Session,
+    session: FuseSession,
     namespace: Namespace,
     path: str,
     options: MountOptions,
@@ -88,7 +88,7 @@ def make_parts(
 
 
 def _reads(
-    session: Session,
+    session: FuseSession,
     fetcher: Fetcher,
     options: MountOptions,
     groups: ProcessGroups,

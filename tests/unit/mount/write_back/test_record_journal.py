@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError, NoRoomError
-from headrace.mount.write_back.journal import Journal
+from headrace.mount.write_back.record_journal import RecordJournal
 
 NUMBERS = st.integers(1, 5)
 RECORDS = st.dictionaries(st.text(max_size=5), st.text(max_size=300))
@@ -18,7 +18,7 @@ STEPS = st.lists(st.tuples(NUMBERS, st.none() | RECORDS), max_size=40)
 
 
 def reopened(path: Path) -> dict[int, object]:
-    journal = Journal(str(path))
+    journal = RecordJournal(str(path))
     try:
         return dict(journal.live)
     finally:
@@ -29,7 +29,7 @@ def reopened(path: Path) -> dict[int, object]:
 @given(STEPS, st.integers(100, 3000))
 def test_what_was_set_last_is_there(tmp_path_factory: pytest.TempPathFactory, steps: list, compact: int):
     path = tmp_path_factory.mktemp("j") / "journal"
-    journal = Journal(str(path), compact=compact)
+    journal = RecordJournal(str(path), compact=compact)
     model: dict[int, object] = {}
     for number, record in steps:
         if record is None:
@@ -48,7 +48,7 @@ def test_what_was_set_last_is_there(tmp_path_factory: pytest.TempPathFactory, st
 @given(st.data())
 def test_a_torn_tail_is_dropped_and_written_over(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
     path = tmp_path_factory.mktemp("j") / "journal"
-    journal = Journal(str(path))
+    journal = RecordJournal(str(path))
     ends = [path.stat().st_size]
     for number in range(1, 6):
         journal.set(number, {"text": "x" * number * 7})
@@ -61,7 +61,7 @@ def test_a_torn_tail_is_dropped_and_written_over(tmp_path_factory: pytest.TempPa
     kept = max(0, sum(end <= cut for end in ends) - 1)
     live = reopened(path)
     assert set(range(1, kept + 1)) <= set(live) <= set(range(1, kept + 2))  # junk may happen to complete a record
-    journal = Journal(str(path))
+    journal = RecordJournal(str(path))
     journal.set(9, {"after": 1}, sync=True)
     journal.close()
     assert reopened(path) == {**live, 9: {"after": 1}}
@@ -69,7 +69,7 @@ def test_a_torn_tail_is_dropped_and_written_over(tmp_path_factory: pytest.TempPa
 
 def test_a_flipped_bit_ends_what_is_believed(tmp_path: Path):
     path = tmp_path / "journal"
-    journal = Journal(str(path))
+    journal = RecordJournal(str(path))
     journal.set(1, {"a": 1})
     end = path.stat().st_size
     journal.set(2, {"a": 2})
@@ -85,13 +85,13 @@ def test_other_formats_are_refused_untouched(tmp_path: Path, head: bytes):
     path = tmp_path / "journal"
     path.write_bytes(head + b"rest")
     with pytest.raises(CorruptError):
-        Journal(str(path))
+        RecordJournal(str(path))
     assert path.read_bytes() == head + b"rest"
 
 
 def test_a_full_disk_changes_nothing(tmp_path: Path):
     path = tmp_path / "journal"
-    journal = Journal(str(path))
+    journal = RecordJournal(str(path))
     journal.set(1, {"a": 1})
     before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
