@@ -86,7 +86,7 @@ def live_mount_at(settings: Settings, mountpoint: str) -> LiveMount | None:
 
 
 def record_file(settings: Settings, mountpoint: str) -> str:
-    """Where the servers of a kept mount note what the next one has to know. Raises OSError."""
+    """Where the servers of a mount with ``--keep`` note what the next one has to know. Raises OSError."""
     return _file(settings, mountpoint).removesuffix(_SUFFIX) + ".nodes"
 
 

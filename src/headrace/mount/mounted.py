@@ -120,7 +120,7 @@ class Mounted:
                 self._reads.sweep()
                 self._session.expire(self._settings.fetch.deadline + _SWEEP_S)
                 self._parts.notices.forget()
-            # What is being written may fill the disk that both share. Files kept for the next open hold their bytes.
+            # Files being written may fill the disk of the cache. Backing files kept for the next open hold room there.
             if self._staging is not None and self._fetcher.cache is not None and self._fetcher.cache.relieve():
                 self._reads.backings.sweep()
 
@@ -279,7 +279,7 @@ class Mounted:
             "passthrough": lambda: self.passthrough,
             "opens_told": lambda: reads.opens,
         }
-        rows = {"pending": self._pending, "left": self._left, "readers": self._groups.rows}
+        rows = {"pending": self._pending, "left": self._orphans, "readers": self._groups.rows}
         return MountStats(self.metrics, about, gauges, rows)
 
     def _pending(self) -> list[dict[str, object]]:
@@ -290,7 +290,7 @@ class Mounted:
             for each in self._staging.backlog()
         ]
 
-    def _left(self) -> list[dict[str, object]]:
+    def _orphans(self) -> list[dict[str, object]]:
         return [dataclasses.asdict(each) for each in self._staging.orphans()] if self._staging is not None else []
 
 

@@ -1,4 +1,4 @@
-"""The folder ``.headrace/`` of a mount: its names, and the files of statistics in it, which `stats` makes."""
+"""The folder ``.headrace/`` of a mount: its names, and the files of statistics in it, which `mount_stats` makes."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""The keeper of a mount: a small process that holds the kernel's descriptor, so that the mount outlives its server.
+"""The holder of a mount: a small process that holds the kernel's descriptor, so that the mount outlives its server.
 
-The kernel ends a mount when the last copy of its descriptor is closed. The keeper has one, which it never reads, and
-starts a server that reads the other. When that dies, the next one gets the descriptor, and the kernel sends it again
-what had not been answered (Linux 6.9). What else it has to know is in a file: see `kept`.
+``headrace mount --keep`` is one. The kernel ends a mount when the last copy of its descriptor is closed. The holder has
+one copy, which it never reads, and starts a server that reads the other. When the server dies, the next one gets the
+descriptor, and the kernel sends it again every request that had no answer (Linux 6.9). What else the next server has to
+know is in a file: see `node_record`.
 
-Holder and server talk over a socket pair: the keeper says what there is, with the descriptor where it has one; the
-server hands over the descriptor once it has mounted, then says that it answers, or what it met.
+Holder and server talk over a socket pair. The holder says what there is, with the descriptor where it has one. The
+server hands over the descriptor once it has mounted; then it says that it answers, or which error it met.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Open files being read: by the kernel itself where it can, from the cache, from memory, or by a stream.
 
-A node is one object version (see `inodes`), so pages that the kernel keeps of it stay good. While a node is open by its
+A node is one object version (see `nodes`), so pages that the kernel keeps of it stay good. While a node is open by its
 backing file, every open of it must be, and while it is open otherwise none may be: the kernel's rule.
 """
 
@@ -211,11 +211,11 @@ class ReadHandles:
         self._close(wire.HANDLE_IN.unpack_from(request.body)[0])
 
     def sweep(self) -> None:
-        """Let go of what is kept for nobody. Now and then."""
+        """Let go of files that nobody has open and that have left the cache. Called now and then."""
         self.backings.sweep()
 
     def forget(self, node: int) -> None:
-        """The kernel knows the node no more."""
+        """The kernel has forgotten the node."""
         self.backings.drop(node)
 
     def _move_to_file(self, handle: ReadHandle) -> None:

@@ -3,7 +3,7 @@
 An OPEN that is answered ENOSYS is the last one that this kernel sends to this mount, and no RELEASE comes either (the
 protocol calls it a zero-message open). So a file is got hold of at its first READ, and let go after one that reaches
 its end, since the kernel keeps the pages; or once it has not been read for a while, or too many are kept. A node is
-one object version (see `inodes`), so nothing is ever mixed.
+one object version (see `nodes`), so nothing is ever mixed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class UnopenedFiles(ReadHandles):
                 self._leave(node)
 
     def forget(self, node: int) -> None:
-        """The kernel knows the node no more."""
+        """The kernel has forgotten the node."""
         with self.lock:
             if node in self._kept:
                 self._leave(node)

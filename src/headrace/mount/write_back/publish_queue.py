@@ -363,7 +363,9 @@ class PublishQueue:
                 found.append(Unpublished(file.path, file.size, now - trouble.since, trouble.tries, str(trouble.error)))
             elif since is not None:
                 found.append(Unpublished(file.path, file.size, now - since, 0, "being published"))
-        for rename in self.renames.waiting():
+        for rename in self.renames.active:
+            if rename.running and not rename.tries:
+                continue  # under way for the first time: its caller waits for it
             error = f"renaming to {rename.new}: {rename.error or 'not finished'}"
             found.append(Unpublished(rename.old, 0, now - rename.since, rename.tries, error))
         return found

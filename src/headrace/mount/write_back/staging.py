@@ -4,20 +4,10 @@ A file that is being written is a local file here. It becomes one object on clos
 it stays open. What cannot be published is kept, journaled and tried again, also by the next mount after a crash. The
 bucket is the only thing that lasts, so everything else goes to it at once: unlink, rename, mkdir, symlink, attributes.
 
-```
-staging.py      Staging: one method an operation
- ├ custody.py   publish, journal, retry, hand over to the cache, drain
- │  ├ publish.py  one file → one object        ├ work.py     threads for what is due
- │  └ staged.py   StagedFile                   └ absent.py   parts of it not fetched yet
- ├ moves.py     renames: journaled, one step to whoever looks, resumable
- ├ tree.py      what the mount shows beside the bucket
- ├ recovery.py  what a crashed mount left      ├ left.py      of that, what nobody was promised
- ├ recent.py    how what was just written is described
- └ journal.py   attributes.py
-```
+The room's README names the files that this stands on.
 
-In the staging folder: ``lock`` (held by the live mount), ``journal``, ``files/<number>``, and ``left/``: what was open,
-and neither closed nor synced, when a mount crashed. See `left` for when that goes.
+In the staging folder: ``lock`` (held by the live mount), ``journal``, ``files/<number>``, and ``left/`` with the
+`orphans` of a crash.
 
 Refusals that only the kernel has a word for are `OSError`: ENOTEMPTY, EXDEV, EINVAL, EISDIR, EBUSY.
 """
