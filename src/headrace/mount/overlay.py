@@ -44,11 +44,11 @@ class WriteOverlay:
         return self._staging.hides_any
 
     def hides(self, folder: str, name: bytes) -> bool:
-        """Whether this one is."""
+        """Whether a name in `folder` is."""
         return self._staging.hides(f"{folder.rstrip('/')}/{name.decode('utf-8', 'surrogateescape')}")
 
     def find(self, folder: FolderNode, name: bytes) -> OwnNode | None:
-        """A staged file, or a folder kept here, under a name that the store does not show."""
+        """The node of a staged file, or of a folder that no object holds, under a name that the store lacks."""
         path = folder.child(name)
         file = self._staging.find(path)
         made = self._staging.made(path) if file is None else None
@@ -72,7 +72,7 @@ class WriteOverlay:
                 self.find(folder, name)
 
     def settle(self, node: OwnNode) -> None:
-        """A staged file that is retired has become an object: the node stands for that now.
+        """Let a node whose staged file was retired stand for the object that the file has become.
 
         Where it was renamed after it was published, the store has to say which version that is (`OwnNode.copied`).
         """
@@ -106,6 +106,7 @@ class WriteOverlay:
         return folder, folder.child(name)
 
     def existing(self, request: Request, name: bytes) -> tuple[FolderNode, NamedNode]:
+        """The folder of a request, and what a name in it is. Raises OSError ENOENT, WouldBlock, HeadraceError."""
         folder = self._table.folder(request.node)
         self._names.places.of(folder)
         found, _ = self._names.lookup(folder, name, request)
@@ -124,7 +125,7 @@ class WriteOverlay:
         return file
 
     def keep(self, folder: FolderNode) -> None:
-        """A folder whose last object may just have gone: what it is called by no longer depends on a listing."""
+        """Give a folder whose last object may just have gone a node of its own, since no listing will have it."""
         if folder.parent is not None and self._staging.made(folder.path) is not None:
             with self._table.lock:
                 self._table.promote(self._table.get(folder.id), self._ttl)
@@ -144,18 +145,18 @@ class WriteOverlay:
             node.learn(info, self._ttl)
 
     def learn_copied(self, node: OwnNode) -> None:
-        """The store has copied what a name stands for."""
+        """As `learn`, after the store has copied an object to this name, unless the copy has the same ETag."""
         if node.kind != FOLDER and node.staged is None and not outlives_copy(node.etag):
             self.learn(node)
 
 
 def store_path(found: NamedNode) -> str:
-    """Where what a name stands for is stored."""
+    """The path at which the object of a name is stored."""
     return link_path(found.path) if found.kind == LINK else found.path
 
 
 def storable_name(name: bytes, kind: int = FILE) -> bytes:
-    """A name that can be stored, and shown again; whether its store can hold it, `Staging` asks.
+    """A name that can be stored and shown again; `Staging` asks whether its store can hold it.
 
     Raises:
         OSError: ENAMETOOLONG; EILSEQ, it is not UTF-8; EINVAL, it would be taken for a symbolic link.

@@ -276,9 +276,9 @@ class WriteHandles:
             with self._reads.lock:
                 ours = any(each.node is node and not each.by_kernel for each in list(self._handles.values()))
                 backing = backings.reuse(node.id, writable=True)
-                heard = flags & os.O_APPEND or _may_map(flags)  # by us, of each write
-                heard = heard and not file.mapped  # the kernel's pages for us would not be those of a mapping past us
-                if backing is None and not ours and not heard and not self._reads.is_open(node.id):
+                asked = flags & os.O_APPEND or _may_map(flags)  # the kernel has to ask us for each write
+                asked = asked and not file.mapped  # its pages for us would not be those of a mapping of the file
+                if backing is None and not ours and not asked and not self._reads.is_open(node.id):
                     file.passthrough = True
                     backing = backings.open(node.id, file.fd, writable=True)
                 if backing is not None and _may_map(flags):  # all opens of a node are of one kind

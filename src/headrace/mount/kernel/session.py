@@ -133,8 +133,8 @@ class FuseSession:
         return self.agreed
 
     def take_over(self, agreed: Agreed) -> Agreed:
-        """Go on with what an earlier server agreed on: the kernel says INIT once. It sends again what that one has read
-        and not answered.
+        """Go on with what an earlier server agreed on, since the kernel sends INIT once. The kernel sends again the
+        requests that server has read and not answered.
         """
         self.agreed = agreed
         self.notify(wire.resend())
@@ -157,7 +157,9 @@ class FuseSession:
         return len(self._pending)
 
     def notify(self, message: bytes) -> bool:
-        """Tell the kernel something unasked; never on a thread that answers. False when it does not know of it."""
+        """Send a notice to the kernel; never on a thread that answers. False: the kernel does not know what it is
+        about.
+        """
         try:
             os.write(self.fd, message)
         except OSError as error:
@@ -307,8 +309,8 @@ class FuseSession:
 
 
 def _is_dying(thread: int) -> bool:
-    """Whether a signal is on its way that ends it: then SIGKILL is pending, whatever signal it was (signal(7),
-    proc_pid_status(5)). A request waits through all others, as on a disk.
+    """Whether a signal is about to end a thread: then SIGKILL is pending, whatever signal it was (signal(7),
+    proc_pid_status(5)). A request waits through all other signals, as on a disk.
     """
     if thread == 0:  # of another PID namespace
         return False

@@ -112,12 +112,12 @@ class ListAhead:
         walk.lots = min(walk.lots + 1, _MOST_LOTS)
 
     def _in_order_of_keys(self, parent: FolderNode) -> bool:
-        """Whether its store lists keys without delimiter, from some key on, at the price of a LIST; S3's do."""
+        """Whether the store lists keys without delimiter from some key on, for one LIST; S3 stores do."""
         place = self._names.places.of(parent)
         return place is not None and place.store.url.startswith("s3:")
 
     def _is_plain(self, parent: FolderNode, folder: FolderNode) -> bool:
-        """Whether its keys are those of its parent's store below its name, all of them."""
+        """Whether all keys of a folder are those of its parent's store below its name."""
         above, place = self._names.places.of(parent), self._names.places.of(folder)
         return above is not None and place is not None and place.store is above.store and not folder.attached
 

@@ -32,7 +32,7 @@ _log = logging.getLogger("headrace.mount")
 
 
 class Overlay(Protocol):
-    """What a mount shows beside the bucket: files being written, folders kept, names that are gone."""
+    """What a mount shows beside the bucket: files being written, folders that no object holds, names that are gone."""
 
     @property
     def hides_any(self) -> bool: ...
@@ -231,20 +231,20 @@ class NameLookup:
         return self._at_hand(folder, name)
 
     def not_listed(self, folder: FolderNode, waited_s: float, error: TryAgainError) -> bool:
-        """The store did not answer in that time: whether what it listed before stands for a while."""
+        """A store did not answer in `waited_s`. Returns whether its last listing stands for a while."""
         if self._breaker is None or folder.place is None:
             return False
         self._breaker.failed(folder.place.store, waited_s, error)
         return True
 
     def _pause(self, folder: FolderNode) -> float:
-        """For how many seconds more its store is not asked, and what it listed before stands."""
+        """For how many seconds the folder's store is not asked, so that its last listing stands."""
         if self._breaker is None or folder.place is None:
             return 0.0
         return self._breaker.seconds_left(folder.place.store)
 
     def _at_hand(self, folder: FolderNode, name: bytes) -> tuple[NamedNode | None, float] | None:
-        """What is known without asking; None: too little."""
+        """What is known of a name without asking; None: too little."""
         now = time.monotonic()
         own = folder.own.get(name)
         if own is not None and own.staged is not None and self.overlay is not None:

@@ -49,7 +49,7 @@ class NodeTable:
 
     @property
     def first_number(self) -> int:
-        """From which on handles count, so that none is one that an earlier server has given."""
+        """Handles count from here on, so that none equals a handle of an earlier server."""
         return self.record.first if self.record is not None else 0
 
     def number(self) -> int:
@@ -106,7 +106,7 @@ class NodeTable:
             return self.folders.setdefault(number, FolderNode(number, found.folder, found.name, self.born_ns))
 
     def has(self, found: NamedNode) -> bool:
-        """Whether its id still stands for it. Under the lock."""
+        """Whether its id still stands for the name. Under the lock."""
         if found.node is None:
             return found.id >> SHIFT in self.pages
         return self.nodes.get(found.id) is found.node
@@ -126,7 +126,7 @@ class NodeTable:
             self.record.folder(number, folder.id, page.name(index))
 
     def node_of(self, folder: FolderNode, page: ListingPage, index: int) -> int:
-        """The id of a name of a folder's page, which is in the table from now on. Under the lock."""
+        """The id of a name of a folder's page; the table has the page from now on. Under the lock."""
         number = page.node(index)
         if number in self.nodes or number >> SHIFT in self.pages:
             return number
@@ -137,7 +137,7 @@ class NodeTable:
         return number
 
     def known(self, page: ListingPage) -> list[int]:
-        """Where the names are that the kernel knows by the ids they have in this page. Under the lock."""
+        """Indexes of the names that the kernel knows by the ids they have in this page. Under the lock."""
         if page.ids is None:
             return [index for index, count in enumerate(page.counts) if count]
         return [index for index, number in enumerate(page.ids) if self._count(number)]
@@ -154,7 +154,7 @@ class NodeTable:
         return number
 
     def forget(self, number: int, times: int) -> None:
-        """The kernel has dropped a node as often as that. Under the lock."""
+        """The kernel has dropped a node `times` times. Under the lock."""
         node = self.nodes.get(number)
         if node is not None:
             node.count -= times
@@ -224,7 +224,7 @@ class NodeTable:
         return node
 
     def remove(self, folder: FolderNode, name: bytes) -> None:
-        """A name is gone, by our own doing; handles on what it stood for go on. Under the lock."""
+        """We have removed a name; open handles on its node go on. Under the lock."""
         node = folder.own.pop(name, None)
         if node is not None:
             node.linked = False
@@ -275,7 +275,7 @@ class NodeTable:
             self._release(node.folder)
 
     def _anchors(self, node: OwnNode) -> bool:
-        """Whether names of our own lie below, which are found by its id."""
+        """Whether names of our own lie below a folder: they are found by the folder's id."""
         folder = self.folders.get(node.id) if node.kind == FOLDER else None
         return folder is not None and bool(folder.own)
 
@@ -288,7 +288,7 @@ class NodeTable:
             self._drop_folder(node.id)
 
     def _release(self, folder: FolderNode) -> None:
-        """A folder that may just have lost its last name of our own need not be known for its sake."""
+        """Drop a folder's node, where only a name of our own below it was a reason to keep it."""
         node = self.nodes.get(folder.id)
         if not folder.own and node is not None and node.count <= 0:
             self._drop_node(node)

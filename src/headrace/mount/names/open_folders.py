@@ -82,7 +82,7 @@ class OpenFolders:
         return wire.opened(request.unique, number, Fopen.CACHE_DIR | (Fopen.KEEP_CACHE if same else 0))
 
     def release(self, request: Request) -> list[int]:
-        """RELEASEDIR: the nodes that were held, to be forgotten once each."""
+        """RELEASEDIR. Returns the nodes that the handle held; each is to be forgotten once."""
         opened = self._open.pop(wire.RELEASE_IN.unpack_from(request.body)[0], None)
         return [found.id for _, found in opened.own] if opened is not None else []
 
@@ -113,7 +113,7 @@ class OpenFolders:
         return len(self._open)
 
     def _wait(self, opened: _Open, index: int, request: Request) -> bool:
-        """As `FolderListing.wait`. After one that waited for nothing, others are shown what was listed before."""
+        """As `FolderListing.wait`. After one request waited in vain, the others see the listing before."""
         began = time.monotonic()
         try:
             return opened.listing.wait(index, request)
@@ -148,7 +148,7 @@ class OpenFolders:
         return 1 << _PAGE_SHIFT
 
     def _own(self, folder: FolderNode, name: bytes, after: int, *, plus: bool) -> bytes:
-        """A name that was of our own when its folder was opened, as it is by now; nothing where it is gone."""
+        """A name that was of our own when its folder was opened, as it is now; empty where it is gone."""
         with self._table.lock:
             node, listing = folder.own.get(name), folder.listing
             listed = listing.find(name) if node is None and listing is not None and name not in folder.gone else None

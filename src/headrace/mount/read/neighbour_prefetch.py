@@ -106,7 +106,7 @@ class NeighbourPrefetch:
         return len(self._under_way)
 
     def _go_on(self, folder: FolderNode, run: _FolderRun, known: NamedNode) -> None:
-        """On the planner's thread: looking what is cached already takes too long for the one that answers."""
+        """On the planner's thread, since looking up what is cached takes too long for a thread that answers."""
         run.planning = False
         self._plan(folder, run, known)
         self._pump()

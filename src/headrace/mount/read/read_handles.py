@@ -41,7 +41,7 @@ _LARGE: Final = 1 << 20
 
 
 class ReadHandle:
-    """One open file that the kernel asks us to read: from an open file, from memory, or from a stream."""
+    """One open file that the kernel asks us to read: from a file, from memory, or from a stream."""
 
     __slots__ = ("data", "fd", "held", "name", "node", "path", "reach", "size", "stream")
 
@@ -219,7 +219,7 @@ class ReadHandles:
         self.backings.drop(node)
 
     def _move_to_file(self, handle: ReadHandle) -> None:
-        """What is in the cache by now need not be in memory."""
+        """Read a handle from the cache's file, once it is there, instead of from memory."""
         fd = self._cache.descriptor(handle.name) if self._cache is not None else None
         if fd is None:
             return
@@ -276,7 +276,7 @@ class ReadHandles:
         request: Request,
         failed: Callable[[HeadraceError], Exception],
     ) -> None:
-        """Fetch a small object whole; the answer goes out from the thread that brings it, so none waits."""
+        """Fetch a small object whole. The thread that brings it answers, so no thread waits."""
         info = known.info
         ticket = Ticket()
 
@@ -311,7 +311,7 @@ class ReadHandles:
             pending.then(lambda result: ask() if isinstance(result, HeadraceError) else came(result))
 
     def _undo(self, answer: Answer, node: int) -> None:
-        """Nobody waits for this open any more."""
+        """Give up an open whose caller is gone."""
         assert isinstance(answer, bytes)
         number = wire.handle_of(answer)
         if number == _KERNELS_HANDLE:
@@ -325,7 +325,7 @@ class ReadHandles:
         return self._open_file(known, fd, "", request)
 
     def _open_file(self, known: NamedNode, fd: int, path: str, request: Request) -> Answer:
-        """Takes `fd` over: the kernel gets it, or a handle of ours."""
+        """Give `fd` to the kernel, or to a handle of ours, which closes it."""
         if self.backings.enabled:
             with self.lock:
                 backing = None if known.id in self._ours else self.backings.open(known.id, fd, path)

@@ -36,7 +36,7 @@ _NAME: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One file that is kept.
+    """One file of ``left/``.
 
     `file`: where. `path`: the name it was being written under; empty where that is no longer known. `absent`: how many
     of its `bytes` were never fetched from the object it was opened on; they read as zeros. `since`: when it was last
@@ -90,7 +90,7 @@ class Orphans:
         self._looking = self._closed = False
 
     def add(self, number: int, record: Mapping[str, Any], local: str) -> str:
-        """Keep a local file whose `record` in the journal says that it was open; where it is now. Raises OSError."""
+        """Keep a local file that was open by its `record` in the journal. Returns where it is now. Raises OSError."""
         path = record["path"]
         name = os.path.basename(path).encode()[-_NAME:].decode(errors="ignore")
         absent: Mapping[str, Any] = record.get("absent") or {"blocks": (), "limit": 0}
@@ -105,7 +105,7 @@ class Orphans:
         return self._file(entry)
 
     def restore(self, number: int, record: Mapping[str, Any], local: str) -> None:
-        """One that was kept earlier. `local`: where it is, if a crash came between. Raises OSError."""
+        """Take up an orphan of an earlier crash. `local`: where it is, if a crash came between. Raises OSError."""
         entry = _OrphanRecord(record["name"], record["path"], frozenset(record["blocks"]), record["limit"])
         if os.path.exists(local):
             os.rename(local, self._file(entry))
@@ -115,7 +115,7 @@ class Orphans:
             self._drop(number)
 
     def published(self, path: str) -> bool:
-        """The object of that name is another one now; True: what is kept will have to be looked at."""
+        """The object of that name has changed. Returns whether an orphan will have to be compared with it."""
         if not self._entries:
             return False
         when = time.monotonic() + self._settle_s
@@ -126,12 +126,12 @@ class Orphans:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is being looked at, or is to be."""
+        """Whether an orphan is being compared, or is to be."""
         with self._lock:
             return bool(self._to_look) or self._looking
 
     def due(self, now: float) -> Task | float:
-        """Something to look at, for a thread that may wait; or when there may be, on the monotonic clock."""
+        """An orphan to compare, for a thread that may wait; or when there may be one, on the monotonic clock."""
         if not self._to_look:
             return math.inf
         with self._lock:
@@ -144,7 +144,7 @@ class Orphans:
         return partial(self._look, number, entry) if entry is not None else now
 
     def listed(self) -> list[Orphan]:
-        """All that is kept, oldest first; those of earlier versions too, whose paths are not known."""
+        """All orphans, oldest first; also those of earlier versions, whose paths are not known."""
         with self._lock:
             known = {entry.name: entry for entry in self._entries.values()}
         found: list[Orphan] = []
@@ -159,7 +159,7 @@ class Orphans:
         return sorted(found, key=lambda one: one.since)
 
     def close(self) -> None:
-        """Break off what is being looked at."""
+        """Break off a comparison."""
         self._closed = True
 
     # inside
@@ -179,7 +179,7 @@ class Orphans:
             self._journal.drop(number)
 
     def _look(self, number: int, entry: _OrphanRecord) -> None:
-        """Remove what is in the store. What cannot be looked at now is, at the next publish or the next mount."""
+        """Remove an orphan that the store has. One that cannot be compared now is at the next publish or mount."""
         file = self._file(entry)
         try:
             fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -220,7 +220,7 @@ class Orphans:
 
 
 def _still_absent(local: str, blocks: Sequence[int]) -> frozenset[int]:
-    """Those of `blocks` that were never brought, nor written to: holes. The journal may be behind in that."""
+    """Those of `blocks` that are holes: never fetched, nor written to. The journal may be behind in that."""
     fd = os.open(local, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return frozenset(block for block in blocks if _next_data(fd, block * BLOCK) >= (block + 1) * BLOCK)

@@ -126,7 +126,7 @@ class PublishQueue:
         return place
 
     def nameable(self, path: str) -> Location:
-        """As `writable`, for a name to be made: refused now, not once all is written, if its store cannot hold it.
+        """As `writable`, for a new name: a name that the store cannot hold is refused now, not once all is written.
 
         Raises:
             NameTooLongError, NameRefusedError.
@@ -143,7 +143,7 @@ class PublishQueue:
     # publishing
 
     def publish(self, file: StagedFile, *, sync: bool) -> None:
-        """See `StagedFile.publish`. `sync` False: a publish nobody waits for."""
+        """See `StagedFile.publish`. `sync`: somebody waits for it."""
         if file.gone:
             return
         try:
@@ -185,7 +185,7 @@ class PublishQueue:
             self.threads.wake()
 
     def journaled(self, file: StagedFile, *, sync: bool = False) -> None:
-        """Write down how it stands with `file`. A full disk is only logged: what is in memory goes on."""
+        """Note the state of `file` in the journal. A full disk is only logged: what is in memory goes on."""
         trouble = file.trouble
         try:
             if sync:
@@ -225,7 +225,7 @@ class PublishQueue:
         self.retire(file)
 
     def retire(self, file: StagedFile) -> None:
-        """Let a file that nobody has open, nor can write to, go, once all of it is published."""
+        """Let a file go that nobody has open or can write to, once all of it is published."""
         tried = False
         while True:
             with file.lock, self.tree.lock:
@@ -251,14 +251,14 @@ class PublishQueue:
         self.handover.dispose(file, info)
 
     def _is_due(self, file: StagedFile) -> bool:
-        """Whether what mappings go on writing to is to be published meanwhile."""
+        """Whether a file that only mappings write to has to be published meanwhile."""
         if file.trouble is not None:
             return True
         since, period = file.dirty_since, self.options.period_s
         return file.dirty and since is not None and 0 < period <= time.monotonic() - since
 
     def forget(self, file: StagedFile) -> None:
-        """It is no longer shown nor published: unlinked, replaced, or done. Its lock and the tree's are held."""
+        """Neither show nor publish a file any more: unlinked, replaced, or done. Its lock and the tree's are held."""
         file.gone = True
         file.trouble = None
         self.tree.drop(file.path, file)
@@ -271,7 +271,9 @@ class PublishQueue:
 
 
     def moved(self, old: str, new: str) -> None:
-        """What is staged at and below `old` belongs at `new`, in place of what was there. The tree's lock is held."""
+        """A rename has moved what is staged at and below `old` to `new`, in place of what was there. The tree's lock is
+        held.
+        """
         displaced = self.tree.get(new)
         if isinstance(displaced, StagedFile):
             self.forget(displaced)
@@ -288,7 +290,7 @@ class PublishQueue:
                 self.note_folder(node)
 
     def keep_folder(self, folder: str) -> None:
-        """A folder that may just have lost its last object stays, as long as this mount lives, until it is removed."""
+        """Keep a folder that may just have lost its last object, until it is removed or this mount ends."""
         with self.tree.lock:
             if self.tree.get(folder) is None and folder != "/" and self.ns.resolve(folder).key:
                 self.tree.put(folder, MadeFolder(folder, Attributes()))
@@ -324,7 +326,7 @@ class PublishQueue:
         return look if callable(look) else max(min(soonest, look) - now, 0.001)
 
     def _when(self, file: StagedFile, now: float) -> float:
-        """When `file` is to be published next; never before somebody has looked again, at the latest in a period."""
+        """When `file` is to be published next, on the monotonic clock; at the latest in a period."""
         if file.trouble is not None:
             return self._hurried(file.trouble)
         if file.handles == 0 and (look_at := self._mapped.get(file.number)) is not None:
@@ -371,7 +373,7 @@ class PublishQueue:
         return found
 
     def unfinished(self) -> bool:
-        """Whether anything is not published, not moved, or not handed on."""
+        """Whether anything is still to be published, renamed, or handed to the cache."""
         if self.handover.busy or self._busy or self.renames.active or 0.0 in self._mapped.values():
             return True
         return any(file.dirty or file.trouble is not None for file in self.tree.files())
@@ -394,7 +396,7 @@ class PublishQueue:
             self._hurry = False
 
     def _refused(self, since: float) -> bool:
-        """Whether all that is left was tried `since` then, and refused for what it is: waiting longer helps nobody."""
+        """Whether everything left was tried `since` then, and refused for good: waiting longer helps nobody."""
         if self.handover.busy or self._busy or self.renames.active or any(self.renames.waiting()):
             return False
         troubles = [file.trouble for file in self.tree.files() if file.dirty or file.trouble is not None]

@@ -58,7 +58,7 @@ class Rename:
         return {"kind": "move", "old": self.old, "new": self.new, "folder": self.folder, "phase": self.phase}
 
     def blocks(self, path: str) -> bool:
-        """Whether nothing may be written at `path` before it is done.
+        """Whether nothing may be written at `path` before the rename is done.
 
         The new name too, to the end: by what is there the rename knows which of the old objects were copied.
         """
@@ -66,7 +66,7 @@ class Rename:
 
 
 class Renames:
-    """Any thread."""
+    """All renames of a mount. Any thread."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Renames:
 
     @contextmanager
     def steady(self, *paths: str, wait: bool = True) -> Generator[None]:
-        """No rename touches `paths` inside; one that does is waited for first, or finished, if it had failed.
+        """Inside, no rename touches `paths`. A rename that does is waited for first, or finished if it had failed.
 
         Raises:
             HeadraceError: it fails again. BlockingIOError: not `wait`, and there is one.
@@ -274,7 +274,7 @@ class Renames:
             self._tree.hide(rename.new)
 
     def waiting(self) -> list[Rename]:
-        """Renames that are not done and that nobody is at."""
+        """Renames that are not done, and that no thread works on."""
         if not self._active:
             return []
         with self._changed:
@@ -282,12 +282,12 @@ class Renames:
 
     @property
     def active(self) -> list[Rename]:
-        """All moves not done."""
+        """All renames that are not done."""
         with self._changed:
             return list(self._active.values())
 
     def retry(self, rename: Rename) -> None:
-        """Try again; a failure is kept in it."""
+        """Try again; a failure is kept in `rename`."""
         with self._changed:
             if rename.running or rename.number not in self._active:
                 return
@@ -312,7 +312,7 @@ class Renames:
         self._end(rename, late=True)
 
     def _copy_on(self, rename: Rename, old: Location, new: Location) -> None:
-        """What a crash broke off is copied to its end; where that can never be, it is undone."""
+        """Go on with copying that a crash broke off; undo the rename where a name can never be copied."""
         try:
             self._run_copy(rename, old, new)
         except NameRefusedError as error:

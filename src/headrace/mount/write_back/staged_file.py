@@ -124,18 +124,18 @@ class StagedFile:
         return self.shown()[1]
 
     def shown(self) -> tuple[int, Attributes]:
-        """`size` and `attrs`, of one moment."""
+        """`size` and `attrs` of one moment."""
         size, mtime_ns = self._status()
         return size, self._changed.over(self._given).over(Attributes(mtime_ns=mtime_ns))
 
     @property
     def complete(self) -> bool:
-        """Everything is in the local file: the kernel may have it."""
+        """Whether the local file has everything: then the kernel may read and write it."""
         return self.missing is None
 
     @property
     def dirty(self) -> bool:
-        """It differs from what is published."""
+        """Whether it differs from what is published."""
         with self._state:
             if self.passthrough and self.fd >= 0:
                 self._look(os.fstat(self.fd))
@@ -177,7 +177,7 @@ class StagedFile:
         self.touched(size)
 
     def _refuse_larger(self, size: int) -> None:
-        """Raises OSError (EFBIG): no object of its store is so large. Said now, not once all has been written."""
+        """Raise OSError (EFBIG) where no object of its store is so large: now, not once all has been written."""
         if size > LARGEST_OBJECT and size > self._owner.largest(self.path):
             raise OSError(errno.EFBIG, "larger than the store's largest object", self.path)
 
@@ -223,9 +223,9 @@ class StagedFile:
     # mappings past us
 
     def end_mappings(self) -> bool:
-        """Nobody has it open. Returns whether nobody can write to it any more; then what mappings may have written is
-        still to be published, and `mapped` is False. False as well where that cannot be found out, since no descriptor
-        is left.
+        """With no handle open: whether nobody can write to it any more. Then what mappings may have written is still to
+        be published, and `mapped` is False. Returns False too where that cannot be found out, since no descriptor is
+        left.
         """
         try:
             self._open_as(os.O_RDONLY)
@@ -254,7 +254,7 @@ class StagedFile:
         return True
 
     def _open_as(self, way: int) -> None:
-        """The same number for another description: other threads may be reading by it."""
+        """Reopen the descriptor under its number, since other threads may be reading by it."""
         fd = os.open(self.local, way | os.O_CLOEXEC)
         try:
             os.dup2(fd, self.fd, inheritable=False)
@@ -272,7 +272,7 @@ class StagedFile:
         self._owner.publish(self, sync=sync)
 
     def release(self) -> None:
-        """A handle is closed. With the last one, what is not published yet is, and the local file becomes the cache's.
+        """Close a handle. With the last one, what is not published yet is, and the local file becomes the cache's.
 
         Never raises: a failure is kept, tried again, and listed.
         """
@@ -307,7 +307,7 @@ class StagedFile:
             return found
 
     def finish(self, snapshot: PublishSnapshot, info: ObjectInfo, checksum: int | None) -> None:
-        """It is published as `info`."""
+        """The snapshot is published as `info`."""
         with self._state:
             self.base, self.fresh = info, False
             if snapshot.data:
@@ -321,13 +321,13 @@ class StagedFile:
         self.trouble = None
 
     def undo(self, snapshot: PublishSnapshot) -> None:
-        """It could not be published."""
+        """The snapshot could not be published."""
         with self._state:
             self._low = min(self._low, snapshot.low)
             self._new_attributes |= snapshot.attributes
 
     def unbase(self, *, dirty: bool = False) -> None:
-        """The object it was compared with is no longer known: the next publish sends everything."""
+        """The object that it was compared with is no longer known: the next publish sends everything."""
         with self._state:
             self.base = None
             if dirty:
@@ -335,7 +335,7 @@ class StagedFile:
                 self.dirty_since = self.dirty_since or time.monotonic()
 
     def metadata(self, mtime_ns: int) -> dict[str, str]:
-        """What goes with the object: what it had, what was changed, and the time of the last write."""
+        """The object's metadata: what it had, what was changed, and the time of the last write."""
         kept = self.kept or {}
         others = {name: value for name, value in kept.items() if name not in NAMES}
         stored = from_metadata(kept)
@@ -344,7 +344,7 @@ class StagedFile:
         return others | self._changed.over(own).over(self._given).over(written).metadata()
 
     def clean_stamp(self) -> None:
-        """What is in the file now counts as unchanged."""
+        """Count what is in the file now as unchanged."""
         with self._state:
             status = os.fstat(self.fd)
             self._stamp = _stamp(status)
@@ -385,7 +385,7 @@ class StagedFile:
         self.touched(0)
 
     def let_go(self) -> int:
-        """Retired: the descriptor to close, -1 where it is closed already."""
+        """Give up the descriptor, which the caller closes; -1 where it is closed already."""
         with self._state:
             if self.fd >= 0:
                 status = os.fstat(self.fd)
@@ -433,7 +433,7 @@ def _stamp(status: os.stat_result) -> tuple[int, int]:
 
 @contextmanager
 def room(path: str) -> Generator[None]:
-    """A full disk inside is NoRoomError."""
+    """Raise NoRoomError for a full disk inside."""
     try:
         yield
     except OSError as error:
