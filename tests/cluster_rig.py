@@ -9,12 +9,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.errors import UnsupportedError
-from headrace.cluster.local import LocalCluster, LocalNode
+from headrace.cluster.local import LocalCluster
 from tests.runs_rig import Ended, RunsRig
 
 TOOLS = Path(__file__).parents[1] / ".tools/ray"
 PYTHON = str(TOOLS / "bin/python")
 """The interpreter that has Ray."""
+TOGETHER = """
+import os, time
+from pathlib import Path
+
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+folder = Path({folder!r}, os.environ["HEADRACE_RUN_ID"], os.environ["HEADRACE_ATTEMPT"])
+folder.mkdir(parents=True, exist_ok=True)
+met = 0
+
+def any_of(asked):
+    \"\"\"Whether one of the ranks asks; each of them waits for all.\"\"\"
+    global met
+    met += 1
+    (folder / f"{{met}}-{{rank}}-{{int(asked)}}").touch()
+    while len(told := list(folder.glob(f"{{met}}-*"))) < world:
+        time.sleep(0.01)
+    return any(path.name.endswith("-1") for path in told)
+
+def barrier():
+    any_of(False)
+"""
+"""What a training program needs of ``torch.distributed``, between processes of one machine: seconds of a processor
+less a rank. Files below `folder` are what they hear of each other by.
+"""
 _STATE = ("HEADRACE_RUN_STATE", "HEADRACE_RUN_CACHE", "HEADRACE_CACHE_DIR", "HEADRACE_SYNC_STATE")
 
 
@@ -53,6 +77,10 @@ class ClusterRig(RunsRig):
 
     cluster: LocalCluster | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.script(TOGETHER.format(folder=str(self.scratch / "together")), "together.py")
+
     def on(self, *arguments: str, nodes: int = 2, code: int = 0) -> Ended:
         """A run on the cluster, to its end."""
         return self.headrace(*self.words(*arguments, nodes=nodes), code=code, timeout=200)
@@ -61,7 +89,8 @@ class ClusterRig(RunsRig):
         assert self.cluster is not None
         return ["run", "--on", self.cluster.address, "--nodes", str(nodes), *arguments]
 
-    def add(self, cpus: int = 1) -> LocalNode:
-        """A node, which knows nothing of the caller's settings."""
+    def add(self, count: int = 1) -> None:
+        """Nodes with a CPU each, which know nothing of the caller's settings."""
         assert self.cluster is not None
-        return self.cluster.add(cpus, state_below(self.scratch / f"machine{len(self.cluster.nodes)}"))
+        for _ in range(count):
+            self.cluster.add(1, state_below(self.scratch / f"machine{len(self.cluster.nodes)}"))

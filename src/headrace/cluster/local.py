@@ -31,6 +31,8 @@ _HOST: Final = f"{_NET}1"
 _STORE_BYTES: Final = 80_000_000
 """Ray's least is 75 MB; nothing of ours goes through its object store."""
 _START_S: Final = 120.0
+_GRACE_S: Final = "5"
+"""How long what a killed client had asked for is kept for it; 30 where networks break."""
 _NICE: Final = "RAY_worker_niceness"
 """Ray's workers give way to everybody else (15): on a machine that does other work, too, they would hardly run."""
 
@@ -98,7 +100,10 @@ class LocalCluster:
 
     def variables(self) -> dict[str, str]:
         """What a process needs to be let in."""
-        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0"}
+        return {
+            "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_CLIENT_RECONNECT_GRACE_PERIOD": _GRACE_S,
+        }  # fmt: skip
 
     def add(self, cpus: int = 1, variables: Mapping[str, str] | None = None) -> LocalNode:
         """One more node. `variables`: of this one. Raises TryAgainError: it does not start."""
@@ -130,7 +135,7 @@ class LocalCluster:
         with open(path, "wb") as log:
             process = subprocess.Popen(
                 [self._python, "-m", "ray.scripts.scripts", "start", "--block", f"--node-ip-address={address}",
-                 f"--object-store-memory={_STORE_BYTES}", "--disable-usage-stats",
+                 f"--object-store-memory={_STORE_BYTES}", "--disable-usage-stats", "--include-log-monitor=false",
                  f"--dashboard-agent-listen-port={reserve_port(address)}", *options],
                 env={**self._environment, **variables}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
