@@ -677,6 +677,28 @@ def test_while_a_folder_moves_only_one_of_its_names_shows(memory: World):
     assert seen == {(False, True), (True, False)}
 
 
+def test_a_rename_is_listed_as_pending_while_it_is_tried_again(memory: World):
+    """An empty list says that the old objects are gone."""
+    memory.write("/d/old/a", b"1")
+    inner, tried, go = memory.store.inner, threading.Event(), threading.Event()
+    delete, calls = inner.delete, iter([False])
+
+    def refuse(keys: Any) -> Any:
+        if next(calls, True):
+            tried.set()
+            assert go.wait(20)
+            return delete(keys)
+        raise TryAgainError("away")
+
+    inner.delete = refuse  # type: ignore[method-assign]
+    memory.staging.rename("/d/old", "/d/new")
+    assert tried.wait(20)
+    assert [one.path for one in memory.staging.backlog()] == ["/d/old"]
+    go.set()
+    assert memory.staging.drain(20)
+    assert (memory.staging.backlog(), memory.objects()) == ([], {"new/a": b"1"})
+
+
 def test_writers_below_a_moving_folder_wait_for_it(memory: World):
     memory.write("/d/old/a", b"1")
     inner, entered, go = memory.store.inner, threading.Event(), threading.Event()
