@@ -95,7 +95,6 @@ class FuseSession:
         self._handlers: dict[int, Handler] = {}
         self._quick: dict[int, Quick] = {}
         self._pending: dict[int, Request] = {}
-        self.last_request = time.monotonic()
 
     def greet(self) -> Agreed:
         """Answer INIT, the first request. Blocks until the kernel sends it.

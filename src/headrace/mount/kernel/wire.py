@@ -129,8 +129,7 @@ class Fattr:
     MTIME_NOW = 1 << 8
 
 
-RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
-RELEASE_FLUSH = 1
+RENAME_NOREPLACE = 1
 
 _INIT_IN = struct.Struct("=IIIII")
 _INIT_OUT = struct.Struct("=IIIIHHIIHHIIH22x")
@@ -158,7 +157,6 @@ WRITE_IN = struct.Struct("=QQIIQII")
 """WRITE: handle, offset, size, write flags, lock owner, flags, padding; then the bytes."""
 RELEASE_IN = struct.Struct("=QIIQ")
 """RELEASE, RELEASEDIR: handle, flags, release flags, lock owner."""
-GETATTR_IN = struct.Struct("=IIQ")
 SETATTR_IN = struct.Struct("=IIQQQQQQIIIIIIII")
 CREATE_IN = struct.Struct("=IIII")
 MKDIR_IN = struct.Struct("=II")
@@ -169,8 +167,6 @@ INTERRUPT_IN = struct.Struct("=Q")
 HANDLE_IN = struct.Struct("=Q")
 """The handle, which FLUSH, FSYNC and RELEASE begin with."""
 FALLOCATE_IN = struct.Struct("=QQQII")
-LSEEK_IN = struct.Struct("=QQII")
-COPY_IN = struct.Struct("=QQQQQQQ")
 WRITE_OUT = struct.Struct("=II")
 
 BACKING_OPEN, BACKING_CLOSE = 0x4010E501, 0x4004E502

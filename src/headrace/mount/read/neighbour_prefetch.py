@@ -65,7 +65,6 @@ class NeighbourPrefetch:
         self._queue: deque[tuple[str, Read]] = deque()
         self._under_way: dict[str, tuple[PendingRead, int]] = {}
         self._bytes = 0
-        self.fetched = 0
         self._closed = False
         self._planner = Workers("mount-ahead", 1)
 
@@ -191,7 +190,6 @@ class NeighbourPrefetch:
             pending, size = self._under_way.pop(read.tag, (None, 0))
             self._bytes -= size
             more = bool(self._queue) and len(self._under_way) <= _AT_ONCE // 2
-        self.fetched += 1
         if pending is not None:
             pending.deliver(result)  # pyright: ignore[reportArgumentType]
         if more:
