@@ -13,7 +13,7 @@ from typing import Any
 from headrace.base.errors import UnreachableError
 from headrace.base.settings import CacheSettings, Settings
 from headrace.fetch import Fetcher
-from headrace.mount.staging import Attributes, Staging, StagingOptions
+from headrace.mount.write_back.staging import Attributes, Staging, StagingOptions
 from headrace.namespace import Namespace
 from headrace.store import ForwardingStore, Store, StoreOptions, open_store
 from headrace.store.embedded import EmbeddedS3

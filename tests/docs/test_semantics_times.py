@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-from headrace.mount.inodes import Table
-from headrace.mount.options import MountOptions
-from headrace.mount.pages import Page
-from headrace.mount.shown import Shown
+from headrace.mount.mount_options import MountOptions
+from headrace.mount.names.listing_pages import ListingPage
+from headrace.mount.names.node_table import NodeTable
+from headrace.mount.names.stat_attributes import StatAttributes
 from headrace.namespace.filesystem import HeadraceFileSystem
 from headrace.store.protocol import ObjectInfo
 from tests.unit.namespace.reference import namespace
@@ -33,11 +33,11 @@ def test_n5_the_time_of_a_folder() -> None:
 
 
 def test_x8_a_file_without_a_time() -> None:
-    table = Table("/")
-    page = Page(table.root, "", ["folder/"], [ObjectInfo("known", 1, "etag", 7_000_000), ObjectInfo("unknown", 1)])
-    table.enrol(page)
-    shown = Shown(table, MountOptions())
-    by_name = {table.get(number).name: number for number in (table.show(page, index) for index in range(3))}
+    table = NodeTable("/")
+    page = ListingPage("", ["folder/"], [ObjectInfo("known", 1, "etag", 7_000_000), ObjectInfo("unknown", 1)])
+    table.enrol(page, table.root)
+    shown = StatAttributes(table, MountOptions())
+    by_name = {table.get(number).name: number for number in (table.show(table.root, page, index) for index in range(3))}
     times = {name: shown.of(table.get(number)).mtime_ns for name, number in by_name.items()}
     assert times == {b"folder": table.born_ns, b"known": 7_000_000_000, b"unknown": table.born_ns}
     assert shown.listed(page, 2, 1).mtime_ns == table.born_ns

@@ -25,12 +25,12 @@ from headrace.base.errors import (
     TryAgainError,
 )
 from headrace.fetch import Read
-from headrace.mount.attributes import Attributes, link_path
-from headrace.mount.errno import errno_of
-from headrace.mount.staging import Staging, StagingOptions
+from headrace.mount.kernel.error_numbers import errno_of
+from headrace.mount.write_back.object_metadata import Attributes, link_path
+from headrace.mount.write_back.staging import Staging, StagingOptions
 from headrace.store.embedded import EmbeddedS3
 from tests.staging_kit import FILE, FOLDER, PATIENT, World, bucket_of, key_of, world
-from tests.unit.mount.test_staging import files_up_to
+from tests.unit.mount.write_back.test_staging import files_up_to
 
 MB = 1 << 20
 
@@ -168,14 +168,14 @@ def test_t8_after_a_kill(w: World):
         w.write("/d/f", b"failed")
     recovered = w.crash().recover()
     until(w, {"f": b"failed"})
-    assert [Path(kept).parent.name for kept in recovered.left] == ["left"]
-    assert Path(recovered.left[0]).read_bytes() == b"half a"
-    assert [(left.path, left.file) for left in w.staging.left()] == [("/d/open", recovered.left[0])]
+    assert [Path(kept).parent.name for kept in recovered.orphans] == ["left"]
+    assert Path(recovered.orphans[0]).read_bytes() == b"half a"
+    assert [(left.path, left.file) for left in w.staging.orphans()] == [("/d/open", recovered.orphans[0])]
     w.write("/d/open", b"something else")
-    assert w.staging.left()
+    assert w.staging.orphans()
     w.write("/d/open", b"half a file, and the rest")
     deadline = time.monotonic() + 20
-    while w.staging.left():
+    while w.staging.orphans():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -249,7 +249,7 @@ def test_t10_renaming_a_folder(w: World):
     w.ns.attach("/d/new/in", f"memory://{secrets.token_hex(8)}")
     with refused(errno.EBUSY):
         w.staging.rename("/d/new", "/d/newer")
-    # killed at any instant: tests/unit/mount/test_staging.py
+    # killed at any instant: tests/unit/mount/write_back/test_staging.py
 
 
 def test_t11_between_stores(w: World):
@@ -379,4 +379,4 @@ def test_t19_names_that_the_store_cannot_hold(w: World, s3: World):
     with pytest.raises(NameTooLongError):
         s3.staging.rename("/d/a", "/d/ab")
     assert s3.objects() == {f"a/{key_of(1022)}": b"1"}
-    # more of each: tests/unit/mount/test_names.py
+    # more of each: tests/unit/mount/write_back/test_staged_names.py

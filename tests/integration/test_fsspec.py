@@ -19,7 +19,7 @@ import pyarrow.dataset
 import pytest
 
 from headrace.base.errors import ArchivedError, HeadraceError
-from headrace.mount.errno import errno_of
+from headrace.mount import errno_of
 from headrace.namespace.filesystem import HeadraceFileSystem, _os_errors
 from headrace.store.embedded import EmbeddedS3
 from tests.unit.namespace.reference import namespace

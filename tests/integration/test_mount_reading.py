@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from headrace.mount import kernel
+from headrace.mount import unmount
 from headrace.testing.servers import EmbeddedS3
 from tests.mount_rig import COMMAND, PLAIN, Rig, rigged, wait_for
 
@@ -272,7 +272,7 @@ def _second(rig: Rig, point: Path) -> Iterator[str]:
         yield str(point)
     finally:
         if os.path.ismount(point):
-            kernel.unmount(str(point), lazy=True)
+            unmount(str(point), lazy=True)
 
 
 def _is_live(rig: Rig, point: str) -> bool:
@@ -303,7 +303,7 @@ def test_who_looks_at_the_statistics_is_waited_for(mount: Rig, tmp_path: Path) -
         file = open(f"{point}/.headrace/stats.json", "rb")  # noqa: SIM115  # closed from another thread
         assert file.read()
         threading.Timer(0.3, file.close).start()
-        kernel.unmount(point)
+        unmount(point)
         assert wait_for(lambda: not _is_live(mount, point), 20)
 
 

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 
 from headrace.base.errors import TryAgainError
-from headrace.mount.attributes import link_path
-from headrace.mount.staged import StagedFile
-from headrace.mount.staging import StagingOptions
+from headrace.mount.write_back.object_metadata import link_path
+from headrace.mount.write_back.staged_file import StagedFile
+from headrace.mount.write_back.staging import StagingOptions
 from headrace.store.embedded import EmbeddedS3
 from tests.staging_kit import FILE, FOLDER, World, bucket_of, world
 

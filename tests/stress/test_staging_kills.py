@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.mount.staging import Staging
+from headrace.mount.write_back.staging import Staging
 from headrace.store.embedded import EmbeddedS3
 from tests.staging_kit import PATIENT, World, bucket_of, world
 
@@ -24,7 +24,7 @@ WRITER = """
 import random, sys, threading
 from pathlib import Path
 from headrace.base.errors import HeadraceError
-from headrace.mount.staging import StagingOptions
+from headrace.mount.write_back.staging import StagingOptions
 from headrace.store import StoreOptions
 from tests.staging_kit import FILE, world
 from tests.stress.test_staging_kills import LARGE, THREADS, content
@@ -90,7 +90,7 @@ def work(number, staging, store):
 
 with world(Path(folder), url, options, StagingOptions(period_s=0, retry_s=0.5, retry_most_s=1)) as made:
     recovered = made.staging.recover()
-    say("recovered", len(recovered.pending), len(recovered.renames), len(recovered.left))
+    say("recovered", len(recovered.pending), len(recovered.renames), len(recovered.orphans))
     made.staging.drain(30)
     for info in [info for page in made.store.list() for info in page]:
         made.staging.unlink("/d/" + info.key)

@@ -134,9 +134,9 @@ def refresh(path: str) -> None:
     impatient = dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0.0))
     with progress("listed") as report:
         recent_objects(place, impatient, report)
-    from headrace.mount import live
+    from headrace.mount import refresh_all
 
-    live.refresh_all(settings)
+    refresh_all(settings)
 
 
 @command.command()

@@ -12,8 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
-    from headrace.mount import Mounted, MountOptions
-    from headrace.mount.keeper import Held
+    from headrace.mount import HeldMount, Mounted, MountOptions
 
 _FORM = "%(asctime)s %(levelname)s %(message)s"
 
@@ -25,7 +24,7 @@ _FORM = "%(asctime)s %(levelname)s %(message)s"
 @click.option("--foreground/--background", "-f/-b", default=False, help="Stay, or return once it answers (default).")
 @click.option("--keep", is_flag=True, help="A small process keeps the mount when its server dies, and starts the next.")
 @click.option("--log-file", help="Where the background process writes what goes wrong.")
-@click.option("--keeper", type=int, hidden=True, help="Socket of the keeper that has started this server.")
+@click.option("--keeper", type=int, hidden=True, help="Socket of the holder that has started this server.")
 def command(
     path: str, mountpoint: str | None, *, options: tuple[str, ...], foreground: bool, keep: bool, log_file: str | None,
     keeper: int | None,
@@ -37,7 +36,7 @@ def command(
     `headrace umount` ends it; SIGHUP looks at the stores anew. With --keep (Linux 6.9) the mount outlives its server.
     """
     from headrace.base.settings import Settings
-    from headrace.mount import MountOptions, daemon
+    from headrace.mount import MountOptions, in_background
 
     if mountpoint is None:
         path, mountpoint = "/", path
@@ -62,29 +61,28 @@ def command(
         logging.basicConfig(format=_FORM, level=logging.WARNING)
         _serve(opened())
         return
-    daemon.in_background(opened, _serve, log)
+    in_background(opened, _serve, log)
 
 
 def _keep(settings: Settings, path: str, point: str, options: tuple[str, ...], log_file: str) -> None:
-    """Be the keeper. Its servers are started as this was."""
-    from headrace.mount import daemon, live
-    from headrace.mount.keeper import Keeper
+    """Be the holder. Its servers are started as this was."""
+    from headrace.mount import Holder, in_background, record_file
 
     given = [word for option in options for word in ("-o", option)]
     server = [sys.executable, "-P", "-m", "headrace.cli", "mount", path, point, "--foreground", *given]
-    keeper = Keeper(server, folder=os.getcwd(), record=live.record_file(settings, point))
+    holder = Holder(server, folder=os.getcwd(), record=record_file(settings, point))
     logging.basicConfig(format=_FORM, level=logging.WARNING)
     if log_file:
-        daemon.in_background(keeper.open, lambda _: keeper.wait(), log_file)
+        in_background(holder.open, lambda _: holder.wait(), log_file)
     else:
-        daemon.run(keeper.open, lambda _: keeper.wait())
+        holder.open().wait()
 
 
 def _serve_kept(channel: int, settings: Settings, path: str, point: str, options: MountOptions) -> None:
-    """Serve for a keeper, who hears of what goes wrong before it answers."""
-    from headrace.mount.keeper import Held
+    """Serve for a holder, which is told of what goes wrong before the mount answers."""
+    from headrace.mount import HeldMount
 
-    held = Held.ask(channel)
+    held = HeldMount.ask(channel)
     logging.basicConfig(format=_FORM, level=logging.WARNING)
     try:
         mounted = _open(settings, path, held.point or point, options, quiet=False, held=held)
@@ -96,7 +94,7 @@ def _serve_kept(channel: int, settings: Settings, path: str, point: str, options
 
 
 def _open(
-    settings: Settings, path: str, point: str, options: MountOptions, *, quiet: bool, held: Held | None = None
+    settings: Settings, path: str, point: str, options: MountOptions, *, quiet: bool, held: HeldMount | None = None
 ) -> Mounted:
     from headrace.cli.target import target
     from headrace.mount import Mounted
@@ -107,16 +105,16 @@ def _open(
     place = target(Namespace.load(settings), path)
     mounted = Mounted.open(settings, Namespace.load(settings, local=False), place, point, options, held)
     how = "the kernel reads cached files itself" if mounted.passthrough else "without passthrough"
-    how += "" if mounted.reading.opens else " and without a message for each open"
+    how += "" if mounted.tells_opens else " and without a message for each open"
     click.echo(f"mounted {path} at {point}, {'read-only, ' if options.read_only else ''}{how}", err=True)
     return mounted
 
 
 def _serve(mounted: object) -> None:
-    from headrace.mount import Mounted, daemon
+    from headrace.mount import Mounted, on_signals
 
     assert isinstance(mounted, Mounted)
-    daemon.on_signals(mounted.end, mounted.refresh)
+    on_signals(mounted.end, mounted.refresh)
     try:
         mounted.wait()
     finally:
@@ -124,6 +122,6 @@ def _serve(mounted: object) -> None:
 
 
 def _log_file(settings: Settings, point: str) -> str:
-    from headrace.mount import live
+    from headrace.mount import run_folder
 
-    return os.path.join(live.folder(settings), point.strip("/").replace("/", "-") + ".log")
+    return os.path.join(run_folder(settings), point.strip("/").replace("/", "-") + ".log")

@@ -54,14 +54,14 @@ def command(*, live: bool, as_json: bool) -> None:
 
 def _show_live(*, as_json: bool) -> None:
     from headrace.base.settings import Settings
-    from headrace.mount import live
+    from headrace.mount import all_live, orphans_of, unpublished_of
 
     rows: list[Row] = []
     waiting: list[Row] = []
     remains: list[Row] = []
-    for mount in live.all_live(Settings.load()):
-        pending = live.pending(mount)
-        left = [{**each, "since": rfc3339(int(each["since"] * 1e6))} for each in live.left(mount)]
+    for mount in all_live(Settings.load()):
+        pending = unpublished_of(mount)
+        left = [{**each, "since": rfc3339(int(each["since"] * 1e6))} for each in orphans_of(mount)]
         rows.append(
             {
                 "mountpoint": mount.mountpoint,

@@ -20,24 +20,24 @@ def command(mountpoint: str, *, lazy: bool, timeout: str) -> None:
     from headrace.base.errors import DeadlineError, InputError
     from headrace.base.settings import Settings
     from headrace.base.units import parse_seconds
-    from headrace.mount import kernel, live
+    from headrace.mount import MOUNT_TYPE, clear_leftover, live_mount_at, mount_at, unmount
 
     point = os.path.realpath(mountpoint)
     settings = Settings.load()
-    if kernel.clear_leftover(point):
+    if clear_leftover(point):
         click.echo(f"{point}: its server was gone; cleaned up", err=True)
         return
-    here = kernel.find(point)
-    if here is None or here.kind != kernel.TYPE:
+    here = mount_at(point)
+    if here is None or here.kind != MOUNT_TYPE:
         raise InputError("no mount of headrace is here", path=point, hint="see what is: headrace mounts --live")
-    noted = live.find(settings, point)
+    noted = live_mount_at(settings, point)
     until = time.monotonic() + parse_seconds(timeout, name="--timeout")
-    kernel.unmount(point, lazy=lazy)
+    unmount(point, lazy=lazy)
     if noted is None:
         return
     if lazy:
         _tell(noted.pid)
-    while _is_there(noted.pid) and live.find(settings, point) is not None:
+    while _is_there(noted.pid) and live_mount_at(settings, point) is not None:
         if time.monotonic() > until:
             hint = f"process {noted.pid} goes on publishing; its staging folder keeps what it cannot"
             raise DeadlineError("unmounted, but its server is not done", path=point, hint=hint)

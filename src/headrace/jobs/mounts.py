@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from headrace.mount.counters import GROUP, Counted, counters
+from headrace.mount import GROUP_COUNTERS, MountCounts, counts_of_mounts
 
 _log = logging.getLogger("headrace.jobs")
 _EVERY_S = 2.0
@@ -57,7 +57,7 @@ class Mounts:
     def __init__(self, run: str) -> None:
         self.groups = Groups(run)
         self._lock = threading.Lock()
-        self._before: dict[tuple[str, int], Counted] | None = None
+        self._before: dict[tuple[str, int], MountCounts] | None = None
         self._added: dict[str, float] = {}
         self._at = time.monotonic()
         self._over = threading.Event()
@@ -94,7 +94,7 @@ class Mounts:
             self._wanted.clear()
 
     def _look(self) -> None:
-        found = counters()
+        found = counts_of_mounts()
         added = {mount: self._of(mount, counted) for mount, counted in found.items()}
         with self._lock:
             now = time.monotonic()
@@ -106,12 +106,12 @@ class Mounts:
                 for name, value in one.items():
                     self._added[name] = self._added.get(name, 0.0) + value
 
-    def _of(self, mount: tuple[str, int], now: Counted) -> dict[str, float]:
+    def _of(self, mount: tuple[str, int], now: MountCounts) -> dict[str, float]:
         """What the run has done there since the last look; nothing at the first, but for what began with the run."""
         if self._before is None:
             return {}
-        before = self._before.get(mount, Counted({}, {}))
-        added: dict[str, float] = dict.fromkeys(GROUP, 0.0)
+        before = self._before.get(mount, MountCounts({}, {}))
+        added: dict[str, float] = dict.fromkeys(GROUP_COUNTERS, 0.0)
         for group, counted in now.groups.items():
             known = before.groups.get(group, {})
             grown = {name: value - known.get(name, 0.0) for name, value in counted.items()}

@@ -1,8 +1,7 @@
-"""Running a mount in the foreground or the background; signals; how the parent learns that it answers."""
+"""Running a mount in the background, and what its signals do."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -11,16 +10,10 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-from headrace.base import errors
-from headrace.base.errors import HeadraceError, InternalError
+from headrace.mount.kernel.startup_errors import error_from_bytes, error_to_bytes
 
 _log = logging.getLogger("headrace.mount")
 _READY = b"ready"
-
-
-def run(open_mount: Callable[[], object], serve: Callable[[object], None]) -> None:
-    """Open and serve in this process, until the end."""
-    serve(open_mount())
 
 
 def in_background(open_mount: Callable[[], object], serve: Callable[[object], None], log_file: str) -> None:
@@ -29,7 +22,7 @@ def in_background(open_mount: Callable[[], object], serve: Callable[[object], No
     The child leaves the terminal and the session; what it logs goes to `log_file`. Call it before any thread runs.
 
     Raises:
-        HeadraceError: what the child met when it opened the mount.
+        HeadraceError: the error that the child met when it opened the mount.
     """
     source, sink = os.pipe()
     child = os.fork()
@@ -37,14 +30,14 @@ def in_background(open_mount: Callable[[], object], serve: Callable[[object], No
         _become_daemon(source, sink, open_mount, serve, log_file)
     os.close(sink)
     with os.fdopen(source, "rb") as pipe:
-        told = pipe.read()
+        message = pipe.read()
     os.waitpid(child, 0)
-    if told != _READY:
-        raise error_from(told)
+    if message != _READY:
+        raise error_from_bytes(message)
 
 
 def on_signals(end: Callable[[], None], refresh: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT end the mount in order, a second one at once; SIGHUP looks at the stores anew."""
+    """SIGTERM and SIGINT end the mount in order, a second one at once; SIGHUP looks at the stores again."""
     signal.set_wakeup_fd(-1)  # no two seconds to stop: what is not published yet comes first
     asked = threading.Event()
 
@@ -77,7 +70,7 @@ def _become_daemon(
         try:
             mounted = open_mount()
         except BaseException as error:
-            os.write(sink, told(error))
+            os.write(sink, error_to_bytes(error))
             os._exit(1)
         os.write(sink, _READY)
         os.close(sink)
@@ -98,19 +91,3 @@ def _redirect(log_file: str) -> None:
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
-
-
-def told(error: BaseException) -> bytes:
-    """An error as one process tells it to another."""
-    known = error if isinstance(error, HeadraceError) else InternalError(f"{type(error).__name__}: {error}")
-    return json.dumps([type(known).__name__, known.reason, known.path, known.hint]).encode()
-
-
-def error_from(told: bytes) -> HeadraceError:
-    """What was `told`; InternalError where nothing was."""
-    try:
-        name, reason, path, hint = json.loads(told)
-        kind = getattr(errors, name)
-        return kind(reason, path=path, hint=hint)
-    except (ValueError, AttributeError, TypeError):
-        return InternalError("the mount's process ended before it answered")

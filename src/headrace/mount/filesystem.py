@@ -1,34 +1,27 @@
-"""The operations that only read: each a few lines over the parts that do the work. Writing is in `writing`."""
+"""The operations that only read: a few lines each, over the parts that do the work. See `writable_filesystem` too."""
 
 from __future__ import annotations
 
 import errno
-import itertools
 import os
-import stat
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import ChangedError, HeadraceError, NotFoundError
 from headrace.fetch import Read
-from headrace.mount import stats, wire
-from headrace.mount.directories import Directories
-from headrace.mount.folders import Folders
-from headrace.mount.inodes import Known, Table
-from headrace.mount.notices import Notices
-from headrace.mount.pages import FOLDER, LINK
-from headrace.mount.reading import Reading
-from headrace.mount.requests import Answer
-from headrace.mount.session import Handler, Quick
-from headrace.mount.shown import Shown
-from headrace.mount.waiting import fetch
-from headrace.mount.wire import Attr, Fopen, Op
+from headrace.mount.kernel import wire
+from headrace.mount.kernel.kernel_requests import Answer
+from headrace.mount.kernel.session import Handler, Quick
+from headrace.mount.kernel.wire import Attr, Op
+from headrace.mount.names.listing_pages import FOLDER, LINK
+from headrace.mount.names.nodes import NamedNode
+from headrace.mount.read.pending_reads import fetch
+from headrace.mount.stats_folder import StatsFolder
 
 if TYPE_CHECKING:
-    from headrace.fetch import Fetcher
-    from headrace.mount.details import Details
-    from headrace.mount.requests import Request
-    from headrace.mount.stats import Stats
+    from headrace.mount.kernel.kernel_requests import Request
+    from headrace.mount.mount_parts import MountParts
+    from headrace.mount.mount_stats import MountStats
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
 _TRIES = 8
@@ -38,34 +31,22 @@ _PETABYTE_BLOCKS = 1 << 38
 class FileSystem:
     """The read-only operations. Any thread; raises what `session` makes an errno of."""
 
-    def __init__(
-        self,
-        table: Table,
-        folders: Folders,
-        attributes: Shown,
-        directories: Directories,
-        reading: Reading,
-        fetcher: Fetcher,
-        told: Stats,
-        notices: Notices,
-        details: Details | None,
-    ) -> None:
-        self.table = table
-        self.folders = folders
-        self.attributes = attributes
-        self.directories = directories
-        self.reading = reading
-        self._fetcher = fetcher
-        self._stats = told
-        self._details = details
-        self._notices = notices
-        self._virtual: dict[int, bytes] = {}
-        self._versions = stats.Versions(told)
-        self._numbers = itertools.count(table.first_number | 1 << 62)
+    def __init__(self, parts: MountParts, figures: MountStats) -> None:
+        self._table = parts.table
+        self._names = parts.names
+        self._attributes = parts.attributes
+        self._full_attributes = parts.full_attributes
+        self._open_folders = parts.open_folders
+        self._reads = parts.reads
+        self._fetcher = parts.fetcher
+        self._notices = parts.notices
+        self._stats_folder = StatsFolder(
+            figures, parts.attributes, parts.table.born_ns, parts.table.first_number | 1 << 62, opens=parts.reads.opens
+        )
 
     def handlers(self) -> Mapping[int, Handler]:
         """Operations by opcode."""
-        if not self.reading.opens:
+        if not self._reads.opens:
             return {**self._handlers(), Op.OPEN: lambda request: wire.failure(request.unique, errno.ENOSYS)}
         return self._handlers()
 
@@ -79,9 +60,9 @@ class FileSystem:
             Op.OPEN: self.open,
             Op.READ: self.read,
             Op.RELEASE: self.release,
-            Op.OPENDIR: self.directories.open,
-            Op.READDIR: self.directories.read,
-            Op.READDIRPLUS: lambda request: self.directories.read(request, plus=True),
+            Op.OPENDIR: self.open_folder,
+            Op.READDIR: self.list_folder,
+            Op.READDIRPLUS: lambda request: self.list_folder(request, plus=True),
             Op.RELEASEDIR: self.release_folder,
             Op.FSYNCDIR: lambda request: wire.reply(request.unique),
             Op.STATFS: self.statfs,
@@ -90,35 +71,35 @@ class FileSystem:
     def quick(self) -> Mapping[int, Quick]:
         """What is asked most once everything is warm. IOCTL: Python asks of every file whether it is a terminal."""
         ioctl: Mapping[int, Quick] = {Op.IOCTL: lambda unique, _, __: wire.failure(unique, errno.ENOTTY)}
-        if not self.reading.opens:
+        if not self._reads.opens:
             return ioctl
         return {
             **ioctl,
-            Op.OPEN: lambda unique, node, _: self.reading.reopen(unique, node),
-            Op.RELEASE: self.reading.end_passed,
+            Op.OPEN: lambda unique, node, _: self._reads.reopen(unique, node),
+            Op.RELEASE: self._reads.end_passed,
         }
 
     def lookup(self, request: Request) -> Answer:
         """LOOKUP."""
         name = wire.name_of(request.body)
-        if request.node <= stats.FOLDER_NODE and (request.node == stats.FOLDER_NODE or name == stats.FOLDER):
-            return self._lookup_virtual(request, name)
+        if self._stats_folder.is_here(request.node, name):
+            return self._stats_folder.lookup(request, name)
         if len(name) > 255:
             raise OSError(errno.ENAMETOOLONG, "name too long")
-        folder = self.table.folder(request.node)
+        folder = self._table.folder(request.node)
         for _ in range(_TRIES):
-            refreshed = self.folders.refreshed
-            found, valid = self.folders.lookup(folder, name, request)
+            refreshed = self._names.refreshed
+            found, valid = self._names.lookup(folder, name, request)
             if found is None:
-                valid = valid if self.folders.refreshed == refreshed else 0.0
-                return wire.absent(request.unique, self._notices.absent(folder.id, name, valid))
+                valid = valid if self._names.refreshed == refreshed else 0.0
+                return wire.absent(request.unique, self._notices.absent.note(folder.id, name, valid))
             found, attr, kept = self._attr(found, request)
-            with self.table.lock:
-                if not self.table.has(found):
+            with self._table.lock:
+                if not self._table.has(found):
                     continue  # it went while we looked: a new listing is there
-                self.table.looked_up(found.id)
-            if self.folders.refreshed != refreshed:  # what came may be from before
-                self.folders.doubt(found)
+                self._table.looked_up(found.id)
+            if self._names.refreshed != refreshed:  # what came may be from before
+                self._names.doubt(found)
                 valid = kept = 0.0
             return wire.entry(request.unique, attr, min(valid, kept), kept)
         raise OSError(errno.ESTALE, "the name keeps changing")
@@ -135,21 +116,18 @@ class FileSystem:
 
     def getattr(self, request: Request) -> Answer:
         """GETATTR."""
-        node = request.node
-        if node <= stats.FOLDER_NODE + len(stats.NODES):
-            if node == wire.ROOT:
-                return wire.attributes(request.unique, self.attributes.folder(self.table.root), self.attributes.ttl)
-            return wire.attributes(request.unique, self._virtual_attr(node), 1.0)
-        version = self._versions.get(node)
-        if version is not None:
-            return wire.attributes(request.unique, self._virtual_attr(node, version), self.attributes.lasting)
-        refreshed = self.folders.refreshed
-        _, attr, kept = self._attr(self.table.get(node), request)
-        return wire.attributes(request.unique, attr, kept if self.folders.refreshed == refreshed else 0.0)
+        if request.node == wire.ROOT:
+            return wire.attributes(request.unique, self._attributes.folder(self._table.root), self._attributes.ttl)
+        answer = self._stats_folder.getattr(request)
+        if answer is not None:
+            return answer
+        refreshed = self._names.refreshed
+        _, attr, kept = self._attr(self._table.get(request.node), request)
+        return wire.attributes(request.unique, attr, kept if self._names.refreshed == refreshed else 0.0)
 
     def readlink(self, request: Request) -> Answer:
         """READLINK: the object's content is the target."""
-        found = self.table.get(request.node)
+        found = self._table.get(request.node)
         if found.kind != LINK or found.folder.place is None:
             raise OSError(errno.EINVAL, "not a link")
         request.must_wait()
@@ -159,19 +137,18 @@ class FileSystem:
 
     def open(self, request: Request) -> Answer:
         """OPEN for reading."""
-        answer = self.reading.reopen(request.unique, request.node)
+        answer = self._reads.reopen(request.unique, request.node)
         if answer is not None:
             return answer
-        if request.node in stats.NODES:
-            number = next(self._numbers)
-            self._virtual[number] = self._stats.content(request.node)
-            return wire.opened(request.unique, number, Fopen.DIRECT_IO | Fopen.NOFLUSH)
-        found = self.table.to_open(request.node)
+        answer = self._stats_folder.open(request)
+        if answer is not None:
+            return answer
+        found = self._table.to_open(request.node)
         if found.kind == FOLDER:
             raise OSError(errno.EISDIR, "a folder")
         return self.open_to_read(found, request)
 
-    def open_to_read(self, found: Known, request: Request) -> Answer:
+    def open_to_read(self, found: NamedNode, request: Request) -> Answer:
         """Open one object version; where it is gone, the kernel looks the name up again and comes back."""
 
         def failed(error: HeadraceError) -> Exception:
@@ -181,57 +158,65 @@ class FileSystem:
             return OSError(errno.ESTALE, str(error))
 
         try:
-            return self.reading.open(found, request, failed)
+            return self._reads.open(found, request, failed)
         except HeadraceError as error:
             raise failed(error) from error
 
-    def distrust(self, found: Known) -> None:
-        """What was known of a name is no longer so. Without OPEN the kernel must be told: it asks for no name again."""
-        with self.table.lock:
+    def distrust(self, found: NamedNode) -> None:
+        """Trust nothing known of a name. Without OPEN the kernel gets a notice, since it would not look the name up
+        again.
+        """
+        with self._table.lock:
             if found.folder.listing is not None:
                 found.folder.listing.doubt()
-        self.folders.doubt(found)
-        if not self.reading.opens:
+        self._names.doubt(found)
+        if not self._reads.opens:
             self._notices.name(found)
 
     def read(self, request: Request) -> Answer:
         """READ."""
         try:
-            return self.reading.read(request)
+            return self._reads.read(request)
         except KeyError:
-            number, start, count, *_ = wire.READ_IN.unpack_from(request.body)
-            version = self._versions.get(request.node)
-            content = self._virtual.get(number) if version is None else version.content
-            if content is not None:
-                return wire.reply(request.unique, content[start : start + count])
-            if self.reading.opens:
-                return self._read_on(number, request)
-            return self.open_to_read(self.table.get(request.node), request)
+            answer = self._stats_folder.read(request)
+            if answer is not None:
+                return answer
+            if self._reads.opens:
+                return self._read_on(wire.READ_IN.unpack_from(request.body)[0], request)
+            return self.open_to_read(self._table.get(request.node), request)
         except ChangedError:
-            self.distrust(self.table.get(request.node))
+            self.distrust(self._table.get(request.node))
             raise
 
     def _read_on(self, number: int, request: Request) -> Answer:
         """READ by a handle that an earlier server gave, of a file that is known still."""
-        found = self.table.get(request.node) if self.reading.is_earlier(number) else None
-        if found is None or found.node is None or not found.node.before:
+        found = self._table.get(request.node) if self._reads.is_earlier(number) else None
+        if found is None or found.node is None or not found.node.earlier:
             raise OSError(errno.EBADF, "unknown handle")
         request.must_wait()
-        self.folders.place(found.folder)
-        self.reading.open_again(number, found)
-        return self.reading.read(request)
+        self._names.places.of(found.folder)
+        self._reads.open_again(number, found)
+        return self._reads.read(request)
 
     def release(self, request: Request) -> Answer:
         """RELEASE."""
         try:
-            self.reading.release(request)
+            self._reads.release(request)
         except KeyError:
-            self._virtual.pop(wire.RELEASE_IN.unpack_from(request.body)[0], None)
+            self._stats_folder.release(wire.RELEASE_IN.unpack_from(request.body)[0])
         return wire.reply(request.unique)
+
+    def open_folder(self, request: Request) -> Answer:
+        """OPENDIR."""
+        return self._stats_folder.open_folder(request) or self._open_folders.open(request)
+
+    def list_folder(self, request: Request, *, plus: bool = False) -> Answer:
+        """READDIR, READDIRPLUS."""
+        return self._stats_folder.list(request, plus=plus) or self._open_folders.read(request, plus=plus)
 
     def release_folder(self, request: Request) -> Answer:
         """RELEASEDIR."""
-        for node in self.directories.release(request):
+        for node in self._open_folders.release(request):
             self._forget(node, 1)
         return wire.reply(request.unique)
 
@@ -242,38 +227,22 @@ class FileSystem:
     @property
     def open_count(self) -> int:
         """Open files and folders."""
-        return self.reading.open_count + len(self.directories) + len(self._virtual)
+        return self._reads.open_count + len(self._open_folders) + len(self._stats_folder)
 
-    def _attr(self, found: Known, request: Request) -> tuple[Known, Attr, float]:
-        """What is shown of a name, and for how many seconds. Raises as `Details.of`."""
-        if self._details is not None:
-            return self._details.of(found, request)
-        return found, self.attributes.of(found), self.attributes.valid(found)
+    def _attr(self, found: NamedNode, request: Request) -> tuple[NamedNode, Attr, float]:
+        """What is shown of a name, and for how many seconds. Raises as `FullAttributes.of`."""
+        if self._full_attributes is not None:
+            return self._full_attributes.of(found, request)
+        return found, self._attributes.of(found), self._attributes.valid(found)
 
     def _forget(self, node: int, times: int) -> None:
-        if self._versions.forget(node, times):
+        if self._stats_folder.forget(node, times):
             return
-        with self.table.lock:
-            self.table.forget(node, times)
-            forgotten = node not in self.table.nodes and node >> 12 not in self.table.pages
+        with self._table.lock:
+            self._table.forget(node, times)
+            forgotten = node not in self._table.nodes and node >> 12 not in self._table.pages
         if forgotten:
-            self.reading.forget(node)
-
-    def _lookup_virtual(self, request: Request, name: bytes) -> Answer:
-        node = stats.FOLDER_NODE if request.node == wire.ROOT else stats.IDS.get(name)
-        if node is None:
-            return wire.absent(request.unique, 1.0)
-        if self.reading.opens or node == stats.FOLDER_NODE:
-            return wire.entry(request.unique, self._virtual_attr(node), self.attributes.ttl, 1.0)
-        number, version = self._versions.looked_up(node)
-        return wire.entry(request.unique, self._virtual_attr(number, version), 0.0, self.attributes.lasting)
-
-    def _virtual_attr(self, node: int, version: stats.Version | None = None) -> Attr:
-        attributes = self.attributes
-        if node == stats.FOLDER_NODE:
-            return Attr(node, 4096, self.table.born_ns, stat.S_IFDIR | 0o555, 2, attributes.uid, attributes.gid)
-        size, mtime_ns = (0, self.table.born_ns) if version is None else (len(version.content), version.made_ns)
-        return Attr(node, size, mtime_ns, stat.S_IFREG | 0o444, 1, attributes.uid, attributes.gid)
+            self._reads.forget(node)
 
 
 def wants_to_write(flags: int) -> bool:

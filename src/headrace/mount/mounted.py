@@ -1,4 +1,4 @@
-"""One mount, from its parts: put together, served until it is unmounted or told to end, taken apart in order."""
+"""One mount from start to end: put together, served until it is unmounted or ended, taken apart in order."""
 
 from __future__ import annotations
 
@@ -7,56 +7,46 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, InputError, NotFoundError, UnsupportedError
-from headrace.mount import kernel, live
-from headrace.mount.away import Away
-from headrace.mount.backing import Backings
-from headrace.mount.details import Details
-from headrace.mount.directories import Directories
+from headrace.mount import live_mounts
 from headrace.mount.filesystem import FileSystem
-from headrace.mount.folders import Folders
-from headrace.mount.inodes import Place, Table
-from headrace.mount.kept import Kept
-from headrace.mount.notices import Notices
-from headrace.mount.prefetch import Prefetcher
-from headrace.mount.readers import Readers
-from headrace.mount.reading import Reading
-from headrace.mount.session import Agreed, Handler, Quick, Session
-from headrace.mount.shown import Shown
-from headrace.mount.staging import Staging, StagingOptions
-from headrace.mount.stats import Stats
-from headrace.mount.unopened import Unopened
-from headrace.mount.writing import Writing
+from headrace.mount.kernel import mount_points
+from headrace.mount.kernel.process_groups import ProcessGroups
+from headrace.mount.kernel.session import FuseSession, Handler, Quick
+from headrace.mount.live_mounts import LiveMount
+from headrace.mount.mount_parts import MountParts, make_parts
+from headrace.mount.mount_stats import MountStats
+from headrace.mount.names.node_record import NodeRecord
+from headrace.mount.writable_filesystem import WritableFileSystem
+from headrace.mount.write_back.staging import Staging, StagingOptions
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
-    from headrace.mount.keeper import Held
-    from headrace.mount.options import MountOptions
+    from headrace.mount.kernel.holder import HeldMount
+    from headrace.mount.mount_options import MountOptions
+    from headrace.mount.read.neighbour_prefetch import NeighbourPrefetch
     from headrace.namespace import Namespace
-    from headrace.store.protocol import ObjectInfo
 
 _log = logging.getLogger("headrace.mount")
 _SWEEP_S = 10.0
 _TICK_S = 0.25
 _READAHEAD_KIB = 1024
 _SETTLE_S = 5.0
-_KEYS_A_NODE = 20
-"""Names in listings (`MountOptions.keys`) to one with a node of its own, which takes ten times as much."""
 
 
 class Mounted:
     """A mount that serves. Make one with `Mounted.open`; then `wait`, and `close`.
 
-    Any thread may call `close` and `refresh`; the others belong to whoever opened it.
+    Any thread may call `close` and `refresh`; only the thread that opened it calls the others.
     """
 
     def __init__(
         self, settings: Settings, namespace: Namespace, path: str, point: str, options: MountOptions,
-        held: Held | None = None,
+        held: HeldMount | None = None,
     ) -> None:  # fmt: skip
         self.point = point
         self.path = path.rstrip("/") or "/"
@@ -68,35 +58,35 @@ class Mounted:
             raise InputError("no_open cannot be kept", path=path, hint="leave out no_open, or --keep")
         self.options = options
         self._held = held
-        self._kept = Kept(held.record, anew=held.fd < 0) if held is not None else None
+        self._record = NodeRecord(held.record, fresh=held.fd < 0) if held is not None else None
         self._settings = settings
         self._namespace = namespace
         self._fetcher = namespace.fetcher
         self.metrics = self._fetcher.metrics
-        self.readers = Readers(self.metrics)
+        self._groups = ProcessGroups(self.metrics)
         self._staging: Staging | None = None
-        self._writing: Writing | None = None
         self.staging_folder = ""
         self._ending = threading.Event()
         self._closed = threading.Lock()
         self._note = ""
-        self._prefetcher: Prefetcher | None = None
+        self._prefetch: NeighbourPrefetch | None = None
 
     @staticmethod
     def open(
         settings: Settings, namespace: Namespace, path: str, mountpoint: str, options: MountOptions,
-        held: Held | None = None,
+        held: HeldMount | None = None,
     ) -> Mounted:  # fmt: skip
-        """Mount `path` of the namespace (or a URL) at `mountpoint`; returns once it answers. `held`: a keeper holds the
-        kernel's descriptor; a mount that it has already is taken over, and `mountpoint` is its real path.
+        """Mount `path` of the namespace (or a URL) at `mountpoint`; returns once it answers. `held`: a holder has the
+        kernel's descriptor, or is to get it; a mount that it has already is taken over, and `mountpoint` is its real
+        path.
 
         Raises:
             NotFoundError: no such folder in the namespace, or here. InputError: the mount point is taken or not empty.
             UnsupportedError: no FUSE here. DeniedError: not allowed. TryAgainError: the store cannot be reached.
         """
         if held is None or held.fd < 0:
-            kernel.clear_leftover(os.path.realpath(mountpoint))
-            point = kernel.check_point(mountpoint)
+            mount_points.clear_leftover(os.path.realpath(mountpoint))
+            point = mount_points.check_point(mountpoint)
             _check_folder(namespace, path, read_only=options.read_only)
         else:
             point = mountpoint  # nobody answers there now
@@ -111,7 +101,12 @@ class Mounted:
     @property
     def passthrough(self) -> bool:
         """Whether the kernel reads cached files by itself."""
-        return self.reading.backings.enabled
+        return self._reads.backings.enabled
+
+    @property
+    def tells_opens(self) -> bool:
+        """Whether the kernel sends a message for each open."""
+        return self._reads.opens
 
     def wait(self) -> None:
         """Until it is unmounted, or `end` is called."""
@@ -122,22 +117,22 @@ class Mounted:
             self._session.tend()
             if time.monotonic() - swept > _SWEEP_S:
                 swept = time.monotonic()
-                self.reading.sweep()
+                self._reads.sweep()
                 self._session.expire(self._settings.fetch.deadline + _SWEEP_S)
-                self._notices.forget()
-            # What is being written may fill the disk that both share. Files kept for the next open hold their bytes.
+                self._parts.notices.forget()
+            # Files being written may fill the disk of the cache. Backing files kept for the next open hold room there.
             if self._staging is not None and self._fetcher.cache is not None and self._fetcher.cache.relieve():
-                self.reading.backings.sweep()
+                self._reads.backings.sweep()
 
     def end(self) -> None:
         """Let `wait` return. Safe in a signal handler."""
         self._ending.set()
 
     def refresh(self) -> None:
-        """Look at the stores anew: every name, listing and attribute is asked for again when next used."""
-        self.folders.refresh()
+        """Look at the stores again: every name, listing and attribute is asked for when it is next used."""
+        self._parts.names.refresh()
         self.metrics.add("mount.refreshes")
-        self._notices.refresh()
+        self._parts.notices.refresh()
 
     def close(self) -> bool:
         """Unmount, publish what is not published yet, stop. Idempotent. False when something is left for later."""
@@ -146,16 +141,16 @@ class Mounted:
         self._ending.set()
         if not self._session.ended.is_set():
             with suppress(HeadraceError):
-                kernel.unmount(self.point, lazy=True)
+                mount_points.unmount(self.point, lazy=True)
             self._session.ended.wait(1.0 if self.open_count == 0 else _SETTLE_S)
         done = self._staging is None or self._staging.drain(self.options.drain)
         if not done:
             _log.warning("%s: not all is published; the next mount there goes on with it", self.point)
         self._session.close()
-        self.reading.close()
+        self._reads.close()
         self._release()
-        if self._kept is not None:
-            self._kept.close()
+        if self._record is not None:
+            self._record.close()
         with suppress(OSError):
             os.unlink(self._note)
         return done
@@ -163,110 +158,92 @@ class Mounted:
     @property
     def open_count(self) -> int:
         """Open files and folders."""
-        return self.filesystem.open_count + (len(self._writing) if self._writing is not None else 0)
+        return self._files.open_count
 
     def _release(self) -> None:
         if self._staging is not None:
             self._staging.close()
-        if self._prefetcher is not None:
-            self._prefetcher.close()
+        if self._prefetch is not None:
+            self._prefetch.close()
         self._fetcher.close()
         self._namespace.close()
 
     def _start(self) -> None:
         options = self.options
-        fetcher = self._fetcher
-        cache = fetcher.cache
         if not options.read_only:
             self._staging = self._open_staging()
-        fd, kept = self._descriptor(), self._kept
+        fd = self._descriptor()
         wanted = options.passthrough and options.open and os.geteuid() == 0
-        depth = kernel.stack_depth(self._settings.cache.dir) if wanted else 0
-        self._session = session = Session(
-            fd, threads=options.threads, depth=depth, metrics=self.metrics, readers=self.readers
+        depth = mount_points.stack_depth(self._settings.cache.dir) if wanted else 0
+        self._session = session = FuseSession(
+            fd, threads=options.threads, depth=depth, metrics=self.metrics, groups=self._groups
         )
         try:
-            agreed = session.greet() if kept is None or kept.agreed is None else session.take_over(kept.agreed)
-            table = Table(self.path, self.options.keys // _KEYS_A_NODE, kept)
-            if kept is not None:
-                self._begin(kept, agreed, table)
-            self._notices = notices = Notices(table, session)
-            away = Away() if options.metadata == "full" else None
-            self.folders = Folders(
-                table, self._namespace, options, session.waiters, self.metrics,
-                head=self._head, deadline=self._settings.fetch.deadline, away=away,
-            )  # fmt: skip
-            backings = Backings(fd if agreed.passthrough else -1, gone=kept.drop if kept is not None else None)
-            if kept is not None and kept.agreed is not None and backings.enabled:
-                session.waiters.add(backings.forget_earlier)
-            prefetcher = Prefetcher(fetcher, cache, self.folders) if cache is not None and options.prefetch else None
-            self._prefetcher = prefetcher
-            if options.open or not agreed.no_open:
-                self.reading = Reading(fetcher, backings, prefetcher, self.readers, kept)
-            else:
-                self.reading = Unopened(fetcher, backings, prefetcher, self.readers)
-            attributes = Shown(table, options)
-            directories = Directories(self.folders, attributes, plus=options.metadata == "listing")
-            self.filesystem = FileSystem(
-                table, self.folders, attributes, directories, self.reading, fetcher, self._stats(table), notices,
-                Details(table, attributes, away, options.ttl, shared=options.allow_other) if away else None,
-            )  # fmt: skip
-            session.serve(*self._handlers())
+            self._agree(session)
+            self._parts = parts = make_parts(
+                session, self._namespace, self.path, options, self._groups, self._record
+            )
+            self._reads, self._prefetch = parts.reads, parts.prefetch
+            session.serve(*self._operations(parts))
             self._check_answers()
-            kernel.set_readahead(self.point, _READAHEAD_KIB)
-            self._note = live.note(self._settings, self._live())
+            mount_points.set_readahead(self.point, _READAHEAD_KIB)
+            self._note = live_mounts.note(self._settings, self._live())
         except BaseException:
             if self._held is None or self._held.fd < 0:  # else the next server may fare better
                 with suppress(HeadraceError):
-                    kernel.unmount(self.point, lazy=True)
+                    mount_points.unmount(self.point, lazy=True)
             session.close()
             raise
 
     def _descriptor(self) -> int:
-        """The kernel's; a keeper gets it, too."""
+        """The kernel's; a holder gets a copy."""
         options, held = self.options, self._held
         if held is not None and held.fd >= 0:
             return held.fd
         source = options.source or "headrace"
-        fd = kernel.mount(self.point, source=source, read_only=options.read_only, allow_other=options.allow_other)
+        fd = mount_points.mount(self.point, source=source, read_only=options.read_only, allow_other=options.allow_other)
         if held is not None:
             held.hand_over(fd, self.point)
         return fd
 
-    def _begin(self, kept: Kept, agreed: Agreed, table: Table) -> None:
+    def _agree(self, session: FuseSession) -> None:
+        """Agree with the kernel, or take over what an earlier server agreed on."""
+        record = self._record
+        if record is None:
+            session.greet()
+            return
+        agreed = session.greet() if record.agreed is None else session.take_over(record.agreed)
         if not agreed.resends:
             hint = "mount without --keep"
             raise UnsupportedError("a kept mount needs Linux 6.9 or later", path=self.point, hint=hint)
-        kept.begun(agreed)
-        kept.take_up(table)
-        if kept.agreed is not None:
+        record.begun(agreed)
+        if record.agreed is not None:
             self.metrics.add("mount.taken_over")
             _log.warning("%s: taken over from a server that has died", self.point)
 
     def _open_staging(self) -> Staging:
         beside = os.path.dirname(os.path.abspath(self._settings.cache.dir))
-        self.staging_folder = live.staging_folder(self.options.staging or os.path.join(beside, "staging"), self.point)
+        base = self.options.staging or os.path.join(beside, "staging")
+        self.staging_folder = live_mounts.staging_folder(base, self.point)
         staging = Staging(self.staging_folder, self._namespace, StagingOptions(period_s=self.options.publish))
         try:
             recovered = staging.recover()
         except BaseException:
             staging.close()
             raise
-        if recovered.pending or recovered.renames or recovered.left:
+        if recovered.pending or recovered.renames or recovered.orphans:
             _log.warning("%s: taken up from an earlier mount: %s", self.point, recovered)
         return staging
 
-    def _handlers(self) -> tuple[Mapping[int, Handler], Mapping[int, Quick]]:
-        if self._staging is None:
-            return self.filesystem.handlers(), self.filesystem.quick()
-        deadline = self._settings.fetch.deadline
-        self._writing = Writing(self.filesystem, self._staging, self.options.ttl, self._notices.pages, deadline)
-        self.folders.overlay = self._writing
-        self._staging.renamed_late(self.folders.distrust)
-        return self._writing.handlers(), self._writing.quick()
-
-    def _head(self, place: Place, key: str) -> ObjectInfo:
-        return self._fetcher.head(place.store, key)
+    def _operations(self, parts: MountParts) -> tuple[Mapping[int, Handler], Mapping[int, Quick]]:
+        files = FileSystem(parts, self._stats(parts))
+        self._files: FileSystem | WritableFileSystem = files
+        if self._staging is not None:
+            writable = WritableFileSystem(parts, files, self._staging, self._settings.fetch.deadline)
+            parts.names.overlay = writable.overlay
+            self._staging.renamed_late(parts.names.distrust)
+            self._files = writable
+        return self._files.handlers(), self._files.quick()
 
     def _check_answers(self) -> None:
         try:
@@ -275,34 +252,35 @@ class Mounted:
         except OSError as error:
             raise HeadraceError(f"the mount does not answer: {error.strerror}", path=self.point) from error
 
-    def _live(self) -> live.Live:
-        return live.Live(
+    def _live(self) -> LiveMount:
+        return LiveMount(
             self.point, self.path, os.getpid(), time.time(), self.options.read_only, self.passthrough,
             self.staging_folder,
         )  # fmt: skip
 
-    def _stats(self, table: Table) -> Stats:
+    def _stats(self, parts: MountParts) -> MountStats:
         about = {
             "mountpoint": self.point, "path": self.path, "pid": os.getpid(), "read_only": self.options.read_only,
             "ttl_seconds": self.options.ttl,
         }  # fmt: skip
-        gauges = {
+        table, reads, prefetch = parts.table, parts.reads, parts.prefetch
+        gauges: dict[str, Callable[[], float]] = {
             "open_files": lambda: self.open_count,
-            "open_by_kernel": lambda: self.reading.backings.open_count,
-            "backing_ids": lambda: len(self.reading.backings),
-            "streams": lambda: len(self.reading.streams),
-            "stream_bytes": lambda: self.reading.streams.budget.used,
-            "prefetch_under_way": lambda: len(self._prefetcher) if self._prefetcher is not None else 0,
+            "open_by_kernel": lambda: reads.backings.open_count,
+            "backing_ids": lambda: len(reads.backings),
+            "streams": lambda: len(reads.streams),
+            "stream_bytes": lambda: reads.streams.budget.used,
+            "prefetch_under_way": lambda: len(prefetch) if prefetch is not None else 0,
             "fills_under_way": lambda: self._fetcher.fills_under_way,
             "waiting_requests": lambda: self._session.waiting,
             "names": table.size,
             "nodes": lambda: len(table.nodes),
             "folders": lambda: len(table.folders),
             "passthrough": lambda: self.passthrough,
-            "opens_told": lambda: self.reading.opens,
+            "opens_told": lambda: reads.opens,
         }
-        rows = {"pending": self._pending, "left": self._left, "readers": self.readers.rows}
-        return Stats(self.metrics, about, gauges, rows)
+        rows = {"pending": self._pending, "left": self._orphans, "readers": self._groups.rows}
+        return MountStats(self.metrics, about, gauges, rows)
 
     def _pending(self) -> list[dict[str, object]]:
         if self._staging is None:
@@ -312,8 +290,8 @@ class Mounted:
             for each in self._staging.backlog()
         ]
 
-    def _left(self) -> list[dict[str, object]]:
-        return [dataclasses.asdict(each) for each in self._staging.left()] if self._staging is not None else []
+    def _orphans(self) -> list[dict[str, object]]:
+        return [dataclasses.asdict(each) for each in self._staging.orphans()] if self._staging is not None else []
 
 
 def _check_folder(namespace: Namespace, path: str, *, read_only: bool) -> None:

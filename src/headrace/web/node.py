@@ -18,7 +18,7 @@ from headrace.base.settings import Settings
 from headrace.cache.status import CacheStatus
 from headrace.jobs.claims import claimed
 from headrace.jobs.folder import every
-from headrace.mount import live
+from headrace.mount import LiveMount, all_live, orphans_of, unpublished_of
 from headrace.namespace import Mount, Namespace
 from headrace.sync import statuses
 from headrace.web.asking import Answer, Asking
@@ -150,7 +150,7 @@ class Node:
         return cache.status() if cache is not None else None
 
     def _mounts(self) -> tuple[MountHere, ...]:
-        return tuple(map(_mounted, live.all_live(self._settings)))
+        return tuple(map(_mounted, all_live(self._settings)))
 
     def _claims(self) -> tuple[ClaimHere, ...]:
         runs = {one.pid: one.id for one in every(self._settings.run.state) if one.pid}
@@ -180,8 +180,8 @@ def _reached(mount: Mount, answer: Answer) -> Reached:
     return Reached(mount.path, mount.url, mount.read_only, answer.value, answer.problem)
 
 
-def _mounted(one: live.Live) -> MountHere:
-    pending, left = live.pending(one), live.left(one)
+def _mounted(one: LiveMount) -> MountHere:
+    pending, left = unpublished_of(one), orphans_of(one)
     started = f"{datetime.fromtimestamp(one.started, UTC):%Y-%m-%dT%H:%M:%SZ}"
     size = sum(int(each.get("bytes") or 0) for each in pending)
     return MountHere(

@@ -13,7 +13,7 @@ from typing import Any, Final
 from headrace.base.errors import InputError
 from headrace.base.settings import Settings
 from headrace.cluster.csi.messages import MODES, READ_ONLY_MODES
-from headrace.mount.options import MountOptions, parse_options
+from headrace.mount import MountOptions, parse_options
 
 SECRETS: Final = frozenset({
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_REGION",

@@ -1,8 +1,8 @@
-"""Volumes on this node: each a mount with a keeper and a server of its own, and a file that tells of it.
+"""Volumes on this node: each a mount with a holder and a server of its own, and a file about it.
 
 The plugin holds nothing in memory: what is mounted tells the kernel, and whose it is the files of the state folder. So
 a plugin that is started again knows all volumes there are. Credentials are in no file, and on no command line: the
-keeper has them in its environment, from which each server gets them.
+holder has them in its environment, from which each server gets them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.base import errors
 from headrace.base.errors import AlreadyExistsError, ConditionError, HeadraceError, InternalError, TryAgainError
 from headrace.base.settings import Settings, whole_environment
 from headrace.cluster.csi.asked import Volume
-from headrace.mount import kernel, live
+from headrace.mount import MOUNT_TYPE, all_live, is_dead, live_mount_at, mount_at, staging_folder
 
 _log = logging.getLogger("headrace.cluster")
 DRIVER: Final = "csi.headrace"
@@ -78,11 +78,11 @@ class Volumes:
         """
         volume = replace(volume, target=_real(volume.target))
         with self._alone(volume.target):
-            there, known = kernel.find(volume.target), self._read(volume.target)
-            if there is not None and (there.kind != kernel.TYPE or known != volume):
+            there, known = mount_at(volume.target), self._read(volume.target)
+            if there is not None and (there.kind != MOUNT_TYPE or known != volume):
                 what = f"volume {known.id}" if known is not None and known.id != volume.id else "something else"
                 raise AlreadyExistsError(f"{what} is mounted here", path=volume.target)
-            if there is not None and not kernel.is_dead(volume.target):
+            if there is not None and not is_dead(volume.target):
                 return
             self._write(volume)
             try:
@@ -102,10 +102,10 @@ class Volumes:
         """
         target = _real(target)
         with self._alone(target):
-            there, known = kernel.find(target), self._read(target)
+            there, known = mount_at(target), self._read(target)
             if known is not None and known.id != identity:
                 raise ConditionError(f"volume {known.id} is mounted here", path=target)
-            if there is not None and there.kind != kernel.TYPE:
+            if there is not None and there.kind != MOUNT_TYPE:
                 raise ConditionError(f"{there.kind} is mounted here", path=target)
             if there is not None:
                 self._unmount(target)
@@ -120,11 +120,11 @@ class Volumes:
         """End all mounts in order, as far as they do within that many seconds: the container that they live in ends."""
         settings = Settings.load(environ={**whole_environment(), **self._places()})
         until = time.monotonic() + within_s
-        for one in (live.find(settings, target) for target in self.targets()):
+        for one in (live_mount_at(settings, target) for target in self.targets()):
             if one is not None:
                 with suppress(ProcessLookupError):
                     os.kill(one.pid, signal.SIGTERM)
-        while time.monotonic() < until and live.all_live(settings):
+        while time.monotonic() < until and all_live(settings):
             time.sleep(0.05)
 
     @contextmanager
@@ -186,7 +186,7 @@ class Volumes:
         for path in (self._file(target), self._file(target).removesuffix(".json") + ".log"):
             with suppress(FileNotFoundError):
                 os.unlink(path)
-        staged = live.staging_folder(self._staging, target)
+        staged = staging_folder(self._staging, target)
         if any(files for folder in ("files", "left") for _, _, files in os.walk(os.path.join(staged, folder))):
             _log.warning("%s: what could not be published is kept in %s", target, staged)
         else:

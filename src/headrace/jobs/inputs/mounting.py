@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import HeadraceError, UnsupportedError
-from headrace.mount import kernel
+from headrace.mount import MOUNT_TYPE, MountPoint, mounts, unmount
 
 if TYPE_CHECKING:
     from headrace.dataset.pin import Pin
@@ -90,12 +90,12 @@ class MountedInput:
 def clear_mounts(folder: str) -> bool:
     """Unmount what of ours is mounted at or below `folder`, dead or alive. False: something is mounted there still."""
     for one in reversed(_mounted(folder)):
-        if one.kind == kernel.TYPE:
+        if one.kind == MOUNT_TYPE:
             with suppress(HeadraceError):
-                kernel.unmount(one.point, lazy=True)
+                unmount(one.point, lazy=True)
     return not _mounted(folder)
 
 
-def _mounted(folder: str) -> list[kernel.Mounted]:
+def _mounted(folder: str) -> list[MountPoint]:
     path = os.path.realpath(folder)
-    return [one for one in kernel.mounts() if one.point == path or one.point.startswith(path + "/")]
+    return [one for one in mounts() if one.point == path or one.point.startswith(path + "/")]

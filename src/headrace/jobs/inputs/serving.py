@@ -26,7 +26,7 @@ from headrace.dataset.manifest import read_manifest
 from headrace.dataset.pin import MANIFEST, Pin, pin_objects
 from headrace.dataset.snapshot import open_snapshot
 from headrace.jobs.inputs.pinned import PinnedStore
-from headrace.mount import Mounted, MountOptions, daemon
+from headrace.mount import Mounted, MountOptions, on_signals
 from headrace.namespace import Namespace
 from headrace.store.protocol import Store, StoreOptions
 
@@ -43,7 +43,7 @@ def main() -> None:
     except (HeadraceError, OSError) as error:
         print(json.dumps({"error": str(error)}), flush=True)
         sys.exit(1)
-    daemon.on_signals(mounted.end, mounted.refresh)
+    on_signals(mounted.end, mounted.refresh)
     threading.Thread(target=_until_alone, args=(mounted,), daemon=True, name="headrace-input").start()
     try:
         print("{}", flush=True)

@@ -1,0 +1,1 @@
+"""The conversation with the kernel: mount points, the FUSE protocol, requests and answers."""

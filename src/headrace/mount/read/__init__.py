@@ -1,0 +1,1 @@
+"""Files open for reading, and bytes fetched before they are asked for."""
