@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["tests.left"]
 pytest.register_assert_rewrite("headrace.testing.conformance")
 
-from headrace.base import uring  # noqa: E402
 from headrace.base.errors import UnsupportedError  # noqa: E402
+from headrace.cache.batch_io import ring as uring  # noqa: E402
 from headrace.testing.servers import Azurite, CephRGW, EmbeddedS3, FakeGCS, Sftp  # noqa: E402
 
 from .cluster_rig import SharedCluster, shared_cluster  # noqa: E402

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from headrace.base import uring
 from headrace.base.memory import rooms, take
 from headrace.base.metrics import Metrics
 from headrace.cache.absence import Absence
+from headrace.cache.batch_io import ring as uring
 from headrace.cache.boot import boot_time
 from headrace.cache.entries import Entries
 from headrace.cache.entry import Seals, checksum_of_file, read_into

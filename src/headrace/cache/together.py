@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from headrace.base import uring
 from headrace.base.metrics import Metrics
+from headrace.cache.batch_io import ring as uring
 from headrace.cache.claims import Claim
 from headrace.cache.entry import ATTRIBUTE, EntryLabel, Seal, checksum
 from headrace.cache.names import Layout, charge_of, size_of

@@ -7,10 +7,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from headrace.base import uring
 from headrace.base.places import make_folder
 from headrace.base.settings import CacheSettings, Settings
 from headrace.base.units import format_bytes
+from headrace.cache.batch_io import ring as uring
 from headrace.cli.checkup.finding import Finding
 
 _SAMPLE = 64 << 20

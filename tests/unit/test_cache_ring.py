@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.base import uring
 from headrace.base.memory import rooms
+from headrace.cache.batch_io import ring as uring
 
 
 @pytest.fixture

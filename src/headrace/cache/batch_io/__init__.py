@@ -1,0 +1,1 @@
+"""Many small files read, or written, together."""
