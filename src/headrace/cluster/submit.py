@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.base.account import Threads
 from headrace.base.errors import TryAgainError
 from headrace.base.settings import Settings
+from headrace.base.threads import Threads
 from headrace.cluster.chief import Heard
 from headrace.cluster.claim import Claim, claimed, taken
 from headrace.cluster.connection import connected, translated

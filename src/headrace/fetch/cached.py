@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings
+from headrace.base.threads import Crew
 from headrace.cache import Busy, Cache, Claim, Entries, Fill
 from headrace.fetch.blocks import BlockReads
 from headrace.fetch.direct import PART, Direct
@@ -18,7 +19,6 @@ from headrace.fetch.filling import Filling
 from headrace.fetch.operation import Operation
 from headrace.fetch.peers import Peers
 from headrace.fetch.read import Read, Sink
-from headrace.fetch.threads import Workers
 from headrace.fetch.wanted import Wanted
 from headrace.store.protocol import Blob, ObjectInfo
 
@@ -50,7 +50,7 @@ class Cached:
         self._whole = settings.whole
         self._block = settings.block
         self._metrics = metrics
-        self._readers = Workers("cache-read", _READERS)
+        self._readers = Crew("cache-read", _READERS)
         self._lookups: deque[Sequence[Operation]] = deque()
         self._looking = 0
         self._per_read = self._size = 0.0  # running means: seconds and bytes of a hit
@@ -59,7 +59,7 @@ class Cached:
         self._lock = threading.Lock()
         self._fetched = 0  # bytes; written by fetch threads without a lock: a gauge of progress
         self.filling = Filling(cache, max(backlog, PART), lambda: self._fetched, lambda: bool(hurries))
-        self._parking = Workers("cache-wait", 1)
+        self._parking = Crew("cache-wait", 1)
         self.peers: Peers | None = None
         """Other nodes' caches, which are asked before the store."""
         self._blocks = BlockReads(cache, direct, self.filling, metrics, self._park, self.came)
@@ -164,8 +164,8 @@ class Cached:
 
     def close(self) -> None:
         """Stop. What waits to be written is written first."""
-        self._parking.close()
-        self._readers.close()
+        self._parking.close(drop=True)
+        self._readers.close(drop=True)
         self.filling.close()
 
     def _name(self, read: Read) -> str:

@@ -11,9 +11,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from headrace.base.threads import Crew
 from headrace.cache import Cache, Fill
 from headrace.fetch.pace import Pace
-from headrace.fetch.threads import Workers
 
 _WRITERS = 1  # two would mostly fight for the interpreter's lock
 _MOST_CLAIMS = 384
@@ -38,7 +38,7 @@ class Filling:
         self._cache = cache
         self._most = most
         self._pace = Pace(progress, hurried)
-        self._writers = Workers("cache-fill", _WRITERS)
+        self._writers = Crew("cache-fill", _WRITERS)
         self._whole: deque[Fill] = deque()
         self._backlog = 0
         self._claims = 0
@@ -148,7 +148,7 @@ class Filling:
     def close(self) -> None:
         """Stop, once what is here is written, or was given the time."""
         self.drain(_DRAIN_S)
-        self._writers.close(timeout=10.0)
+        self._writers.close(10.0, drop=True)
 
     def _wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         with self._changed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headrace.base.crew import Crew
+from headrace.base.threads import Crew
 from headrace.gateway.buckets import Bucket, Buckets
 from headrace.gateway.changes import Changes
 from headrace.gateway.failures import S3Failure, answer, denied, translated

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from headrace.base.crew import Crew
+from headrace.base.threads import Crew
 from headrace.http_server.connection import Connection
 from headrace.http_server.exchange import Exchange
 from headrace.http_server.limits import Limits

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, InputError
 from headrace.base.progress import SILENT, Progress
+from headrace.base.threads import Threads
 from headrace.store.protocol import Store
 from headrace.tracking.runs import Run
 from headrace.upload import published

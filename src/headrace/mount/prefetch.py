@@ -10,8 +10,8 @@ import threading
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
+from headrace.base.threads import Crew
 from headrace.fetch import Read
-from headrace.fetch.threads import Workers
 from headrace.mount.pages import FILE, MOST, SHIFT, Page
 from headrace.mount.waiting import Pending
 
@@ -67,7 +67,7 @@ class Prefetcher:
         self._bytes = 0
         self.fetched = 0
         self._closed = False
-        self._planner = Workers("mount-ahead", 1)
+        self._planner = Crew("mount-ahead", 1)
 
     def pending(self, name: str) -> Pending | None:
         """The read of a cache entry that is on its way already."""
@@ -100,7 +100,7 @@ class Prefetcher:
         """Plan nothing more."""
         self._closed = True
         self._queue.clear()
-        self._planner.close()
+        self._planner.close(drop=True)
 
     def __len__(self) -> int:
         return len(self._under_way)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 
-from headrace.base.crew import Crew
+from headrace.base.threads import Crew
 
 _SMALL, _SMALL_AHEAD = 4, 64
 _BIG = 16 << 20

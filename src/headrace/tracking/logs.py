@@ -31,8 +31,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
 
-from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
+from headrace.base.threads import Threads
 from headrace.store.protocol import Store
 
 _log = logging.getLogger("headrace.tracking")

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.account import Threads
 from headrace.base.errors import NotFoundError
+from headrace.base.threads import Threads
 from headrace.store.protocol import Store
 from headrace.tracking.logs import Line, Segment, read_segment, segments
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, UnsupportedError
+from headrace.base.threads import Threads
 from headrace.store.protocol import Store
 from headrace.tracking.arrow import Table, as_schema, pa, pq, texts, to_array, to_valid
 from headrace.tracking.points import SCHEMA, table

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
 from typing import Final
 
-from headrace.base.account import Threads
 from headrace.base.errors import (
     AlreadyExistsError,
     CorruptError,
@@ -20,6 +19,7 @@ from headrace.base.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from headrace.base.threads import Threads
 from headrace.namespace.home import Home
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.tracking import notes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,6 +12,7 @@ from itertools import islice
 from typing import Final
 
 from headrace.base.errors import InputError, NotFoundError
+from headrace.base.threads import Threads
 from headrace.tracking.record import RunRecord
 from headrace.tracking.runs import DATED, Runs, RunView
 
@@ -77,7 +77,7 @@ class Watch:
         self._find()
         found: list[RunView] = []
         ids = iter(self._ids)
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
+        with Threads(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
             while some := list(islice(ids, self._more(found))):
                 views = [view for view in pool.map(self._view, some) if view is not None]
                 found += [view for view in views if self._wanted.takes(view)]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from headrace.base.crew import Crew
 from headrace.base.errors import HeadraceError, InternalError
 from headrace.base.progress import SILENT, Progress
+from headrace.base.threads import Crew
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.upload.job import Cancel
 from headrace.upload.uploader import File, Uploader

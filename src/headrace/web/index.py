@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.base.account import Threads, carried
+from headrace.base.account import carried
 from headrace.base.errors import HeadraceError
+from headrace.base.threads import Threads
 from headrace.tracking.runs import DATED, Runs, RunView
 
 _log = logging.getLogger("headrace.web")
