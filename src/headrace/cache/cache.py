@@ -115,12 +115,6 @@ class Cache:
         """The same for many, together: quicker where they are small. Small ones share memory."""
         return self._reader.read_many(entries)
 
-    def absent(self, name: str) -> bool:
-        """True: no complete entry of this name, and no word of it in the counters. Quicker than a `read` that misses,
-        and useless before one that hits.
-        """
-        return self._reader.absent(name)
-
     def read_range(self, name: str, start: int, stop: int) -> memoryview | None:
         """Bytes [start, stop), cut off at the object's end, of a complete or partial entry; None if any is missing."""
         if not self._health.reading:

@@ -13,7 +13,6 @@ import numpy as np
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.cache import batch_io
-from headrace.cache.absence import Absence
 from headrace.cache.boot import boot_time
 from headrace.cache.entries import Entries
 from headrace.cache.entry import Seals, checksum_of_file, read_into
@@ -42,7 +41,6 @@ class Reader:
         self._metrics = metrics
         self._remove = remove
         self._boot = boot_time()
-        self._absence = Absence()
         self._seen = Seen()
 
     def read(self, name: str) -> memoryview | None:
@@ -133,10 +131,6 @@ class Reader:
             return False
         recent = stat.st_ctime >= self._boot and time.time() - stat.st_mtime <= TOUCH_S
         return recent or self._used(name, fd, stat)
-
-    def absent(self, name: str) -> bool:
-        """As `Cache.absent`."""
-        return self._absence.sure(f"{self._objects}{name[:2]}/{name[2:]}")
 
     def open(self, name: str) -> int | None:
         """A complete entry, opened and marked as used; None when it is not there. Raises OSError."""

@@ -26,7 +26,7 @@ _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _GROUP = 16
 _READERS = 8
-_MOSTLY, _RARELY = 0.9, 0.5
+_MOSTLY = 0.9
 _CALLS_S, _COPY_RATE, _LONG_COPY = 200e-6, 2e9, 512 * 1024
 """What a hit in the page cache may take: seconds for its calls, bytes a second; and from where on two copy better."""
 _PARKED_FOR = 30.0
@@ -181,16 +181,11 @@ class Cached:
     def _look(self, operations: Sequence[Operation]) -> None:
         missing: list[Wanted] = []
         began, size = time.perf_counter(), 0
-        cold = self._hits < _RARELY
         for operation in operations:
             if operation.ticket.cancelled:
                 continue
             read = operation.read
             name = self._name(read)
-            if cold and read.whole and self._cache.absent(name):
-                self._metrics.add("cache.miss")
-                missing.append(Wanted(operation, name))
-                continue
             data = self._blocks.peek(name, read) if self._blocks.under_way(name) else self._cached(read, name)
             if data is None:
                 missing.append(Wanted(operation, name))
