@@ -17,9 +17,18 @@ from typing import Any, ParamSpec, TypeVar
 
 from headrace.base.account import account, on
 
+REQUESTS_AT_ONCE = 8
+"""Small requests that a page or a command has under way. They wait for the store, not for a core; a store that others
+use, too, takes so many from each of them.
+"""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _log = logging.getLogger("headrace")
+
+
+def cores() -> int:
+    """Cores that this process may use (`sched_getaffinity(2)`), at least 1."""
+    return max(1, len(os.sched_getaffinity(0)))
 
 
 class Crew:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.cache.batch_io import MOST as MOST_TOGETHER
 from headrace.cache.blocks import BlockEntry
 from headrace.cache.cache import Cache, Evicted
 from headrace.cache.claims import BlockClaim, Busy, Claim
@@ -14,6 +15,7 @@ from headrace.cache.verify import BadEntry, VerifyReport
 
 __all__ = [
     "DIGEST",
+    "MOST_TOGETHER",
     "BadEntry",
     "BlockClaim",
     "BlockEntry",

@@ -20,6 +20,7 @@ from headrace.cache.usage import Count
 ABANDONED_S = 3600.0
 """Age after which what another boot, or another machine, was writing is taken for dead."""
 _PASSING_S = 60.0
+"""What this boot's processes write takes less; its lock says whether they are still at it."""
 
 
 @dataclass(frozen=True, slots=True)

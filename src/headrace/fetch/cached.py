@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings
-from headrace.base.threads import Crew
+from headrace.base.threads import Crew, cores
 from headrace.cache import Busy, Cache, Claim, Entries, Fill
 from headrace.fetch.blocks import BlockReads
 from headrace.fetch.direct import PART, Direct
@@ -25,12 +25,18 @@ from headrace.store.protocol import Blob, ObjectInfo
 _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _GROUP = 16
-_READERS = 8
+"""Lookups that a reader takes at once: enough to make waking it worth while, few enough for others to share in."""
+_LEAST_READERS = 8
+"""Threads that read a disk which makes us wait, at least: they wait in it, not for a core. Many cores have more."""
+_MOST_COPIERS = 8
+"""Threads that copy long hits, at most: memory gives no more to more of them."""
 _MOSTLY = 0.9
-_CALLS_S, _COPY_RATE, _LONG_COPY = 200e-6, 2e9, 512 * 1024
+"""Share of reads that are hits, from which on all are taken to be."""
+_CALLS_S, _COPY_BYTES_S, _LONG_COPY_BYTES = 200e-6, 2e9, 512 * 1024
 """What a hit in the page cache may take: seconds for its calls, bytes a second; and from where on two copy better."""
-_PARKED_FOR = 30.0
-_PARK_POLL = 0.003
+_PARKED_S = 30.0
+"""How long another process's fetch is waited for, which may have been stopped; then the read goes to the store."""
+_PARK_POLL_S = 0.003
 
 
 class Cached:
@@ -50,7 +56,10 @@ class Cached:
         self._whole = settings.whole
         self._block = settings.block
         self._metrics = metrics
-        self._readers = Crew("cache-read", _READERS)
+        many = cores()
+        self._most_readers = max(_LEAST_READERS, 2 * many)
+        self._copiers = min(max(2, many // 4), _MOST_COPIERS)
+        self._readers = Crew("cache-read", self._most_readers)
         self._lookups: deque[Sequence[Operation]] = deque()
         self._looking = 0
         self._per_read = self._size = 0.0  # running means: seconds and bytes of a hit
@@ -78,7 +87,7 @@ class Cached:
     @property
     def quick(self) -> bool:
         """Whether nearly all reads are hits, and short copies: then whoever asks may as well make them."""
-        return self._hits > _MOSTLY and self._size < _LONG_COPY and self._wanted() == 1 and not self._lookups
+        return self._hits > _MOSTLY and self._size < _LONG_COPY_BYTES and self._wanted() == 1 and not self._lookups
 
     @property
     def warm(self) -> bool:
@@ -142,11 +151,11 @@ class Cached:
 
     def _wanted(self) -> int:
         """How many threads should read: one while a read is a short copy (more would fight for the interpreter's
-        lock), two for long copies, many when the disk makes us wait.
+        lock), a few for long copies, many when the disk makes us wait.
         """
-        if self._per_read > 3 * (_CALLS_S + self._size / _COPY_RATE):
-            return _READERS
-        return 1 if self._size < _LONG_COPY else 2
+        if self._per_read > 3 * (_CALLS_S + self._size / _COPY_BYTES_S):
+            return self._most_readers
+        return 1 if self._size < _LONG_COPY_BYTES else self._copiers
 
     def _look_on(self) -> None:
         while True:
@@ -284,12 +293,12 @@ class Cached:
     def _park(self, wanted: Wanted, busy: Busy) -> None:
         # Another thread or process fetches it: wait for that, but never for ever.
         self._metrics.add("cache.waited")
-        until = time.monotonic() + _PARKED_FOR
+        until = time.monotonic() + _PARKED_S
 
         def poll() -> None:
             if wanted.operation.ticket.cancelled:
                 return
-            if busy.wait(_PARK_POLL):
+            if busy.wait(_PARK_POLL_S):
                 self.send([wanted.operation])
             elif time.monotonic() > until:
                 self._direct.send(wanted.read.store, [wanted.operation])

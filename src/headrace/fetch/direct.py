@@ -13,7 +13,7 @@ from headrace.base.figures import LATENCIES, latency_class
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
-from headrace.base.threads import Crew
+from headrace.base.threads import Crew, cores
 from headrace.fetch.answer import wrong_length
 from headrace.fetch.operation import Operation
 from headrace.fetch.reactor import Reactor
@@ -21,8 +21,10 @@ from headrace.fetch.read import UNKNOWN_BYTES, Read
 from headrace.fetch.verify import Verifier
 from headrace.store.protocol import Blob, ObjectInfo, Store, Wire
 
-PART = 8 * 1024 * 1024
-_MOST_THREADS = 32
+PART = 8 << 20
+"""Bytes of one request of a large read: a store sends one at some hundred MB/s, and a lost one costs little."""
+_THREADS = 32
+"""Threads that wait in `Store.get`, at most, on up to eight cores: more of them fight for the interpreter's lock."""
 _GROUP = 4
 """Reads of a local store that a thread does one after the other: one costs little more than handing it over."""
 
@@ -38,7 +40,7 @@ class Direct:
         self._reactor: Reactor | None = None
         self._starting = threading.Lock()
         self._wires: dict[int, tuple[Store, Wire | None]] = {}
-        self._workers = Crew("read", min(settings.connections, _MOST_THREADS))
+        self._workers = Crew("read", min(settings.connections, max(_THREADS, 4 * cores())))
         self._verifier = Verifier(lambda o: self._start(o.read.store, [o]), metrics) if settings.verify else None
 
     def send(self, store: Store, operations: Sequence[Operation]) -> None:

@@ -18,6 +18,7 @@ from headrace.store.protocol import Blob
 
 _MD5 = re.compile(r"[0-9a-f]{32}\Z")
 _TRIES = 3
+"""A damaged transfer is rare, two in a row mean damage on the way that a third repeats."""
 
 
 class Verifier:

@@ -30,6 +30,7 @@ FACT: Final = ".json"
 """How names end of what is told once."""
 GAUGES: Final = frozenset({"fetch.concurrency", "fetch.connections", "fetch.bytes_in_flight", "process.cores"})
 _PERIOD_S = 5.0
+"""Between two reports: `headrace why` looks at stretches of some of them."""
 _FIRST_S = 1.0
 """Whoever asks early is to find something."""
 

@@ -16,6 +16,7 @@ from headrace.upload.job import Cancel
 from headrace.upload.uploader import File, Uploader
 
 _GRACE_S = 2.0
+"""What is under way ends at its next part; Ctrl-C ends any command within two seconds."""
 
 
 class Item(NamedTuple):

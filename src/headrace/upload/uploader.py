@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from headrace.base.budget import ByteBudget
 from headrace.base.errors import ChangedError, TryAgainError, UnsupportedError
@@ -19,13 +19,11 @@ from headrace.upload.bandwidth import Bandwidth
 from headrace.upload.job import Cancel, Job
 from headrace.upload.options import UploadOptions
 from headrace.upload.outgoing import Means, Outgoing
-from headrace.upload.plan import Piece, plan
+from headrace.upload.plan import SMALLEST_PART, Piece, plan
 from headrace.upload.source import Source, TornError, opened
 
 File: TypeAlias = "int | str | os.PathLike[str]"
 """A file to send: an open descriptor, whose position does not matter and is not moved, or a path."""
-SMALLEST_BASE: Final = 5 << 20
-"""Objects below this size, in bytes, are written anew rather than appended to: S3 copies no smaller part."""
 _SMALL = 1 << 20
 """Files up to this size do not wait behind the parts of large ones."""
 _SLICE_S = 0.5
@@ -243,7 +241,7 @@ class Uploader:
     def appends(self, store: Store, base: ObjectInfo) -> bool:
         """Whether `append` to `base` sends only what is new, as far as is known of it. No request; any thread."""
         seen = store.capabilities
-        return seen.copied_parts is not False and seen.parts is not False and base.size >= SMALLEST_BASE
+        return seen.copied_parts is not False and seen.parts is not False and base.size >= SMALLEST_PART
 
     def _unchanging(self, attempt: Callable[[], ObjectInfo]) -> ObjectInfo:
         with self._lock:
