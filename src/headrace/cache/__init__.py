@@ -9,8 +9,8 @@ from headrace.cache.claims import BlockClaim, Busy, Claim
 from headrace.cache.entries import Digests, Entries
 from headrace.cache.entry import EntryLabel
 from headrace.cache.names import DIGEST
+from headrace.cache.publish_many import Fill
 from headrace.cache.status import CacheStatus
-from headrace.cache.together import Fill
 from headrace.cache.verify import BadEntry, VerifyReport
 
 __all__ = [

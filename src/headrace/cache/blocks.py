@@ -27,7 +27,7 @@ from headrace.cache.entry import EntryLabel, Seal, Seals, block_sum, read_into, 
 from headrace.cache.health import NO_ROOM, Health
 from headrace.cache.locks import try_flock, unlock_and_close
 from headrace.cache.names import Layout, charge_of, rename_into, size_of
-from headrace.cache.room import Room
+from headrace.cache.reservations import Reservations
 from headrace.store.protocol import Buffer
 
 
@@ -150,7 +150,9 @@ class BlockEntry:
 class Blocks:
     """Opens block entries, and writes to them. Any thread."""
 
-    def __init__(self, layout: Layout, room: Room, seals: Seals, health: Health, metrics: Metrics, block: int) -> None:
+    def __init__(
+        self, layout: Layout, room: Reservations, seals: Seals, health: Health, metrics: Metrics, block: int
+    ) -> None:
         self._layout = layout
         self._room = room
         self._seals = seals

@@ -18,7 +18,7 @@ from headrace.cache.batch_io import NewFile
 from headrace.cache.claims import Claim
 from headrace.cache.entry import ATTRIBUTE, EntryLabel, Seal, checksum
 from headrace.cache.names import Layout, charge_of, size_of
-from headrace.cache.room import Room
+from headrace.cache.reservations import Reservations
 
 _UNABLE = frozenset(
     {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EISDIR, errno.EPERM, errno.EACCES, errno.EXDEV}
@@ -35,10 +35,10 @@ class Fill:
     claim: Claim | None = None
 
 
-class Together:
+class ManyPublisher:
     """Publishes many at once. Any thread."""
 
-    def __init__(self, layout: Layout, room: Room, metrics: Metrics) -> None:
+    def __init__(self, layout: Layout, room: Reservations, metrics: Metrics) -> None:
         self._layout = layout
         self._room = room
         self._metrics = metrics

@@ -35,7 +35,7 @@ class Ahead:
     counted_at: float = 0.0
 
 
-class Room:
+class Reservations:
     """Reserves bytes before they are written, so the limit is not overshot. Any thread; never waits for others.
 
     A count made anew may miss what is published or removed at that moment: so much it may be too much for a while, and
