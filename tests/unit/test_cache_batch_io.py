@@ -13,6 +13,7 @@ import pytest
 from headrace.cache.batch_io import IO_URING, LEFT_OUT, MOST, BatchIO, NewFile, chosen
 from headrace.cache.batch_io.io_uring import IoUring
 from headrace.cache.batch_io.plain import PlainCalls
+from headrace.cache.batch_io.ring import Ring
 
 ATTRIBUTE = "user.test"
 WAYS = [PlainCalls(), *([IoUring()] if IoUring.works() else [])]
@@ -95,6 +96,16 @@ def test_a_name_that_is_taken_stays_and_nothing_else_is_left(io: BatchIO, tmp_pa
     assert io.write_many(files, "nonsense") == [-errno.EOPNOTSUPP] * count
     assert not [path for path in (tmp_path / "more").rglob("*") if path.is_file()]
     assert open_files() == before
+
+
+def test_a_kernel_whose_rings_set_no_attributes_gets_them_by_plain_calls(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Ring, "attribute", lambda _ring, files, _name, _values: [-errno.EINVAL] * len(files))
+    for way in WAYS:
+        files = news(tmp_path / way.name, 20)
+        assert way.write_many(files, ATTRIBUTE) == [0] * 20
+        assert [os.getxattr(one.path, ATTRIBUTE) for one in files] == [one.attribute for one in files]
 
 
 def test_one_way_a_process() -> None:
