@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from headrace.base.budget import ByteBudget
-from headrace.base.threads import Crew
+from headrace.base.threads import Crew, ForEach
 
 
 def test_a_crew_does_everything_before_it_ends() -> None:
@@ -57,6 +57,28 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
         os._exit(0 if there.wait(30) else 1)
     assert os.waitpid(child, 0)[1] == 0
     crew.close()
+
+
+def test_each_number_is_taken_once() -> None:
+    done = list[int]()
+    ForEach(4).run(done.append, range(100), "test")
+    assert sorted(done) == list(range(100))
+
+
+def test_the_first_error_ends_all_and_is_raised() -> None:
+    each, done = ForEach(4), list[int]()
+
+    def work(number: int) -> None:
+        if number == 3:
+            raise ValueError("three")
+        if number > 3:
+            assert each.stop.wait(30)  # as work does that looks whether to end
+        done.append(number)
+
+    with pytest.raises(ValueError, match="three"):
+        each.run(work, range(100), "test")
+    assert len(done) < 10
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace-test-")]
 
 
 def test_demand_may_use_what_speculation_may_not() -> None:

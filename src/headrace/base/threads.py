@@ -1,4 +1,5 @@
-"""Worker threads, the one kit for all rooms: `Crew` for tasks without an answer, `Threads` for work with one.
+"""Worker threads, the one kit for all rooms: `Crew` for tasks without an answer, `Threads` for work with one, `ForEach`
+for the same work on many numbers.
 
 Threads that are one thing's own (a loop, a watcher) are `threading.Thread`; `join_all` waits for several of them.
 """
@@ -17,6 +18,10 @@ from typing import Any, ParamSpec, TypeVar
 
 from headrace.base.account import account, on
 
+_LOOK_S = 0.5
+"""How soon Ctrl-C is seen while threads work: a join without end would not be interrupted."""
+_GRACE_S = 5.0
+"""A thread that native code holds must not meet the interpreter's end; on Ctrl-C the command line ends sooner."""
 REQUESTS_AT_ONCE = 8
 """Small requests that a page or a command has under way. They wait for the store, not for a core; a store that others
 use, too, takes so many from each of them.
@@ -111,6 +116,61 @@ class Threads(ThreadPoolExecutor):
                 return fn(*args, **kwargs)
 
         return super().submit(on_it)
+
+
+class ForEach:
+    """A few daemon threads that take one number after the other; the first error ends all.
+
+    `stop` is set when what is under way should end. One thread calls `run`.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.stop = threading.Event()
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+
+    def run(self, work: Callable[[int], None], numbers: Iterable[int], name: str) -> None:
+        """Call ``work(number)`` for every number. Returns when all are done. `name`: of the threads.
+
+        Raises:
+            The first error of `work`. KeyboardInterrupt. After either, what is under way is waited for five seconds;
+            the threads are daemons, and end at their next look at `stop`.
+        """
+        rest = iter(numbers)
+
+        def one() -> None:
+            while not self.stop.is_set():
+                with self._lock:
+                    number = next(rest, None)
+                if number is None:
+                    return
+                try:
+                    work(number)
+                except BaseException as error:
+                    with self._lock:
+                        if not self.stop.is_set():
+                            self._error = error
+                            self.stop.set()
+                    return
+
+        threads = [
+            threading.Thread(target=one, name=f"headrace-{name}-{number}", daemon=True)
+            for number in range(self._workers)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            while any(thread.is_alive() for thread in threads) and not self.stop.is_set():
+                for thread in threads:
+                    thread.join(_LOOK_S / len(threads))
+        except BaseException:
+            self.stop.set()
+            raise
+        finally:
+            join_all(threads, _GRACE_S)  # one that an interrupt kept from starting will see `stop`
+        if self._error is not None:
+            raise self._error
 
 
 def join_all(threads: Iterable[threading.Thread], within_s: float) -> None:

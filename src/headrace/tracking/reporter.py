@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from headrace.base import reporting
 from headrace.base.settings import environment
+from headrace.base.threads import cores
 from headrace.tracking.log import SPOOL, log
 from headrace.tracking.recorder import DROPPED, rank_here
 
@@ -96,7 +97,7 @@ class Reporter:
         spent, passed = cpu - self._cpu, now - self._at
         self._cpu, self._at = cpu, now
         return {
-            "process.cpu_s": spent, "process.seconds": passed, "process.cores": float(len(os.sched_getaffinity(0)))
+            "process.cpu_s": spent, "process.seconds": passed, "process.cores": float(cores())
         }  # fmt: skip
 
     def _run(self) -> None:
