@@ -26,8 +26,10 @@ _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _GROUP = 16
 """Lookups that a reader takes at once: enough to make waking it worth while, few enough for others to share in."""
-_LEAST_READERS = 8
-"""Threads that read a disk which makes us wait, at least: they wait in it, not for a core. Many cores have more."""
+_LEAST_READERS, _MOST_READERS = 8, 64
+"""Bounds of two a core: threads that read a disk which makes us wait. They wait in it, and few disks answer faster when
+asked by more than 64 at once.
+"""
 _MOST_COPIERS = 8
 """Threads that copy long hits, at most: memory gives no more to more of them."""
 _MOSTLY = 0.9
@@ -57,7 +59,7 @@ class Cached:
         self._block = settings.block
         self._metrics = metrics
         many = cores()
-        self._most_readers = max(_LEAST_READERS, 2 * many)
+        self._most_readers = min(max(_LEAST_READERS, 2 * many), _MOST_READERS)
         self._copiers = min(max(2, many // 4), _MOST_COPIERS)
         self._readers = Crew("cache-read", self._most_readers)
         self._lookups: deque[Sequence[Operation]] = deque()
