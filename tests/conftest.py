@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["tests.left"]
 pytest.register_assert_rewrite("headrace.testing.conformance")
 
-from headrace.base import uring  # noqa: E402
 from headrace.base.errors import UnsupportedError  # noqa: E402
+from headrace.cache import batch_io  # noqa: E402
 from headrace.testing.servers import Azurite, CephRGW, EmbeddedS3, FakeGCS, Sftp  # noqa: E402
 
 from .cluster_rig import SharedCluster, shared_cluster  # noqa: E402
@@ -198,7 +198,7 @@ def _no_skip(report):
 
 def pytest_report_header() -> str:
     """What is not collected, rather than skipped: nothing that users see depends on it."""
-    there = uring.mine() is not None
+    there = batch_io.chosen().name == batch_io.IO_URING
     return "io_uring: " + ("allowed" if there else "refused by this kernel: its unit tests are NOT collected")
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.base.budget import ByteBudget
 from headrace.base.errors import (
     ChangedError,
     CorruptError,
@@ -29,7 +30,6 @@ from headrace.base.metrics import Metrics
 from headrace.base.ports import reserve_port
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.fetch import Fetcher, Read
-from headrace.fetch.budget import Budget
 from headrace.fetch.reactor import Reactor
 from headrace.store.protocol import RENEWALS, Blob
 
@@ -219,7 +219,7 @@ def test_a_reactor_that_ends_before_it_is_rung_is_not_rung() -> None:
             self._thread.join()  # it looked up by itself, just as it was told to close
             super()._ring()
 
-    Late(FetchSettings(), Budget(1 << 20), Metrics()).close()
+    Late(FetchSettings(), ByteBudget(1 << 20), Metrics()).close()
 
 
 def test_nobody_there(fetcher: Fetcher) -> None:

@@ -15,7 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.cache import BlockEntry, Busy, Cache, Claim, Fill, together
+from headrace.cache import BlockEntry, Busy, Cache, Claim, Fill
+from headrace.cache.batch_io import io_uring
 from tests.cache_kit import content, entry_file, named, open_cache
 
 BLOCK = 4096
@@ -30,7 +31,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.few, together._FEW = together._FEW, 2  # so that the few objects here go together
+        self.few, io_uring._FEW = io_uring._FEW, 2  # so that the few objects here go into the ring
         self.folder = tempfile.mkdtemp(prefix="cache-machine-")
         self.caches = [self.reopen(), self.reopen()]
         self.whole: set[str] = set()
@@ -46,7 +47,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
-            together._FEW = self.few
+            io_uring._FEW = self.few
             self.close_entries(0, 1)
             for cache in self.caches:
                 cache.close()

@@ -7,9 +7,10 @@ import threading
 
 import pytest
 
-from headrace.base.account import Account, Threads, account, carried, count, on
+from headrace.base.account import Account, account, carried, count, on
 from headrace.base.errors import SettingError
 from headrace.base.settings import Settings
+from headrace.base.threads import Threads
 from headrace.store import open_store
 from headrace.store.backends.transport import kind_of
 from headrace.store.wrappers import OnAccount

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cache import Busy, Cache, Claim, Fill, together
+from headrace.cache import Busy, Cache, Claim, Fill
 from headrace.testing.servers.process import freeze
 from tests.cache_kit import content, fill, named, open_cache, worker
 
@@ -89,7 +89,7 @@ def test_a_waiter_wakes_when_another_publishes_what_the_owner_fetches(tmp_path: 
     claim = claimed(cache, name)
     waiting = busy(cache, name)
     assert not waiting.wait(0)
-    other.fill_many([Fill(name, memoryview(content("k", 5000)), label, None)] * together._FEW)
+    other.fill_many([Fill(name, memoryview(content("k", 5000)), label, None)])
     assert waiting.wait(0)
     claim.abandon()
 

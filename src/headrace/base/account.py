@@ -1,8 +1,9 @@
 """On whose account requests to stores are made: who shows a page can tell what it cost the bucket, while others do the
 same at the same time.
 
-An account is in force on a thread, in a block of code; `Threads` and `carried` take it along to other threads. Counted
-is what goes over the wire, so that a second try counts too. What is answered from memory or a cache costs nothing.
+An account is in force on a thread, in a block of code; `headrace.base.threads.Threads` and `carried` take it along to
+other threads. Counted is what goes over the wire, so that a second try counts too. What is answered from memory or a
+cache costs nothing.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import Final, Literal, ParamSpec, TypeAlias, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -89,19 +89,3 @@ def carried(work: Callable[_P, _T]) -> Callable[_P, _T]:
             one.behind(-1)
 
     return carrying
-
-
-class Threads(ThreadPoolExecutor):
-    """A pool whose work is on the account of who gives it."""
-
-    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """As `ThreadPoolExecutor`, whose `map` calls it too."""
-        one = account()
-        if one is None:
-            return super().submit(fn, *args, **kwargs)
-
-        def on_it() -> Any:
-            with on(one):
-                return fn(*args, **kwargs)
-
-        return super().submit(on_it)

@@ -14,15 +14,19 @@ from headrace.base.units import format_bytes, format_seconds
 SMALL: Final = 128 << 10
 """Bytes of a request below which its own cost counts more than what it brings."""
 LARGE: Final = 1 << 20
-_FAR: Final = 0.02
+"""Bytes of a request from which on receiving it takes longer than waiting for it."""
+_FAR_S: Final = 0.02
 """Seconds to the first byte, for the quickest hundredth: the store is far, or slow."""
 _QUEUED: Final = 4
 """Times the quickest: an answer that takes longer than this has mostly waited behind others."""
 _FAILING: Final = 0.05
+"""Share of requests that failed, or were told to slow down, from which on that is the matter."""
 _PACKED: Final = 8 << 20
 """Bytes of a request to a shard."""
 _FULL: Final = 0.8
+"""Share of what there is (cores, connections) from which on there is no more of it."""
 _STRAGGLER_S: Final = 0.05
+"""A late answer below this hardly shows: the window of reads covers it."""
 _MOSTLY: Final = 0.6
 """Share of all waiting that was for a few answers."""
 
@@ -122,7 +126,7 @@ def _distant(latency: Latency) -> bool:
     """Whether answers are late because of the way, which is in every one of them: the usual one also tells of queues,
     at the store or in this process, which many small requests make.
     """
-    return latency.low >= _FAR and latency.median < _QUEUED * latency.low
+    return latency.low >= _FAR_S and latency.median < _QUEUED * latency.low
 
 
 def _receiving(figures: Figures) -> float:

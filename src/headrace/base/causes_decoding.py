@@ -13,6 +13,7 @@ from headrace.base.figures import STAGE, Figures
 from headrace.base.units import format_bytes
 
 _FULL: Final = 0.8
+"""Share of the allowed cores from which on there is no more of them: the kernel counts in hundredths of a second."""
 _LOCKED: Final = 0.5
 """Share of the times the interpreter's lock was asked for and late: it is somebody's most of the time."""
 _BLOCKED: Final = 0.3
@@ -20,11 +21,13 @@ _BLOCKED: Final = 0.3
 _MOSTLY_BLOCKED: Final = 0.5
 """The same, whatever the lock does."""
 _QUEUED: Final = 0.25
+"""Share of a thread's time that it waits for a core: then there are too few."""
 _OTHERS: Final = 0.15
 """Share of the cores that the job may use which other programs compute with."""
 _MORE: Final = 8.0
 """Times as many threads as there are, at most: what so many more bring cannot be told from here."""
 _LIGHTER: Final = 0.5
+"""Of the time that a decoder takes: what advice to do less may be hoped to leave."""
 _UNLOCK = (
     "Decode with a library that releases the GIL (Pillow, simplejpeg, OpenCV, NumPy): see `hr.decode`; or run several "
     "ranks."

@@ -11,8 +11,10 @@ from collections.abc import Generator
 from headrace.base.progress import Progress
 from headrace.base.units import format_bytes, format_seconds
 
-_WORTH_A_RATE = 1_000_000
+_WORTH_A_RATE_BYTES = 1_000_000
+"""The rate of less says more about the first request than about the store."""
 _REDRAWN_S = 0.1
+"""As often as people see a bar move; a terminal over a network takes more from the work."""
 
 
 class Tally:
@@ -37,7 +39,7 @@ class Tally:
     def bytes_and_rate(self) -> str:
         """Empty before there are bytes."""
         seconds = max(time.monotonic() - self._started, 1e-6)
-        rate = f" at {format_bytes(self.size / seconds)}/s" if self.size > _WORTH_A_RATE else ""
+        rate = f" at {format_bytes(self.size / seconds)}/s" if self.size > _WORTH_A_RATE_BYTES else ""
         return f"{format_bytes(self.size)}{rate}" if self.size else ""
 
     def closing_line(self) -> str:

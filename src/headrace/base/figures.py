@@ -57,8 +57,10 @@ STAGE: Final = "loader.stage/"
 FIRST_BYTE: Final = "fetch.first_byte."
 """Before the bound of a class of latencies in microseconds: how many answers began within it, and not within half."""
 _SHORTEST_US: Final = 125
+"""The first class of latencies; each is twice the one before. A local store answers within it."""
 _PER_S: Final = 1e6 / _SHORTEST_US
 _CLASSES: Final = 20
+"""The last bound is a minute, the default deadline of a read."""
 _BOUNDS: Final = tuple(_SHORTEST_US << number for number in range(_CLASSES))
 LATENCIES: Final = tuple(f"{FIRST_BYTE}{bound}us" for bound in _BOUNDS)
 """Names of the counters, from short to long. The last holds all that is longer."""

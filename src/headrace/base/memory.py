@@ -24,12 +24,18 @@ import numpy as np
 import numpy.typing as npt
 
 _Bytes: TypeAlias = "npt.NDArray[np.uint8]"
-_PAGE = 4096
+PAGE = 4096
+"""Bytes of a page: where buffers begin, and in what the cache counts the room its entries take."""
 _M_ARENA_MAX = -8
-_SMALL = 16 * 1024
-_KEEP = 32 * 1024 * 1024
-_PORTION = 1 << 20
-_HUGE = 2 << 20
+"""mallopt(3): how many arenas threads share."""
+_SMALL_BYTES = 16 * 1024
+"""Below this the allocator's own lists are as quick, and lend no pages to the kernel."""
+_KEEP_BYTES = 32 * 1024 * 1024
+"""Kept unused where nobody said how much: a few large samples."""
+_PORTION_BYTES = 1 << 20
+"""Small buffers made together: one that is held keeps as much from being used again."""
+_HUGE_BYTES = 2 << 20
+"""A huge page of x86-64, and of ARM with pages of 4 KiB."""
 _FORGET = 7  # with each buffer taken, a 128th of its bytes is forgotten of the most that was lent at once
 
 
@@ -41,7 +47,7 @@ class Buffers:
     rounded up by at most a sixteenth (small ones to whole pages), and a block of up to twice the size will do.
     """
 
-    def __init__(self, keep: int = _KEEP, make: Callable[[int], _Bytes] | None = None) -> None:
+    def __init__(self, keep: int = _KEEP_BYTES, make: Callable[[int], _Bytes] | None = None) -> None:
         """`make`: where new blocks come from; None: `aligned`."""
         self._keep = keep
         self._make = make or aligned
@@ -55,7 +61,7 @@ class Buffers:
         Raises:
             MemoryError: there is not that much.
         """
-        if size < _SMALL:
+        if size < _SMALL_BYTES:
             return np.empty(size, np.uint8).data
         step = 1 << max(size.bit_length() - 5, 12)
         room = (size + step - 1) & -step
@@ -130,10 +136,10 @@ def aligned(size: int) -> _Bytes:
     Raises:
         MemoryError: there is not that much.
     """
-    if size >= _HUGE:
+    if size >= _HUGE_BYTES:
         return _huge(size)
-    block = np.empty(size + _PAGE, np.uint8)
-    first = -block.ctypes.data % _PAGE
+    block = np.empty(size + PAGE, np.uint8)
+    first = -block.ctypes.data % PAGE
     return block[first : first + size]
 
 
@@ -142,13 +148,13 @@ def _huge(size: int) -> _Bytes:
     more is held than was asked for.
     """
     try:
-        room = mmap.mmap(-1, size + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        room = mmap.mmap(-1, size + _HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"{size:,} bytes: {error.strerror}") from error
     block = np.frombuffer(room, np.uint8)
-    first = -block.ctypes.data % _HUGE
+    first = -block.ctypes.data % _HUGE_BYTES
     with suppress(OSError):  # a kernel without huge pages
-        room.madvise(mmap.MADV_HUGEPAGE, first, size // _HUGE * _HUGE)
+        room.madvise(mmap.MADV_HUGEPAGE, first, size // _HUGE_BYTES * _HUGE_BYTES)
     return block[first : first + size]
 
 
@@ -157,7 +163,7 @@ def mapped(size: int) -> _Bytes:
 
     The allocator keeps what was freed in the arena of each thread: with large buffers in many threads, much of it.
     """
-    if size >= _HUGE:
+    if size >= _HUGE_BYTES:
         return _huge(size)
     return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)[:size]
 
@@ -176,11 +182,11 @@ def rooms(sizes: Sequence[int]) -> tuple[list[memoryview], list[int]]:
     views: list[memoryview] = []
     addresses: list[int] = []
     block, address, at = memoryview(b""), 0, 0
-    left = sum((size + _PAGE - 1) & -_PAGE for size in sizes)
+    left = sum((size + PAGE - 1) & -PAGE for size in sizes)
     for size in sizes:
-        room = (size + _PAGE - 1) & -_PAGE
+        room = (size + PAGE - 1) & -PAGE
         if at + room > len(block):
-            block = take(max(room, min(_PORTION, left)))
+            block = take(max(room, min(_PORTION_BYTES, left)))
             address, at = ctypes.addressof(ctypes.c_char.from_buffer(block)), 0
         views.append(block[at : at + size])
         addresses.append(address + at)

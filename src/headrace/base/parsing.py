@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 _TRIES = 8
+"""Each race that is lost was won by another thread: so many in a row do not happen."""
 _T = TypeVar("_T")
 
 

@@ -12,7 +12,9 @@ from headrace.base.errors import TryAgainError
 _GIVEN: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 """The ports that the kernel gives to whoever asks for any."""
 _ENOUGH: Final = 1000
+"""Ports outside the kernel's own range from which on a random one is rarely taken."""
 _TRIES: Final = 100
+"""More mean that a machine has no port left."""
 
 
 def reserve_port(host: str = "127.0.0.1") -> int:

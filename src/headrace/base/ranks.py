@@ -32,6 +32,7 @@ _BUSIER: Final = 1.5
 _TURNS: Final = 0.2
 """Share of a step that every rank stands still, and one of them in some steps more than in others."""
 _NAMED: Final = 8
+"""Ranks that a sentence names; of more it says how many."""
 _CORES: Final = 0.2
 """Cores by which processes differ so that it is told."""
 _NOT_KNOWN: Final = (

@@ -219,9 +219,11 @@ def _evidence(figures: Figures, time: LoopTime) -> tuple[str, ...]:
 
 _MOUNTS = "mounts/"
 _QUIET_S = 1.0
+"""Time below which figures of a mount say nothing yet."""
 _STILL = 0.1
 """Share of the time that reads may stand still: some of them nobody waits for."""
 _FULL = 0.8
+"""Share of a GPU's time, or of the cores, from which on it is what limits."""
 
 
 def _of_mounts(figures: Figures) -> Verdict:

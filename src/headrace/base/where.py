@@ -34,6 +34,7 @@ SUMMARIES = ("last", "min", "max")
 Scope = Mapping[str, Any]
 _Eval = Callable[[Scope], Any]
 _MOST = 10_000
+"""Characters of a condition: what people write is shorter, and a parser's stack is not endless."""
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: lambda a, b: a == b,
     ast.NotEq: lambda a, b: a != b,

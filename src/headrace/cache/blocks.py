@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 
 from headrace.base.errors import InputError
-from headrace.base.memory import take
+from headrace.base.memory import PAGE, take
 from headrace.base.metrics import Metrics
 from headrace.cache.blockmap import BlockMap
 from headrace.cache.boot import boot_id
@@ -27,10 +27,8 @@ from headrace.cache.entry import EntryLabel, Seal, Seals, block_sum, read_into, 
 from headrace.cache.health import NO_ROOM, Health
 from headrace.cache.locks import try_flock, unlock_and_close
 from headrace.cache.names import Layout, charge_of, rename_into, size_of
-from headrace.cache.room import Room
+from headrace.cache.reservations import Reservations
 from headrace.store.protocol import Buffer
-
-_PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +150,15 @@ class BlockEntry:
 class Blocks:
     """Opens block entries, and writes to them. Any thread."""
 
-    def __init__(self, layout: Layout, room: Room, seals: Seals, health: Health, metrics: Metrics, block: int) -> None:
+    def __init__(
+        self, layout: Layout, room: Reservations, seals: Seals, health: Health, metrics: Metrics, block: int
+    ) -> None:
         self._layout = layout
         self._room = room
         self._seals = seals
         self._health = health
         self._metrics = metrics
-        self._block = max(_PAGE, (block + _PAGE - 1) // _PAGE * _PAGE)
+        self._block = max(PAGE, (block + PAGE - 1) // PAGE * PAGE)
 
     def attach(self, name: str, label: EntryLabel | None = None, *, create: bool = False) -> BlockEntry | None:
         """The entry as it is; None when it is absent (and not to be created) or cannot be had just now.

@@ -22,9 +22,9 @@ from headrace.cache.health import Health
 from headrace.cache.inventory import all_names, count_entries
 from headrace.cache.names import Layout, object_name, size_of
 from headrace.cache.opening import Writing, open_folder, translated
+from headrace.cache.publish_many import Fill
 from headrace.cache.reading import Reader
 from headrace.cache.status import CacheStatus
-from headrace.cache.together import Fill
 from headrace.cache.verify import Verifier, VerifyReport
 from headrace.store.protocol import Buffer
 
@@ -200,7 +200,7 @@ class Cache:
             InternalError: the data of one has not the size that its name says.
         """
         writing = self._writing if self._health.filling else None
-        for fill in fills if writing is None else writing.together.publish(fills):
+        for fill in fills if writing is None else writing.many.publish(fills):
             if fill.claim is not None:
                 fill.claim.publish(fill.data, fill.label, more=True)
             else:

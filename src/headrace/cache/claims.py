@@ -24,7 +24,7 @@ from headrace.cache.entry import EntryLabel, Seal, Seals, checksum, checksum_of_
 from headrace.cache.health import NO_ROOM, Health
 from headrace.cache.names import Layout, charge_of, rename_into, size_of
 from headrace.cache.owners import Owners
-from headrace.cache.room import Room
+from headrace.cache.reservations import Reservations
 from headrace.store.protocol import Buffer
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -135,7 +135,7 @@ class Claims:
     """Makes claims and carries them out. Any thread."""
 
     def __init__(
-        self, layout: Layout, owners: Owners, room: Room, seals: Seals, health: Health, metrics: Metrics
+        self, layout: Layout, owners: Owners, room: Reservations, seals: Seals, health: Health, metrics: Metrics
     ) -> None:
         self.owners = owners
         self._layout = layout

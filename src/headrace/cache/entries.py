@@ -18,8 +18,10 @@ from headrace.cache.names import DIGEST, digest_of
 _PAIRS = np.frombuffer("".join(f"{number:02x}" for number in range(256)).encode(), np.uint8).reshape(256, 2)
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _SHARD = 2
+"""Digits of a digest that name a folder."""
 _DASH, _SLASH = ord("-"), ord("/")
 _MOST_DIGITS = 16
+"""Hexadecimal digits of a size: 64 bits."""
 
 Digests: TypeAlias = npt.NDArray[np.uint8]
 """Of object versions, [n, 16]: the first half of their names."""

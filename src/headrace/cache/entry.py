@@ -21,7 +21,8 @@ from headrace.cache.names import Layout
 ATTRIBUTE = "user.headrace"
 _HEADER = struct.Struct("<4sIQ")
 _MAGIC = b"hrl1"
-_CHUNK = 4 << 20
+_CHUNK_BYTES = 4 << 20
+"""Read at a time for a checksum over all bytes: bounds memory, and one call is nothing beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def checksum(data: memoryview) -> int:
 
 def checksum_of_file(fd: int, size: int, block: int) -> int | None:
     """The checksum that a seal with this `block` should hold; None when the file ends early. Raises OSError."""
-    step = block or _CHUNK
+    step = block or _CHUNK_BYTES
     whole = xxhash.xxh3_64()
     buffer = take(min(size, step))
     for start in range(0, size, step):

@@ -14,6 +14,7 @@ log = logging.getLogger("headrace.cache")
 ERRORS_ALLOWED = 3
 """Errors of the disk within `WINDOW_S` that are taken for bad luck; one more is taken for a bad disk."""
 WINDOW_S = 60.0
+"""A disk that has had no error for so long is taken for a good one again."""
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
 """This process is short of something: no fault of the disk."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

@@ -19,11 +19,12 @@ import hashlib
 import os
 from enum import Enum
 
+from headrace.base.memory import PAGE
+
 VERSION = "v1"
 DIGEST = 16
 """Bytes of a digest."""
 SHARDS = tuple(f"{number:02x}" for number in range(256))
-_PAGE = 4096
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -54,7 +55,7 @@ def is_name(text: str) -> bool:
 
 def charge_of(size: int) -> int:
     """Bytes that a complete entry counts for: whole pages, and one page for its label. Never less than it takes."""
-    return (size + _PAGE - 1) // _PAGE * _PAGE + _PAGE
+    return (size + PAGE - 1) // PAGE * PAGE + PAGE
 
 
 class First(Enum):

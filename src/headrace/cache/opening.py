@@ -17,8 +17,8 @@ from headrace.cache.evict import Evictor
 from headrace.cache.health import NO_ROOM, Health
 from headrace.cache.names import First, Layout
 from headrace.cache.owners import Owners
-from headrace.cache.room import Room
-from headrace.cache.together import Together
+from headrace.cache.publish_many import ManyPublisher
+from headrace.cache.reservations import Reservations
 from headrace.cache.usage import Usage, fresh
 from headrace.cache.verify import sweep
 
@@ -31,10 +31,10 @@ class Writing:
     """The parts of a cache that need a folder they may write to."""
 
     usage: Usage
-    room: Room
+    room: Reservations
     evictor: Evictor
     claims: Claims
-    together: Together
+    many: ManyPublisher
     blocks: Blocks
 
     def after_fork(self) -> None:
@@ -92,11 +92,11 @@ def _open_writing(
     elif first is First.SINCE_BOOT:  # what was counted before may not have reached the disk
         usage.forget()
     evictor = Evictor(layout, usage, seals, metrics)
-    room = Room(layout, usage, evictor, settings.size, settings.min_free)
+    room = Reservations(layout, usage, evictor, settings.size, settings.min_free)
     sweep(layout, owners)
     claims = Claims(layout, owners, room, seals, health, metrics)
     blocks = Blocks(layout, room, seals, health, metrics, settings.block)
-    return Writing(usage, room, evictor, claims, Together(layout, room, metrics), blocks)
+    return Writing(usage, room, evictor, claims, ManyPublisher(layout, room, metrics), blocks)
 
 
 def _check_readable(layout: Layout, error: OSError) -> None:

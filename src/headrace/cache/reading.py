@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from headrace.base import uring
-from headrace.base.memory import rooms, take
+import numpy as np
+
+from headrace.base.memory import take
 from headrace.base.metrics import Metrics
+from headrace.cache import batch_io
 from headrace.cache.boot import boot_time
 from headrace.cache.entries import Entries
 from headrace.cache.entry import Seals, checksum_of_file, read_into
@@ -72,14 +74,13 @@ class Reader:
 
     def read_many(self, entries: Entries) -> list[memoryview | None]:
         """As `Cache.read_many`."""
-        ring = uring.mine() if len(entries) > 1 and self._health.reading else None
-        if ring is None:
+        if len(entries) < 2 or not self._health.reading:
             return self._read_singly(entries)
         found: list[memoryview | None] = []
-        for start in range(0, len(entries), uring.MOST):
-            some = entries[start : start + uring.MOST]
+        for start in range(0, len(entries), batch_io.MOST):
+            some = entries[start : start + batch_io.MOST]
             try:
-                found += self._read_together(ring, some)
+                found += self._read_together(some)
             except OSError:  # by itself, each says what is the matter
                 found += self._read_singly(some)
         return found
@@ -87,53 +88,35 @@ class Reader:
     def _read_singly(self, entries: Entries) -> list[memoryview | None]:
         return [self.read(entries.name(at)) for at in range(len(entries))]
 
-    def _read_together(self, ring: uring.Ring, entries: Entries) -> Sequence[memoryview | None]:
+    def _read_together(self, entries: Entries) -> Sequence[memoryview | None]:
         marks, wanted = entries.marks, entries.sizes.tolist()
         seen = self._seen.holds(marks)
         if all(seen):
-            views, addresses = rooms(wanted)
-            counts = ring.fetch(entries.paths, addresses, wanted)
-            if counts == wanted:
-                self._metrics.add("cache.hit", len(wanted))
-                self._metrics.add("cache.bytes_read", sum(wanted))
-                return views
-            if counts is not None:
-                return self._judged(entries, list(range(len(wanted))), views, wanted, counts)
-        files = ring.open(entries.paths)
-        try:
-            places = [
-                at for at, file in enumerate(files) if file >= 0 and (seen[at] or self._usable(entries.name(at), file))
-            ]
-            if not all(seen):
-                self._seen.note(marks[places])
-            sizes = [wanted[at] for at in places]
-            views, addresses = rooms(sizes)
-            counts = ring.read([files[at] for at in places], addresses, sizes)
-        finally:
-            ring.close([file for file in files if file >= 0])
-        failed = [at for at, file in enumerate(files) if file < 0]
-        views += [memoryview(b"")] * len(failed)
-        sizes += [0] * len(failed)
-        return self._judged(entries, places + failed, views, sizes, counts + [files[at] for at in failed])
+            views, counts = batch_io.chosen().read_many(entries.paths, wanted)
+        else:
+            views, counts = batch_io.chosen().read_many(
+                entries.paths, wanted, lambda at, file: seen[at] or self._usable(entries.name(at), file)
+            )
+            self._seen.note(marks[np.equal(counts, wanted)])
+        if counts == wanted:
+            self._metrics.add("cache.hit", len(wanted))
+            self._metrics.add("cache.bytes_read", sum(wanted))
+            return views
+        return self._judged(entries, views, wanted, counts)
 
     def _judged(
-        self,
-        entries: Entries,
-        places: Sequence[int],
-        views: Sequence[memoryview],
-        sizes: Sequence[int],
-        counts: Sequence[int],
+        self, entries: Entries, views: Sequence[memoryview], sizes: Sequence[int], counts: Sequence[int]
     ) -> list[memoryview | None]:
-        """What came of the entries at `places`: bytes, or a negative errno. By itself, each says what is the matter."""
+        """What came of each entry: bytes, or a negative errno. By itself, each says what is the matter."""
         found: list[memoryview | None] = [None] * len(entries)
         hits = size_read = absent = 0
-        for at, view, size, count in zip(places, views, sizes, counts, strict=True):
+        for at, (view, size, count) in enumerate(zip(views, sizes, counts, strict=True)):
             if count == size:
                 found[at] = view
                 hits, size_read = hits + 1, size_read + size
             elif count == -errno.ENOENT:
                 absent += 1
-            else:
+            elif count != batch_io.LEFT_OUT:
                 found[at] = self.read(entries.name(at))
         self._metrics.add("cache.hit", hits)
         self._metrics.add("cache.bytes_read", size_read)

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 _PLACES = 1 << 20
+"""Numbers of 8 bytes: as many as a large data set has objects."""
 _FORGET_S = 300.0
+"""Half of `reading.TOUCH_S`, so that the time of use moves of what is read again and again."""
 
 Marks = npt.NDArray[np.int64]
 

@@ -14,12 +14,13 @@ from headrace.cache.evict import Evictor
 from headrace.cache.inventory import all_names, leftovers
 from headrace.cache.names import Layout, is_name, size_of
 from headrace.cache.owners import Owners
-from headrace.cache.room import Room
+from headrace.cache.reservations import Reservations
 from headrace.cache.usage import Count
 
 ABANDONED_S = 3600.0
 """Age after which what another boot, or another machine, was writing is taken for dead."""
 _PASSING_S = 60.0
+"""What this boot's processes write takes less; its lock says whether they are still at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Verifier:
     """Compares every entry with its checksum and removes what does not match. Others may use the cache meanwhile."""
 
     def __init__(
-        self, layout: Layout, seals: Seals, blocks: Blocks, evictor: Evictor, room: Room, owners: Owners
+        self, layout: Layout, seals: Seals, blocks: Blocks, evictor: Evictor, room: Reservations, owners: Owners
     ) -> None:
         self._layout = layout
         self._seals = seals

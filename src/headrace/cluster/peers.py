@@ -21,9 +21,9 @@ from urllib.parse import parse_qs, urlsplit
 from headrace.base.errors import ChangedError, DeniedError, HeadraceError, InputError, NotFoundError, TryAgainError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
+from headrace.base.threads import Crew
 from headrace.fetch import PEER_PATH, Fetcher, Keepers, Read
 from headrace.fetch.rendezvous import names_of
-from headrace.fetch.threads import Workers
 from headrace.http_server import Address, Exchange, FileSlice, Limits, Response, Server, Whole
 from headrace.namespace import Namespace
 from headrace.store.protocol import Blob
@@ -119,7 +119,7 @@ class _Door:
     def __init__(self, fetcher: Fetcher, namespace: Namespace) -> None:
         self.token = b""
         self._fetcher, self._namespace = fetcher, namespace
-        self._workers = Workers("peers", _THREADS)
+        self._workers = Crew("peers", _THREADS)
         self._proven: set[str] = set()
         self._under_way = 0
         self._lock = threading.Lock()
@@ -143,7 +143,7 @@ class _Door:
                 exchange.answer(Response(503))
 
     def close(self) -> None:
-        self._workers.close(_DRAIN_S)
+        self._workers.close(_DRAIN_S, drop=True)
 
     def _look(self, exchange: Exchange) -> None:
         """The file, if all of it is here; else what the fetcher brings, which it keeps."""

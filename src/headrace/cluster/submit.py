@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.base.account import Threads
 from headrace.base.errors import TryAgainError
 from headrace.base.settings import Settings
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.cluster.chief import Heard
 from headrace.cluster.claim import Claim, claimed, taken
 from headrace.cluster.connection import connected, translated
@@ -22,7 +22,6 @@ from headrace.tracking.runs import Run
 from headrace.upload import Uploader
 
 _POLL_S: Final = 1.0
-_AT_ONCE: Final = 8
 
 
 def submit(
@@ -97,7 +96,7 @@ def _send_code(tree: str, spec: JobSpec, run: Run, claim: Claim) -> Code:
         keys = {key for _, key in wanted}
         if left := [one.key for page in run.store.list(f"{run.prefix}code/") for one in page if one.key not in keys]:
             run.store.delete(left)
-        with Uploader() as uploader, Threads(_AT_ONCE, thread_name_prefix="headrace-code") as pool:
+        with Uploader() as uploader, Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-code") as pool:
             for one in [pool.submit(uploader.put_file, run.store, key, name) for name, key in wanted]:
                 one.result()
         return code

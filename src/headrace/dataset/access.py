@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.account import Threads
 from headrace.base.errors import DeadlineError, HeadraceError
+from headrace.base.threads import Threads
 from headrace.dataset.feed import Leaf, Maker, register, separate, settle
 from headrace.dataset.ledger import failure
 from headrace.dataset.order import Ints, Stream

@@ -27,6 +27,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from headrace.base.errors import HeadraceError, InputError
+from headrace.base.threads import join_all
 from headrace.dataset.batching import Batching
 from headrace.dataset.build import Builder, Delivery
 from headrace.dataset.cached_files import CachedFiles
@@ -42,7 +43,6 @@ from headrace.dataset.room import Bounds, Room
 from headrace.dataset.slots import Group, Slot
 from headrace.dataset.stages import Stage
 from headrace.dataset.stats import Meter, Stats, summarise
-from headrace.dataset.threads import join_all
 from headrace.dataset.transform import Transform
 from headrace.dataset.whole import ObjectGroup
 from headrace.fetch import Fetcher, Read

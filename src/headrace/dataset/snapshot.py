@@ -23,10 +23,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headrace.base.account import Threads
 from headrace.base.errors import AlreadyExistsError, CorruptError, InputError, NotFoundError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
+from headrace.base.threads import Threads
 from headrace.dataset.inventory import Listing, Place, find_again, find_place, list_place, listed_here
 from headrace.dataset.manifest import read_manifest, versioned
 from headrace.dataset.objects import Objects, build_objects, open_objects

@@ -1,6 +1,7 @@
 """Reading object versions: concurrency that finds its level, one memory budget, hedging, through the node's cache."""
 
 from headrace.fetch.answer import without_etag
+from headrace.fetch.direct import PART
 from headrace.fetch.fetcher import Fetcher, FetchStats, default_fetcher
 from headrace.fetch.keepers import Keepers
 from headrace.fetch.peer import PATH as PEER_PATH
@@ -8,6 +9,6 @@ from headrace.fetch.read import Read, Sink, Ticket
 from headrace.fetch.straight import Straight
 
 __all__ = [
-    "PEER_PATH", "FetchStats", "Fetcher", "Keepers", "Read", "Sink", "Straight", "Ticket", "default_fetcher",
+    "PART", "PEER_PATH", "FetchStats", "Fetcher", "Keepers", "Read", "Sink", "Straight", "Ticket", "default_fetcher",
     "without_etag",
 ]  # fmt: skip

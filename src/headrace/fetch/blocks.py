@@ -32,7 +32,7 @@ copies: a view keeps all, and many small ones may be let go of at very different
 _PART = 8
 _LONG = 2 * PART
 """Bytes from which on a read has its buffer at once, and what comes for it is received there."""
-_BEHIND = 32 << 20
+_BEHIND_BYTES = 32 << 20
 """Bytes that wait to be kept from which on the disk is what everybody waits for."""
 
 
@@ -208,7 +208,7 @@ class BlockReads:
     @property
     def behind(self) -> bool:
         """Whether keeping is slower than reading: there is no use in reading far ahead."""
-        return self._to_keep >= _BEHIND
+        return self._to_keep >= _BEHIND_BYTES
 
     def under_way(self, name: str) -> bool:
         """Whether blocks of this object are being fetched from here: then `peek` is quicker than opening the entry."""

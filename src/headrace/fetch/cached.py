@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings
+from headrace.base.threads import Crew, cores
 from headrace.cache import Busy, Cache, Claim, Entries, Fill
 from headrace.fetch.blocks import BlockReads
 from headrace.fetch.direct import PART, Direct
@@ -18,19 +19,26 @@ from headrace.fetch.filling import Filling
 from headrace.fetch.operation import Operation
 from headrace.fetch.peers import Peers
 from headrace.fetch.read import Read, Sink
-from headrace.fetch.threads import Workers
 from headrace.fetch.wanted import Wanted
 from headrace.store.protocol import Blob, ObjectInfo
 
 _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _GROUP = 16
-_READERS = 8
+"""Lookups that a reader takes at once: enough to make waking it worth while, few enough for others to share in."""
+_LEAST_READERS, _MOST_READERS = 8, 64
+"""Bounds of two a core: threads that read a disk which makes us wait. They wait in it, and few disks answer faster when
+asked by more than 64 at once.
+"""
+_MOST_COPIERS = 8
+"""Threads that copy long hits, at most: memory gives no more to more of them."""
 _MOSTLY = 0.9
-_CALLS_S, _COPY_RATE, _LONG_COPY = 200e-6, 2e9, 512 * 1024
+"""Share of reads that are hits, from which on all are taken to be."""
+_CALLS_S, _COPY_BYTES_S, _LONG_COPY_BYTES = 200e-6, 2e9, 512 * 1024
 """What a hit in the page cache may take: seconds for its calls, bytes a second; and from where on two copy better."""
-_PARKED_FOR = 30.0
-_PARK_POLL = 0.003
+_PARKED_S = 30.0
+"""How long another process's fetch is waited for, which may have been stopped; then the read goes to the store."""
+_PARK_POLL_S = 0.003
 
 
 class Cached:
@@ -50,7 +58,10 @@ class Cached:
         self._whole = settings.whole
         self._block = settings.block
         self._metrics = metrics
-        self._readers = Workers("cache-read", _READERS)
+        many = cores()
+        self._most_readers = min(max(_LEAST_READERS, 2 * many), _MOST_READERS)
+        self._copiers = min(max(2, many // 4), _MOST_COPIERS)
+        self._readers = Crew("cache-read", self._most_readers)
         self._lookups: deque[Sequence[Operation]] = deque()
         self._looking = 0
         self._per_read = self._size = 0.0  # running means: seconds and bytes of a hit
@@ -59,7 +70,7 @@ class Cached:
         self._lock = threading.Lock()
         self._fetched = 0  # bytes; written by fetch threads without a lock: a gauge of progress
         self.filling = Filling(cache, max(backlog, PART), lambda: self._fetched, lambda: bool(hurries))
-        self._parking = Workers("cache-wait", 1)
+        self._parking = Crew("cache-wait", 1)
         self.peers: Peers | None = None
         """Other nodes' caches, which are asked before the store."""
         self._blocks = BlockReads(cache, direct, self.filling, metrics, self._park, self.came)
@@ -78,7 +89,7 @@ class Cached:
     @property
     def quick(self) -> bool:
         """Whether nearly all reads are hits, and short copies: then whoever asks may as well make them."""
-        return self._hits > _MOSTLY and self._size < _LONG_COPY and self._wanted() == 1 and not self._lookups
+        return self._hits > _MOSTLY and self._size < _LONG_COPY_BYTES and self._wanted() == 1 and not self._lookups
 
     @property
     def warm(self) -> bool:
@@ -142,11 +153,11 @@ class Cached:
 
     def _wanted(self) -> int:
         """How many threads should read: one while a read is a short copy (more would fight for the interpreter's
-        lock), two for long copies, many when the disk makes us wait.
+        lock), a few for long copies, many when the disk makes us wait.
         """
-        if self._per_read > 3 * (_CALLS_S + self._size / _COPY_RATE):
-            return _READERS
-        return 1 if self._size < _LONG_COPY else 2
+        if self._per_read > 3 * (_CALLS_S + self._size / _COPY_BYTES_S):
+            return self._most_readers
+        return 1 if self._size < _LONG_COPY_BYTES else self._copiers
 
     def _look_on(self) -> None:
         while True:
@@ -164,8 +175,8 @@ class Cached:
 
     def close(self) -> None:
         """Stop. What waits to be written is written first."""
-        self._parking.close()
-        self._readers.close()
+        self._parking.close(drop=True)
+        self._readers.close(drop=True)
         self.filling.close()
 
     def _name(self, read: Read) -> str:
@@ -284,12 +295,12 @@ class Cached:
     def _park(self, wanted: Wanted, busy: Busy) -> None:
         # Another thread or process fetches it: wait for that, but never for ever.
         self._metrics.add("cache.waited")
-        until = time.monotonic() + _PARKED_FOR
+        until = time.monotonic() + _PARKED_S
 
         def poll() -> None:
             if wanted.operation.ticket.cancelled:
                 return
-            if busy.wait(_PARK_POLL):
+            if busy.wait(_PARK_POLL_S):
                 self.send([wanted.operation])
             elif time.monotonic() > until:
                 self._direct.send(wanted.read.store, [wanted.operation])

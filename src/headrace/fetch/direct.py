@@ -7,22 +7,24 @@ import time
 from collections.abc import Callable, Sequence
 
 from headrace.base.account import on
+from headrace.base.budget import ByteBudget
 from headrace.base.errors import ChangedError, HeadraceError, InternalError
 from headrace.base.figures import LATENCIES, latency_class
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
+from headrace.base.threads import Crew, cores
 from headrace.fetch.answer import wrong_length
-from headrace.fetch.budget import Budget
 from headrace.fetch.operation import Operation
 from headrace.fetch.reactor import Reactor
-from headrace.fetch.read import Read
-from headrace.fetch.threads import Workers
+from headrace.fetch.read import UNKNOWN_BYTES, Read
 from headrace.fetch.verify import Verifier
 from headrace.store.protocol import Blob, ObjectInfo, Store, Wire
 
-PART = 8 * 1024 * 1024
-_MOST_THREADS = 32
+PART = 8 << 20
+"""Bytes of one request of a large read: a store sends one at some hundred MB/s, and a lost one costs little."""
+_THREADS = 32
+"""Threads that wait in `Store.get`, at most, on up to eight cores: more of them fight for the interpreter's lock."""
 _GROUP = 4
 """Reads of a local store that a thread does one after the other: one costs little more than handing it over."""
 
@@ -34,11 +36,11 @@ class Direct:
         self._bulk = bulk
         self._settings = settings
         self._metrics = metrics
-        self.budget = Budget(settings.memory)
+        self.budget = ByteBudget(settings.memory)
         self._reactor: Reactor | None = None
         self._starting = threading.Lock()
         self._wires: dict[int, tuple[Store, Wire | None]] = {}
-        self._workers = Workers("read", min(settings.connections, _MOST_THREADS))
+        self._workers = Crew("read", min(settings.connections, max(_THREADS, 4 * cores())))
         self._verifier = Verifier(lambda o: self._start(o.read.store, [o]), metrics) if settings.verify else None
 
     def send(self, store: Store, operations: Sequence[Operation]) -> None:
@@ -87,7 +89,7 @@ class Direct:
         """Stop. Unfinished reads fail."""
         if self._reactor is not None:
             self._reactor.close()
-        self._workers.close()
+        self._workers.close(drop=True)
         if self._verifier is not None:
             self._verifier.close()
 
@@ -108,13 +110,11 @@ class Direct:
         read = operation.read
         if operation.ticket.cancelled:
             return InternalError("the read was cancelled", path=read.path)
-        cost = read.length(1024 * 1024)
-        while not self.budget.take(cost, demand=operation.demand):
-            time.sleep(0.001)
         try:
-            self._metrics.add("fetch.requests")
-            began = time.perf_counter()
-            blob = read.store.get(read.key, read.start, None if read.whole else read.stop)
+            with self.budget.hold(read.length(UNKNOWN_BYTES), demand=operation.demand):
+                self._metrics.add("fetch.requests")
+                began = time.perf_counter()
+                blob = read.store.get(read.key, read.start, None if read.whole else read.stop)
             if timed:  # no telling apart of the first byte and the others
                 self._metrics.add(LATENCIES[latency_class(time.perf_counter() - began)])
             self._metrics.add("fetch.bytes", len(blob.data))
@@ -124,8 +124,6 @@ class Direct:
         except Exception as error:
             self._metrics.add("fetch.errors")
             return InternalError(f"{type(error).__name__}: {error}", path=read.path)
-        finally:
-            self.budget.give(cost)
         return blob if read.version is None else _checked(read, blob)
 
 

@@ -16,15 +16,15 @@ from headrace.base.settings import Settings
 from headrace.cache import Cache, Entries
 from headrace.fetch.cached import Cached
 from headrace.fetch.direct import Direct
+from headrace.fetch.filling import DRAIN_S
 from headrace.fetch.operation import Operation
 from headrace.fetch.peers import Peers
 from headrace.fetch.read import Read, Sink, Ticket, sealed
 from headrace.fetch.straight import Limiter, Straight
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
-_GRACE = 5.0
-_DRAIN_S = 1.5
-"""At the program's end: objects are handed out before they are written, and the next run should find them."""
+_GRACE_S = 5.0
+"""How much longer than its deadline a read is waited for: its own error says more than ours."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Fetcher:
         ticket = self.submit([read], sink)
         try:
             with self.hurry():
-                in_time = arrived.wait(self.settings.fetch.deadline + _GRACE)
+                in_time = arrived.wait(self.settings.fetch.deadline + _GRACE_S)
             if not in_time:
                 raise DeadlineError(f"not read within {self.settings.fetch.deadline:g} s", path=read.path)
         except BaseException:
@@ -190,7 +190,8 @@ class Fetcher:
     def drain(self) -> None:
         """Give what was fetched and waits to be written into the cache a second or two. Any thread."""
         if self._cached is not None:
-            self._cached.filling.drain(_DRAIN_S)
+            # Objects are handed out before they are written, and the next run should find them.
+            self._cached.filling.drain(DRAIN_S)
 
     @property
     def fills_under_way(self) -> int:

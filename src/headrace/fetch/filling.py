@@ -11,21 +11,23 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from headrace.cache import Cache, Fill
+from headrace.base.threads import Crew
+from headrace.cache import MOST_TOGETHER, Cache, Fill
 from headrace.fetch.pace import Pace
-from headrace.fetch.threads import Workers
 
-_WRITERS = 1  # two would mostly fight for the interpreter's lock
 _MOST_CLAIMS = 384
 _MOST_CLAIMS_WAITING = 128
 """Objects claimed, and of those the ones that wait to be written. The kernel walks all locks of a file to find one."""
-_MOST_WAITING, _MOST_WAITING_BYTES = 2048, 24 << 20
-"""Objects nobody claimed that may wait, and their bytes: memory that is held here is fresh memory for the reads."""
-_MOST_TOGETHER, _MOST_TOGETHER_BYTES = 64, 4 << 20
-"""Whole objects written in one go."""
+_MOST_WAITING = 2048
+"""Objects nobody claimed that may wait: each costs a closure and a label, too."""
+_MOST_TOGETHER_BYTES = 4 << 20
+"""Bytes of whole objects written in one go, besides one more: about what a disk writes while a reader may wait."""
 _CLAIM_WAIT_S = 5.0
+"""How long claims are waited for, which end as fast as the store answers; then objects are read without being kept."""
 _INSIST_S = 60.0
-_DRAIN_S = 1.5
+"""The same for the disk, where the caller wants everything kept."""
+DRAIN_S = 1.5
+"""What the writer gets at the end for what waits: Ctrl-C ends any command within two seconds."""
 
 
 class Filling:
@@ -37,8 +39,10 @@ class Filling:
     def __init__(self, cache: Cache, most: int, progress: Callable[[], int], hurried: Callable[[], bool]) -> None:
         self._cache = cache
         self._most = most
+        # Memory that is held here is fresh memory for the reads.
+        self._most_unclaimed = min(most, max(8 << 20, most // 10))
         self._pace = Pace(progress, hurried)
-        self._writers = Workers("cache-fill", _WRITERS)
+        self._writers = Crew("cache-fill", 1)  # two would mostly fight for the interpreter's lock
         self._whole: deque[Fill] = deque()
         self._backlog = 0
         self._claims = 0
@@ -70,7 +74,7 @@ class Filling:
     @property
     def full(self) -> bool:
         """Whether the writer would not find the time for an object that nobody claimed."""
-        return self._backlog >= min(self._most, _MOST_WAITING_BYTES) or self._arrived >= _MOST_WAITING
+        return self._backlog >= self._most_unclaimed or self._arrived >= _MOST_WAITING
 
     @property
     def _slow(self) -> bool:
@@ -105,7 +109,7 @@ class Filling:
         """What waits, or as much of it as goes together."""
         fills: list[Fill] = []
         size = 0
-        while self._whole and len(fills) < _MOST_TOGETHER and size < _MOST_TOGETHER_BYTES:
+        while self._whole and len(fills) < MOST_TOGETHER and size < _MOST_TOGETHER_BYTES:
             fills.append(self._whole.popleft())
             size += len(fills[-1].data)
         if not fills:  # with those before it
@@ -147,8 +151,8 @@ class Filling:
 
     def close(self) -> None:
         """Stop, once what is here is written, or was given the time."""
-        self.drain(_DRAIN_S)
-        self._writers.close(timeout=10.0)
+        self.drain(DRAIN_S)
+        self._writers.close(10.0, drop=True)
 
     def _wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         with self._changed:

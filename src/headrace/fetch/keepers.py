@@ -13,6 +13,7 @@ from headrace.base.errors import SettingError
 from headrace.fetch.rendezvous import Rendezvous, word_of
 
 _LEAST_TOKEN = 16
+"""Characters: as many as nobody guesses over a network."""
 _HINT = "see docs/guides/scale.md, Caches that share"
 
 

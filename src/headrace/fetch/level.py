@@ -12,9 +12,10 @@ FIRST = 16
 """Requests in flight to begin with, where nothing is known of the store nor of who reads."""
 ROUND_TRIP = 65536
 """What an answer counts for besides its bytes: small objects are work too."""
-_SHORTEST, _LONGEST = 0.15, 3.0
+_SHORTEST_S, _LONGEST_S = 0.15, 3.0
 # short at first: where the machine stands still for a moment, a trial fails that was right
-_FIRST_HOLD, _LONGEST_HOLD = 0.2, 3.0
+_FIRST_HOLD_S, _LONGEST_HOLD_S = 0.2, 3.0
+"""Pause after a trial that gained nothing, and the longest: each next one is twice as long."""
 
 
 class Level:
@@ -41,7 +42,7 @@ class Level:
         self._idle = True
         self._bound = False
         self._doubling = True
-        self._hold, self._hold_until = _FIRST_HOLD, not_before
+        self._hold, self._hold_until = _FIRST_HOLD_S, not_before
         self._before: tuple[int, float] | None = None
         self._slowed_at = -1.0
 
@@ -61,11 +62,11 @@ class Level:
             return
         self._bound = self._bound or (waiting and active >= self.limit)
         span = now - self._since
-        if span < _LONGEST and self.answers < self._due:
+        if span < _LONGEST_S and self.answers < self._due:
             return
         if self._earlier:
             self._begin(now, self.limit, earlier=False)
-        elif span >= _SHORTEST:
+        elif span >= _SHORTEST_S:
             rate, bound, limit = self.work / span, self._bound, self.limit
             if bound and rate and now >= self._hold_until:
                 self._judge(rate, now)
@@ -80,9 +81,9 @@ class Level:
             if rate < self._before[1] * 1.05:
                 self.limit = self._before[0]
                 self._before, self._hold_until, self._doubling = None, now + self._hold, False
-                self._hold = min(2 * self._hold, _LONGEST_HOLD)
+                self._hold = min(2 * self._hold, _LONGEST_HOLD_S)
                 return
-            self._hold = _FIRST_HOLD
+            self._hold = _FIRST_HOLD_S
         self._before = (self.limit, rate)
         self.limit = min(self.limit + max(self.limit if self._doubling else self.limit // 2, 2), self.most)
 

@@ -12,10 +12,15 @@ import time
 from collections.abc import Callable
 
 _COST = 0.2
+"""Share of the rate of reading that filling may take: more keeps more for the next epoch and slows this one."""
 _BURST_S = 0.02
+"""Long enough to measure a rate within, short enough not to be felt."""
 _LEAST_REST, _MOST_REST = 0.1, 6.0
+"""Of a rest, in bursts: what `_kept` says is a guess, so a rest never ends, nor lasts, for good."""
 _MOST_REST_S, _LOOK_S = 0.1, 0.005
+"""A rest at most, and how soon it ends once nobody waits for bytes."""
 _ALPHA = 0.2
+"""Weight of a new measurement: five of them forget the old."""
 
 
 class Pace:

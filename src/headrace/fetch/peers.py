@@ -39,6 +39,7 @@ _log = logging.getLogger("headrace.fetch")
 _LOOK_S: Final = 1.0
 """How old what the file said may be."""
 _DEADLINE_S: Final = 10.0
+"""Another node that takes longer than this is of no use: the store has it, too."""
 _BLOCKS: Final = 16
 """In a piece of a large object, each of which one node keeps: 64 MiB with the cache's usual blocks."""
 _NO_FAULT = (NotFoundError, ChangedError, SlowDownError)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from select import EPOLLIN
 from typing import TYPE_CHECKING
 
+from headrace.base.budget import ByteBudget
 from headrace.base.errors import (
     CredentialsError,
     DeadlineError,
@@ -22,7 +23,6 @@ from headrace.base.errors import (
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.answer import blob_of, pause, wrong_answer
-from headrace.fetch.budget import Budget
 from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
@@ -44,7 +44,9 @@ _UNKNOWN_SIZE = 1024 * 1024
 class Pool:
     """The reads of one store, over up to `settings.connections` connections to its endpoint."""
 
-    def __init__(self, wire: Wire, settings: FetchSettings, budget: Budget, metrics: Metrics, reactor: Reactor) -> None:
+    def __init__(
+        self, wire: Wire, settings: FetchSettings, budget: ByteBudget, metrics: Metrics, reactor: Reactor
+    ) -> None:
         self.wire = wire
         self.level = Level(settings.connections, settings.connections if reactor.bulk else FIRST)
         self.latency = Latency()

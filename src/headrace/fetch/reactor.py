@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from headrace.base.budget import ByteBudget
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
-from headrace.fetch.budget import Budget
 from headrace.fetch.operation import Operation
 from headrace.fetch.pool import Pool
 from headrace.fetch.wire import Connection
@@ -41,7 +41,7 @@ class Reactor:
     `bulk`: see `Fetcher`.
     """
 
-    def __init__(self, settings: FetchSettings, budget: Budget, metrics: Metrics, *, bulk: bool = False) -> None:
+    def __init__(self, settings: FetchSettings, budget: ByteBudget, metrics: Metrics, *, bulk: bool = False) -> None:
         self._settings = settings
         self._budget = budget
         self._metrics = metrics

@@ -9,6 +9,8 @@ from headrace.base.account import account
 from headrace.base.errors import HeadraceError
 from headrace.store.protocol import Blob, Store
 
+UNKNOWN_BYTES = 1 << 20
+"""What a read counts for in the byte budget while nobody knows its size: most objects are smaller."""
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 
 

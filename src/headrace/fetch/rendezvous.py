@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 Words: TypeAlias = NDArray[np.uint64]
 _GOLDEN: Final = 0x9E3779B97F4A7C15
+"""2⁶⁴ over the golden ratio: neighbouring pieces get numbers far apart (Knuth)."""
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 

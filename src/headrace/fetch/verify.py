@@ -12,12 +12,13 @@ from collections.abc import Callable
 
 from headrace.base.errors import CorruptError, HeadraceError
 from headrace.base.metrics import Metrics
+from headrace.base.threads import Crew
 from headrace.fetch.operation import Operation
-from headrace.fetch.threads import Workers
 from headrace.store.protocol import Blob
 
 _MD5 = re.compile(r"[0-9a-f]{32}\Z")
 _TRIES = 3
+"""A damaged transfer is rare, two in a row mean damage on the way that a third repeats."""
 
 
 class Verifier:
@@ -26,7 +27,7 @@ class Verifier:
     def __init__(self, send: Callable[[Operation], None], metrics: Metrics) -> None:
         self._send = send
         self._metrics = metrics
-        self._workers = Workers("verify", 2)
+        self._workers = Crew("verify", 2)
 
     def wrap(self, operation: Operation, tries: int = 1) -> Operation:
         """The same read, whose `done` is called only with bytes that match."""
@@ -44,7 +45,7 @@ class Verifier:
 
     def close(self) -> None:
         """Stop the threads."""
-        self._workers.close()
+        self._workers.close(drop=True)
 
     def _check(self, operation: Operation, blob: Blob, etag: str, tries: int) -> None:
         if hashlib.md5(blob.data, usedforsecurity=False).hexdigest() == etag:

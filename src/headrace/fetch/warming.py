@@ -17,9 +17,13 @@ from headrace.store.protocol import Blob
 _PIECE = 32 << 20
 """Large objects are read in pieces of this many bytes, so that memory stays bounded."""
 _UNSETTLED = 2048
+"""Objects that came and wait to be seen in the cache: as many as `filling` lets wait."""
 _SETTLE_S = 10.0
+"""A disk that takes longer for what waits is reported as objects that were not kept."""
 _TRIES = 3
+"""Rounds over what was not kept: a third finds the same disk full."""
 _MOST_ERRORS = 10
+"""Errors that are told of: the others are mostly the same."""
 
 
 @dataclass

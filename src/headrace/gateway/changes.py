@@ -14,7 +14,9 @@ import zlib
 from headrace.base.errors import NoRoomError
 
 _SLOTS = 1 << 16
+"""Objects whose keys share a slot are looked up again too soon, never too late. Half a megabyte for all."""
 _WIDTH = 8
+"""Bytes of a random number, read and written by one instruction."""
 _LATEST = _SLOTS * _WIDTH
 """Where the number of all objects together is."""
 

@@ -17,8 +17,11 @@ from headrace.gateway.signing import Signed, sign_next
 
 _HEAD = re.compile(rb"([0-9a-fA-F]{1,8})(?:;chunk-signature=([0-9a-f]{64}))?\Z")
 _LONGEST_LINE = 1024
+"""Bytes of a chunk's head with its signature: some hundred."""
 _MOST_TRAILERS = 16
-_PIECE = 256 * 1024
+"""Clients send one or two."""
+_PIECE_BYTES = 256 * 1024
+"""Handed on at a time: in the processor's caches for the checksum and for the file."""
 _NOTHING = hashlib.sha256(b"").hexdigest()
 
 
@@ -43,7 +46,7 @@ def decoded(read: Callable[[int], bytes], signed: Signed, sums: Sums) -> Iterato
         size, digest = int(match[1], 16), hashlib.sha256()
         left = size
         while left:
-            piece = lines.take(min(left, _PIECE))
+            piece = lines.take(min(left, _PIECE_BYTES))
             left -= len(piece)
             if signs:
                 digest.update(piece)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headrace.base.crew import Crew
+from headrace.base.threads import Crew
 from headrace.gateway.buckets import Bucket, Buckets
 from headrace.gateway.changes import Changes
 from headrace.gateway.failures import S3Failure, answer, denied, translated
@@ -20,7 +20,6 @@ from headrace.gateway.xml import document, element
 from headrace.http_server import Exchange, Response, Streamed, Whole
 from headrace.namespace import Namespace
 
-_THREADS = 64
 _NOTHING = Whole(0)
 Act = Callable[[S3Request, Bucket], Response]
 _OTHERS = frozenset((
@@ -53,7 +52,7 @@ class Door:
         self._verifier = Verifier(Keyring(options.keys))
         self._changes = Changes(f"{folder}/changes")
         self._reading = Reading(namespace, self._buckets, self._changes, metadata=options.metadata)
-        self._crew = Crew("gateway", _THREADS)
+        self._crew = Crew("gateway", namespace.fetcher.settings.fetch.connections)  # they wait for answers of stores
         self._listings = Listings(namespace, self._changes, namespace.fetcher.settings.cache.ttl, self._crew.add)
         self._writing = Writing(namespace, self._buckets, self._changes, folder, self._listings.forget)
         self._uploads = Uploads(self._writing, f"{folder}/uploads")

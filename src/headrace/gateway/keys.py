@@ -16,6 +16,7 @@ from headrace.base.errors import DeniedError, NotFoundError, SettingError
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 _FIELDS = frozenset(("secret", "write", "prefixes"))
 _SHORTEST = 8
+"""Characters of a secret: a shorter one is guessed from a single signed request."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from headrace.gateway.changes import Changes
 from headrace.store.protocol import ObjectInfo
 
 _MOST = 100_000
+"""Objects whose metadata are remembered: some hundred bytes each."""
 Headers = tuple[tuple[str, str], ...]
 
 

@@ -32,9 +32,11 @@ from headrace.namespace import Namespace
 from headrace.store.protocol import ObjectInfo
 
 _MOST = 1000
+"""Keys of a page, by S3."""
 _OPEN = 64
 """Listings that are kept open for their next page."""
 _WORTH = 100
+"""Entries of a page from which on a next page is expected."""
 _LAST = "\U0010ffff"
 
 

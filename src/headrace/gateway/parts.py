@@ -31,14 +31,17 @@ from headrace.gateway.requests import S3Request, part_number, xml_headers
 from headrace.gateway.writing import Writing, check_source, headers_of, metadata_of, read_xml, received
 from headrace.gateway.xml import Raw, document, element
 from headrace.http_server import Response
+from headrace.upload import SMALLEST_PART
 
 _ID = re.compile(r"[0-9a-f]{32}\Z")
 _PART = re.compile(r"(\d{5})\.([0-9a-f]{32})\Z")
-_SMALLEST = 5 << 20
 _COPIED = re.compile(r"bytes=([0-9]{1,19})-([0-9]{1,19})\Z")
 _FORGOTTEN_S = 7 * 86400
+"""An upload that nobody went on with for a week is not gone on with."""
 _CLEARED_S = 3600.0
-_PIECE = 4 << 20
+"""Between two looks for such."""
+_PIECE_BYTES = 4 << 20
+"""Read at a time: bounds the memory of a copy."""
 _ENDED = "ended.json"
 
 
@@ -110,8 +113,8 @@ class Uploads:
         md5 = hashlib.md5(usedforsecurity=False)
         try:
             with open(path, "xb") as file:
-                for at in range(0, stop - start, _PIECE):
-                    piece = read(at, min(stop - start, at + _PIECE))
+                for at in range(0, stop - start, _PIECE_BYTES):
+                    piece = read(at, min(stop - start, at + _PIECE_BYTES))
                     md5.update(piece)
                     file.write(piece)
             self._publish(folder, path, number, md5.hexdigest())
@@ -234,7 +237,7 @@ class Uploads:
                 )
                 raise S3Failure("InvalidPart", what)
             chosen.append(part)
-        if any(part.size < _SMALLEST for part in chosen[:-1]):
+        if any(part.size < SMALLEST_PART for part in chosen[:-1]):
             raise S3Failure("EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size")
         return chosen
 
@@ -321,8 +324,8 @@ def _compare(request: S3Request, parts: list[PartFile], fds: list[int]) -> None:
 
 def _digest(name: str, parts: list[PartFile], fds: list[int]) -> bytes:
     whole, read, size = running(name), _reader(parts, fds), sum(part.size for part in parts)
-    for at in range(0, size, _PIECE):
-        whole.update(read(at, min(size, at + _PIECE)))
+    for at in range(0, size, _PIECE_BYTES):
+        whole.update(read(at, min(size, at + _PIECE_BYTES)))
     return whole.digest()
 
 

@@ -9,7 +9,7 @@ from email.header import Header
 
 from headrace.base.errors import ChangedError, HeadraceError, NotFoundError
 from headrace.cache import EntryLabel
-from headrace.fetch import Read
+from headrace.fetch import PART, Read
 from headrace.gateway import conditions
 from headrace.gateway.buckets import Bucket, Buckets
 from headrace.gateway.changes import Changes
@@ -22,11 +22,10 @@ from headrace.http_server import FileSlice, Response, Stream
 from headrace.namespace import Location, Namespace
 from headrace.store.protocol import Blob, Described, ObjectInfo
 
-_FIRST = 8 << 20
-"""Bytes of an object that was never heard of which are asked for first."""
 _IN_MEMORY = 256 << 10
 """Bytes that may wait in memory for a client that is slow; what is longer comes from the cache's file, or in pieces."""
 _SLOT_S = 5.0
+"""How long a client waits for its turn before it is told to slow down."""
 _OVERRIDES = ("content-type", "content-language", "expires", "cache-control", "content-disposition", "content-encoding")
 _DEFAULT_TYPE = ("Content-Type", "binary/octet-stream")
 
@@ -50,7 +49,7 @@ class Reading:
         self._warm = WarmFiles(changes)
         self._opened = set[str]()  # buckets whose store is open: to open one may take a while
         self._slots = threading.BoundedSemaphore(max(4, settings.fetch.memory // (32 << 20)))
-        self._firsts = threading.BoundedSemaphore(max(4, settings.fetch.memory // _FIRST))
+        self._firsts = threading.BoundedSemaphore(max(4, settings.fetch.memory // PART))
 
     def at_once(self, request: S3Request) -> Response | None:
         """The answer to a GET of what is held open; None: it takes longer. Raises S3Failure."""
@@ -161,7 +160,7 @@ class Reading:
         return self._known.put(request.bucket, request.key, described.info, _told(described), number)
 
     def _never_seen(self, request: S3Request, location: Location) -> Response:
-        """With one request to the store, where the object is no longer than `_FIRST`."""
+        """With one request to the store, where the object is no longer than `PART`."""
         number = self._known.number(request.bucket, request.key)
         return self._come(request, location, self._fetcher.get(_first(location)), number)
 
@@ -246,7 +245,7 @@ class Reading:
 
 
 def _first(location: Location) -> Read:
-    return Read(location.store, location.key, start=0, stop=_FIRST)
+    return Read(location.store, location.key, start=0, stop=PART)
 
 
 def _whole(blob: Blob) -> bool:

@@ -14,7 +14,9 @@ from headrace.gateway.signing import Signed, Verifier
 from headrace.http_server import Exchange, Response
 
 _LONGEST_KEY = 1024
+"""Bytes, by S3."""
 _MOST_PARTS = 10_000
+"""By S3."""
 _prefix = secrets.token_hex(4).upper()
 _numbers = itertools.count(1)
 
@@ -94,6 +96,7 @@ def verified(request: S3Request, verifier: Verifier) -> None:
 
 
 _SHORT = 256
+"""Characters of what is worth remembering; longer texts rarely come twice."""
 _remembered = lru_cache(1024)(unquote_plus)
 
 

@@ -17,6 +17,7 @@ from headrace.http_server import Address, Processes, Server
 from headrace.namespace import Namespace
 
 _DRAIN_S = 1.0
+"""For requests under way: Ctrl-C ends any command within two seconds."""
 
 
 class Gateway:

@@ -32,6 +32,7 @@ _HEX = re.compile(r"[0-9a-f]{64}\Z")
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]*\Z").match
 _NEEDED = ("X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Signature")
 _SKEW_S = 15 * 60
+"""By which a client's clock may be wrong, and for how long a signed URL holds at most: both by AWS."""
 _WEEK_S = 7 * 86400
 
 
@@ -193,6 +194,7 @@ def _signed_form(text: str) -> str:
 
 
 _SHORT = 256
+"""Characters of what is worth remembering; longer texts rarely come twice."""
 _remembered = lru_cache(4096)(_signed_form)
 
 

@@ -11,7 +11,9 @@ from headrace.gateway.changes import Changes
 from headrace.http_server import FileSlice
 
 _MOST = 512
+"""Files held open: half of the descriptors that a process has by default."""
 _SWEEP_S = 5.0
+"""Between two looks for those that nobody asked for any more."""
 _SMALL = 16 * 1024
 """Bytes of files that are held in memory: one system call sends them with their head."""
 

@@ -25,12 +25,13 @@ from headrace.gateway.xml import MalformedXml, document, element, parsed
 from headrace.http_server import Response
 from headrace.namespace import Location, Namespace
 from headrace.store.protocol import HEADERS, ObjectInfo
-from headrace.upload import Uploader
+from headrace.upload import LARGEST_COPY, Uploader
 
-_IN_MEMORY = 8 << 20
-_LARGEST = 5 << 30
+_IN_MEMORY_BYTES = 8 << 20
+"""Longer bodies go to a file until they are whole."""
 _META = "x-amz-meta-"
 _MOST_DELETED = 1000
+"""Keys in one request, by S3."""
 _CONDITIONS = ("x-amz-if-match-size", "x-amz-if-match-last-modified-time")
 _REFUSED = ("x-amz-server-side-encryption-customer-algorithm", "x-amz-tagging", "x-amz-object-lock-mode",
             "x-amz-website-redirect-location", "x-amz-write-offset-bytes")  # fmt: skip
@@ -68,12 +69,12 @@ def received(request: S3Request, spool: str, into: int | None = None) -> tuple[B
     if told is None or not told.isdecimal():
         raise S3Failure("MissingContentLength", "You must provide the Content-Length HTTP header.")
     size = int(told)
-    if size > _LARGEST:
+    if size > LARGEST_COPY:
         raise S3Failure("EntityTooLarge", "Your proposed upload exceeds the maximum allowed size")
     sums = Sums.of(headers, signed.payload, md5=into is not None)
     pieces = decoded(stream.read, signed, sums) if chunked else iter(stream)
     fd = into
-    if fd is None and size > _IN_MEMORY:
+    if fd is None and size > _IN_MEMORY_BYTES:
         with tempfile.TemporaryFile(dir=spool) as unnamed:
             fd = os.dup(unnamed.fileno())
     try:

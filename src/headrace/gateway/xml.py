@@ -9,7 +9,9 @@ from xml.etree.ElementTree import Element, ParseError, XMLParser
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _UNSAYABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _MOST_ELEMENTS = 64_000
+"""10,000 parts with their checksums have fewer, 1,000 keys to delete far fewer."""
 _DEEPEST = 8
+"""S3's own documents are four deep."""
 
 
 def escaped(text: str) -> str:

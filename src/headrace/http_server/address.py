@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from headrace.base.errors import InputError
 
 _BACKLOG = 1024
+"""Connections that the kernel holds until they are taken; it allows no more by itself than `somaxconn`."""
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from headrace.base.crew import Crew
+from headrace.base.threads import Crew
 from headrace.http_server.connection import Connection
 from headrace.http_server.exchange import Exchange
 from headrace.http_server.limits import Limits
 from headrace.http_server.messages import Application, Response
 
 _log = logging.getLogger("headrace.http")
-_RECEIVE = 64 * 1024
+_RECEIVE_BYTES = 64 * 1024
+"""In one call: the head of nearly every request, and what a socket holds by default."""
 _EVENTS = 1024
+"""In one turn, so that none waits for ever."""
 _ACCEPTED = 64
 """Connections taken in one turn."""
 _FRESH_S = 1.0
@@ -38,7 +40,7 @@ class Loop:
     def __init__(self, application: Application, limits: Limits, listener: socket.socket) -> None:
         self.application = application
         self.limits = limits
-        self.scratch = memoryview(bytearray(_RECEIVE))
+        self.scratch = memoryview(bytearray(_RECEIVE_BYTES))
         self.now = time.monotonic()
         self.dirty: deque[Connection] = deque()
         self.draining = self.cut = False

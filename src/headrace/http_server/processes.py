@@ -36,6 +36,7 @@ _BOOT = (
 _AGAIN_S, _LONGEST_S = 0.5, 30.0
 """A child that died is started again after that, twice as long each time it happens within `_LONGEST_S`."""
 _READY_S = 60.0
+"""A child that has not said that it listens by then never will."""
 _BETWEEN = 20_000
 """New objects between two collections: what a request makes is gone with it, and hardly ever in a cycle."""
 

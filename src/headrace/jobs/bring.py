@@ -7,15 +7,14 @@ import shutil
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, InputError
 from headrace.base.progress import SILENT, Progress
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.store.protocol import Store
 from headrace.tracking.runs import Run
 from headrace.upload import published
 
 _PIECE: Final = 16 << 20
-_AT_ONCE: Final = 8
 
 
 class Wanted(NamedTuple):
@@ -37,7 +36,7 @@ def bring(store: Store, wanted: Iterable[Wanted], folder: str, progress: Progres
     beside = f"{folder}.partial"
     shutil.rmtree(beside, ignore_errors=True)
     os.makedirs(beside)
-    with Threads(_AT_ONCE, thread_name_prefix="headrace-bring") as pool:
+    with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-bring") as pool:
         under_way = [pool.submit(_bring, store, one, beside, progress) for one in wanted]
         size = sum(one.result() for one in under_way)
     os.rename(beside, folder)

@@ -11,18 +11,18 @@ import hashlib
 import os
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from headrace.base.errors import ChangedError, CorruptError, InputError, NoRoomError
 from headrace.base.progress import SILENT, Progress
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.fetch import Fetcher, Read, Straight
 from headrace.store.protocol import ObjectInfo, Store
 
 _PART: Final = 8 << 20
-_AT_ONCE: Final = 8
 _BLOCK: Final = 1 << 20
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
@@ -69,7 +69,7 @@ def digests(store: Store, fetcher: Fetcher, infos: Sequence[ObjectInfo], progres
                 readers.put(reader)
             return found.hexdigest()
 
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-models") as pool:
+        with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-models") as pool:
             under_way = [pool.submit(one, info) for info in infos]
             try:
                 return [future.result() for future in under_way]
@@ -174,7 +174,7 @@ class _Part(NamedTuple):
 
 def _all(parts: Sequence[_Part]) -> None:
     """All of them, several at once; the first failure ends what has not begun."""
-    pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-models")
+    pool = Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-models")
     try:
         under_way: list[Future[None]] = [pool.submit(part.bring) for part in parts]
         for future in under_way:
@@ -186,7 +186,7 @@ def _all(parts: Sequence[_Part]) -> None:
 @contextmanager
 def _readers(fetcher: Fetcher) -> Generator[SimpleQueue[Straight]]:
     """As many as read at once. Whoever takes one puts it back."""
-    ours = fetcher.straights(_AT_ONCE)
+    ours = fetcher.straights(REQUESTS_AT_ONCE)
     queue: SimpleQueue[Straight] = SimpleQueue()
     for one in ours:
         queue.put(one)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace.base.errors import HeadraceError
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.models.card import ModelCard
 from headrace.models.names import Reference, parse
 from headrace.models.registry import Registry
@@ -23,7 +23,6 @@ from headrace.tracking.record import RUNS
 from headrace.tracking.results import results
 from headrace.tracking.runs import Run
 
-_AT_ONCE: Final = 8
 _SUFFIX: Final = ".json"
 
 
@@ -63,7 +62,7 @@ def models_of(registry: Registry, run: str) -> list[Reference]:
     def is_there(one: Reference) -> bool:
         return one.number is not None and registry.is_committed(one.name, one.number)
 
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-models") as pool:
+    with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-models") as pool:
         return sorted(one for one, there in zip(found, pool.map(is_there, found), strict=True) if there)
 
 

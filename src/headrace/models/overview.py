@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.models.registry import ModelVersion, Registry
-
-_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,7 @@ def overview(registry: Registry) -> list[Overview]:
 
     Raises any store error.
     """
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-models") as pool:
+    with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-models") as pool:
         found = pool.map(partial(_of, registry), registry.names())
         return [one for one in found if one is not None]
 

@@ -12,7 +12,6 @@ A number without ``COMMITTED`` is a publication that is under way, or never ende
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.base.errors import CorruptError, HeadraceError, InputError, NotFoundError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.models import aliases
 from headrace.models.aliases import MODELS, Aliases, Pointer
 from headrace.models.card import CARD, ModelCard
@@ -31,7 +31,6 @@ from headrace.upload import Publication, is_complete, published
 if TYPE_CHECKING:
     from headrace.models.holding import LocalModel
 
-_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,9 @@ class Registry:
         two GETs for each.
         """
         numbers, found = self.numbers(name), list[ModelVersion]()
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-models") as pool:
+        with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-models") as pool:
             while numbers and (limit is None or len(found) < limit):
-                some, numbers = numbers[:_AT_ONCE], numbers[_AT_ONCE:]
+                some, numbers = numbers[:REQUESTS_AT_ONCE], numbers[REQUESTS_AT_ONCE:]
                 found += [one for one in pool.map(partial(self._readable, name), some) if one is not None]
         return found[:limit]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Final
 
 from headrace.base.errors import ChangedError, TryAgainError
 from headrace.base.progress import SILENT, Progress
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.fetch import Read
 from headrace.models.bringing import digest_of, digests
 from headrace.models.card import ModelFile
@@ -20,8 +20,6 @@ from headrace.models.sources import Source, SourceFile
 from headrace.namespace.transfer import Transfers
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.upload import Item, Uploader, put_many
-
-_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ def _upload(
 ) -> list[tuple[ObjectInfo, ModelFile]]:
     paths = [os.path.join(source.store.local_root or "/", one.info.key) for one in files]
     found: dict[str, ObjectInfo] = {}
-    with Uploader() as uploader, ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-models") as pool:
+    with Uploader() as uploader, Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-models") as pool:
         sums = [pool.submit(_digest, source.store, one) for one in files]
         items = [Item(target, path) for target, path in zip(targets, paths, strict=True)]
         try:
@@ -146,7 +144,7 @@ def _copied(info: ObjectInfo | None, one: SourceFile) -> ObjectInfo:
 
 
 def _each(act: Callable[[SourceFile, str], object], files: Sequence[SourceFile], targets: Sequence[str]) -> None:
-    pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-models")
+    pool = Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-models")
     try:
         for future in [pool.submit(act, one, target) for one, target in zip(files, targets, strict=True)]:
             future.result()

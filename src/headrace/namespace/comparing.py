@@ -12,6 +12,7 @@ from headrace.namespace.entry import Entry
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _PIECE = 8 << 20
+"""Bytes of a file read at a time: its read-ahead keeps more under way."""
 
 
 def same_bytes(

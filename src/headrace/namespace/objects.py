@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher, Read
 
 
-_FIRST = 8 << 20
-"""Bytes of an object of unknown size that are asked for first: what is left comes in parts, many at once."""
 
 
 class Objects:
@@ -172,12 +170,13 @@ class Objects:
             self._stores.forget(place.url, place.key)
 
     def _read_unknown(self, place: Place, opened: Opened, start: int, stop: int | None) -> memoryview:
-        from headrace.fetch import Read
+        from headrace.fetch import PART, Read
 
         if place.key == "":
             raise InputError("is the root of a store, not an object", path=place.path, hint="name an object in it")
         wire = opened.store.wire()
-        first = start + _FIRST if stop is None and wire is not None and wire.ranges else stop
+        # Of an unknown size: what is left comes in parts, many at once.
+        first = start + PART if stop is None and wire is not None and wire.ranges else stop
         blob = self._fetcher().get(Read(opened.store, place.key, start=start, stop=first))
         if blob.info.size >= 0:
             opened.metadata.keep(blob.info)

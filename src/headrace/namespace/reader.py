@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher, Read, Ticket
 
 _GRACE_S = 10.0
+"""How much longer than its deadline a read is waited for: its own error says more than ours."""
 
 
 class _Chunk:

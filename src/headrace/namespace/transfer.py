@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.upload import Uploader
 
 _PART = 8 << 20
+"""Bytes of a part, received and sent as a whole; S3 takes 10,000 of them, larger ones of larger objects."""
 _AT_ONCE = 16
 """Parts under way, of all copies together; how many of them are received at a time is found out (`fetch.straight`)."""
 

@@ -13,13 +13,14 @@ from typing import IO, Any
 
 from headrace.base.places import temporary_folder
 
-_MEMORY = 64 * 1024 * 1024
+_MEMORY_BYTES = 64 * 1024 * 1024
+"""Of one writer, before it goes to a file: most objects that programs write are smaller."""
 
 
 class Spool:
     """Bytes on their way to one put: in memory up to `memory` bytes, then in an unnamed temporary file."""
 
-    def __init__(self, memory: int = _MEMORY) -> None:
+    def __init__(self, memory: int = _MEMORY_BYTES) -> None:
         self._memory = memory
         self._on_disk = False
         self.file: IO[bytes] = io.BytesIO()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace.base.errors import InputError
+from headrace.base.threads import cores
 from headrace.base.where import Where
 from headrace.dataset import Skip
 from headrace.pack.layouts import layout_named
@@ -94,11 +94,6 @@ class PackOptions:
     def shard_name(self, number: int) -> str:
         """The name of shard `number`."""
         return self.names % number
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return max(1, len(os.sched_getaffinity(0)))
 
 
 def load_function(text: str) -> Callable[[Any], Any]:

@@ -11,10 +11,10 @@ from typing import Protocol, TypeAlias
 from headrace.base.errors import CorruptError, DeniedError, InputError, UnsupportedError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
+from headrace.base.threads import ForEach
 from headrace.dataset import Dataset
 from headrace.dataset.naming import target_of
 from headrace.namespace import Namespace
-from headrace.pack.crew import Crew
 from headrace.pack.journal import Journal, Record, journal_of
 from headrace.pack.options import PackOptions, load_function
 from headrace.pack.orders import Orders
@@ -86,7 +86,7 @@ def pack(
     plan = make_plan(Dataset.open(source, options.by, namespace, format=form), options, planning)
     orders = Orders(source, destination, form, options, plan.cuts, plan.terms, None, function)
     workers = max(1, min(options.threads, plan.shards))
-    crew = Crew(workers)
+    crew = ForEach(workers)
     with workshop(
         orders, plan, namespace, settings, workers=workers, stop=crew.stop, progress=progress
     ) as shop:
@@ -143,7 +143,7 @@ class Hands(Protocol):
 class Threads:
     """Threads of this process."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: ForEach) -> None:
         self._crew = crew
 
     def make(self, shop: Workshop, numbers: Sequence[int], take: Taker) -> None:

@@ -24,12 +24,11 @@ from headrace.base.errors import (
 )
 from headrace.base.places import temporary_folder
 from headrace.base.progress import SILENT, Progress
+from headrace.base.threads import ForEach, cores
 from headrace.namespace import Entry, Namespace
 from headrace.pack.archive import SUFFIXES as TARS
 from headrace.pack.archive import File, Unpackable, files_of
-from headrace.pack.crew import Crew
 from headrace.pack.journal import FOLDER, INDEX, PLAN
-from headrace.pack.options import cores
 from headrace.pack.records import SUFFIXES as RECORDS
 from headrace.pack.records import files_of_records
 from headrace.store.protocol import Store
@@ -145,7 +144,7 @@ class _Threads:
 
     def write(self, orders: UnpackOrders, shards: Sequence[Shard], take: Callable[[Counts], None]) -> None:
         """See `UnpackHands.write`."""
-        crew = Crew(max(1, min(self._workers, len(shards))))
+        crew = ForEach(max(1, min(self._workers, len(shards))))
         with unpacker(orders, self._namespace, crew.stop, self._progress) as target:
             crew.run(lambda number: take(target.write(shards[number].path)), range(len(shards)), "unpack")
 

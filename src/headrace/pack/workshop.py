@@ -11,6 +11,7 @@ from headrace.base.errors import CorruptError
 from headrace.base.metrics import Metrics
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
+from headrace.base.threads import cores
 from headrace.fetch import Fetcher
 from headrace.namespace import Namespace
 from headrace.pack.budget import Budget
@@ -18,7 +19,7 @@ from headrace.pack.filling import Means
 from headrace.pack.journal import Journal, Record, journal_of
 from headrace.pack.layouts import layout_named
 from headrace.pack.making import Maker
-from headrace.pack.options import PackOptions, cores
+from headrace.pack.options import PackOptions
 from headrace.pack.orders import Made, Orders
 from headrace.pack.plan import Plan
 from headrace.pack.preparing import prepared

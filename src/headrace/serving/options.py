@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.base.errors import InputError
+from headrace.base.threads import cores
 from headrace.serving.batching import Rules
 
 SHADOW: Final = "shadow"
@@ -154,4 +154,4 @@ class Options:
     @property
     def runtime_threads(self) -> int:
         """Of each model, in each process."""
-        return self.threads or max(1, len(os.sched_getaffinity(0)) // self.processes)
+        return self.threads or max(1, cores() // self.processes)

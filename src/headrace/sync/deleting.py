@@ -18,6 +18,7 @@ from headrace.sync.options import Deletion, SyncOptions
 from headrace.sync.scan import Folder, Stamp
 
 _AGAIN_S = 60.0
+"""After a listing that failed: a store that is away is asked no more often."""
 
 
 class Deleting:

@@ -12,6 +12,7 @@ import xxhash
 from headrace.base.memory import mapped
 
 BLOCK = 8 << 20
+"""Bytes of one checksum: part of the format of the state."""
 
 
 class Digests:

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from headrace.sync.ledger import Sent
 from headrace.sync.options import FileClass
 from headrace.sync.scan import Stamp
+from headrace.upload import COPY_BYTES
 
 SETTLE_S = 0.2
 """A new file is given this long to be written."""
 LOOK_S = 0.5
 """How long a file must have been at rest before it is asked whether it is closed."""
 NEVER_S = 3600.0
-_COPY = 128 << 20
-_CHEAP = 4 << 20
+"""A file that is never asked for by itself is looked at so often all the same."""
+_CHEAP_BYTES = 4 << 20
+"""Sending a file of this size again costs about what a request does."""
 _MOST_PERIODS = 60.0
+"""However large a file, what it holds is in the bucket after so many periods."""
 
 
 @dataclass(slots=True)
@@ -57,11 +60,11 @@ def pause(file: Tracked, *, appends: bool) -> float:
         return 0.0
     size, new = file.stamp.size, file.stamp.size - file.sent.info.size
     if appends:
-        periods = (3 + size / _COPY) / 6
+        periods = (3 + size / COPY_BYTES) / 6
     elif new > 0 and file.kind.growing:
         periods = size / (16 * new)  # sent anew as a whole: until a sixteenth is new
     else:
-        periods = size / _CHEAP
+        periods = size / _CHEAP_BYTES
     return file.kind.period * min(max(periods, 1.0), _MOST_PERIODS)
 
 
@@ -69,7 +72,7 @@ def cost(file: Tracked, *, appends: bool, part: int) -> int:
     """Requests that sending it takes, roughly."""
     size = file.stamp.size
     if appends:
-        return 3 + math.ceil(size / _COPY)
+        return 3 + math.ceil(size / COPY_BYTES)
     return 1 if size <= part else 2 + math.ceil(size / part)
 
 

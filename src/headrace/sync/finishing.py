@@ -16,6 +16,7 @@ from headrace.sync.scan import Stamp
 
 _log = logging.getLogger("headrace.sync")
 _AGAIN_S = 2.0
+"""A checkpoint that could not be marked complete is tried again then."""
 
 
 class Finishing:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 
-from headrace.base.crew import Crew
+from headrace.base.threads import Crew
 
-_SMALL, _SMALL_AHEAD = 4, 64
-_BIG = 16 << 20
+_THREADS, _AHEAD = 4, 64
+"""Threads for small files, which wait for answers and take hardly a core; and files given to them ahead."""
+_BIG_BYTES = 16 << 20
+"""Files from one part on: the uploader sends their parts side by side by itself."""
 
 
 class Lanes:
@@ -19,7 +21,7 @@ class Lanes:
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake
-        self._small = Crew("sync", _SMALL)
+        self._small = Crew("sync", _THREADS)
         self._big = Crew("sync-big", 1)
         self._counts = {True: 0, False: 0}
         self._answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -30,12 +32,12 @@ class Lanes:
 
     def room(self, size: int) -> bool:
         """Whether a file of this size should be added now; when not, an answer will come."""
-        big = size >= _BIG
-        return self._counts[big] < (1 if big else _SMALL_AHEAD)
+        big = size >= _BIG_BYTES
+        return self._counts[big] < (1 if big else _AHEAD)
 
     def add(self, size: int, work: Callable[[], Callable[[], None]]) -> None:
         """Do some work on a lane's thread; what it returns is called in `hear`. It must not raise."""
-        big = size >= _BIG
+        big = size >= _BIG_BYTES
         self._counts[big] += 1
 
         def task() -> None:

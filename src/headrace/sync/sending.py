@@ -16,19 +16,14 @@ from headrace.sync.digest import Digests
 from headrace.sync.ledger import Sent
 from headrace.sync.options import FileClass
 from headrace.sync.scan import Folder, Stamp
-from headrace.upload import SMALLEST_BASE, Uploader
+from headrace.upload import LARGEST_COPY, SMALLEST_PART, TICK_NS, Uploader
 
 UNKNOWN: Final = Stamp(-1, 0, 0, 0)
 """Of what was sent of a file that has changed since: no file has it, so that it is sent again."""
-_LARGEST_COPY: Final = 5 << 30
-"""Bytes that S3 copies in one request."""
-_MD5_DIGITS: Final = 32
 TAKEN: Final = "another node has written this"
 """Why a file is not sent where several send below one prefix (`SyncOptions.shared`)."""
 _COMPARED: Final = 4 << 20
 """Bytes that are read back where nothing else tells what an object holds."""
-_TICK_S: Final = 0.012
-"""More than a tick of the clock for file times, so that a later write has a later time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +79,9 @@ class Sender:
             with suppress(HeadraceError):
                 return Sent(stamp, self._copied(order.name, order.twin.info), order.twin.digests)
         sent, path = order.sent, self._folder.local(order.name)
-        growing = order.kind.growing and (stamp.size >= SMALLEST_BASE or order.tries > 1)
+        growing = order.kind.growing and (stamp.size >= SMALLEST_PART or order.tries > 1)
         # Reading all of it once more pays for files that may grow, which those that are sent when closed seldom do.
-        wanted = stamp.size >= SMALLEST_BASE and (sent is not None or not order.kind.when_closed)
+        wanted = stamp.size >= SMALLEST_PART and (sent is not None or not order.kind.when_closed)
         try:
             if order.there is not None and _is_same(path, stamp.size, order.there, sent and sent.digests) is True:
                 digests, info = Digests.of(path, stamp.size) if wanted else None, order.there
@@ -119,8 +114,8 @@ class Sender:
 
     def _at_rest(self, name: str) -> Stamp:
         stamp = self._folder.look(name)
-        if stamp is not None and abs(time.time() - stamp.mtime_ns / 1e9) < _TICK_S:
-            time.sleep(_TICK_S)
+        if stamp is not None and abs(time.time() - stamp.mtime_ns / 1e9) < TICK_NS / 1e9:
+            time.sleep(TICK_NS / 1e9)
             stamp = self._folder.look(name)
         if stamp is None:
             raise NotFoundError("no such file", path=self._folder.local(name))
@@ -180,7 +175,7 @@ class Sender:
 
     def _copied(self, name: str, source: ObjectInfo) -> ObjectInfo:
         """Raises HeadraceError: it could not be copied, or is not the object it was."""
-        if source.size > _LARGEST_COPY:
+        if source.size > LARGEST_COPY:
             raise ChangedError("too large to be copied in one request")
         key = self._prefix + name
         self._store.copy(source.key, key)
@@ -199,7 +194,7 @@ def _is_same(path: str, size: int, info: ObjectInfo, digests: Digests | None = N
         return False
     if digests is not None and digests.size == size:
         return digests.hold(path, every=True)
-    if info.etag is None or len(info.etag) != _MD5_DIGITS:
+    if info.etag is None or len(info.etag) != 32:
         return None
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == info.etag

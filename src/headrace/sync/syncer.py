@@ -44,10 +44,15 @@ _log = logging.getLogger("headrace.sync")
 _UNTOLD_S = 3.0
 """How long a file must be at rest to count as closed, where the kernel does not say."""
 _RETRY_FIRST_S, _RETRY_S, _RETRY_SOON_S = 0.5, 60.0, 5.0
+"""After a failure, twice as long each time, up to the second; the third once the job has ended and somebody waits."""
 _GONE_S = 60.0
+"""A file that is gone so long was not being replaced."""
 _TELL_S = 1.0
+"""How often progress is told where many files change."""
 _STEP_S = 0.05
+"""Least pause between two looks: changes come in bursts."""
 _FEW = 100
+"""Changed files that are gone through in no time."""
 
 
 class Sync:

@@ -29,7 +29,9 @@ from headrace.tracking.runs import LOST_S, Run
 LOOK_S: Final = 5.0
 """Seconds between two looks at a run, for every page its listing has."""
 _OVERLAP: Final = 64
-_PIECE: Final = 8 << 20
+"""Segments told once more: one may have come late."""
+_PIECE_BYTES: Final = 8 << 20
+"""Read of an event file at a time."""
 _OURS: Final = "events.out.tfevents.0.headrace"
 _MACHINE: Final = ("system/", "job/")
 
@@ -165,6 +167,6 @@ def _inside(name: str) -> bool:
 
 def _pieces(run: Run, info: ObjectInfo, at: int) -> Iterator[memoryview]:
     while at < info.size:
-        data = run.store.get(info.key, at, min(info.size, at + _PIECE), if_match=info.etag).data
+        data = run.store.get(info.key, at, min(info.size, at + _PIECE_BYTES), if_match=info.etag).data
         yield data
         at += len(data)

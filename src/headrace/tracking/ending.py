@@ -17,6 +17,7 @@ _KINDS: Final = ("Error", "Exception", "Interrupt", "Exit", "Warning")
 _SAMPLE: Final = re.compile(r"(.+?): (.+?) failed: (\w+)\b")
 """What `headrace.base.errors.BadSampleError` says: the sample, the stage, the user's error."""
 _LONGEST: Final = 300
+"""Characters of a line that a page shows."""
 
 
 def ending(status: Status, lines: Sequence[str]) -> str:

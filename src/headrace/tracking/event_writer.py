@@ -15,6 +15,7 @@ from headrace.tracking.points import Point
 
 _VERSION: Final = b"brain.Event:2"
 _LARGEST: Final = 3.4028234663852886e38
+"""Of float32, which TensorBoard's scalars are."""
 
 
 class EventWriter:

@@ -26,6 +26,7 @@ _log = logging.getLogger("headrace.tracking")
 
 SPOOL: Final = "HEADRACE_SPOOL"
 _FORK_WAITS_S = 2.0
+"""For a write that is under way; then the child goes without what it would have told."""
 
 
 def log(values: Mapping[str, float], step: int | None = None) -> None:

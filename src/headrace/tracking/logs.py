@@ -31,8 +31,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
 
-from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.store.protocol import Store
 
 _log = logging.getLogger("headrace.tracking")
@@ -43,9 +43,8 @@ _OVERWRITTEN = re.compile(rb"(?m)^[^\n]*\r++(?!\n)")
 _ENDS = re.compile(rb"\r+\n")
 _LONGEST = 64 << 10
 """Bytes of a line that are held until its end comes."""
-_PIECE = 4096
-_AT_ONCE = 8
-"""Segments that are fetched and held at once, of one stream."""
+_PIECE_BYTES = 4096
+"""Of a broken segment: what can be read is read so, then byte by byte."""
 
 
 class LogWriter:
@@ -191,10 +190,10 @@ def salvage(folder: str) -> None:
 def _readable(path: str) -> bytes:
     """The whole lines of a frame without an end. A read that meets the break gives nothing: the last are short."""
     found = bytearray()
-    for size in (_PIECE, 1):
+    for size in (_PIECE_BYTES, 1):
         with suppress(OSError), pa.CompressedInputStream(path, "zstd") as file:
-            for at in range(0, len(found), _PIECE):
-                file.read(min(_PIECE, len(found) - at))
+            for at in range(0, len(found), _PIECE_BYTES):
+                file.read(min(_PIECE_BYTES, len(found) - at))
             while piece := file.read(size):
                 found += piece
     return bytes(found[: found.rfind(b"\n") + 1])
@@ -241,7 +240,7 @@ class LogReader:
 
     def read(self) -> Iterator[Line]:
         """All that is there and was not read yet, by time. Raises any store error, CorruptError, UnsupportedError."""
-        with Threads(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
+        with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
             streams = [self._lines(pool, stream, seqs) for stream, seqs in self._there().items()]
             yield from _by_time(streams)
 
@@ -250,7 +249,7 @@ class LogReader:
         found: list[list[Line]] = [[] for _ in self._next]
         for stream, lines in zip(self._next, found, strict=True):
             with suppress(NotFoundError):
-                for _ in range(_AT_ONCE):
+                for _ in range(REQUESTS_AT_ONCE):
                     lines += self._segment(stream, self._next[stream])
         return list(_by_time(found))
 
@@ -280,7 +279,7 @@ class LogReader:
         ahead: deque[Future[list[Line]]] = deque()
         for seq in seqs:
             ahead.append(pool.submit(self._segment, stream, seq))
-            if len(ahead) > _AT_ONCE:
+            if len(ahead) > REQUESTS_AT_ONCE:
                 yield from ahead.popleft().result()
         for one in ahead:
             yield from one.result()

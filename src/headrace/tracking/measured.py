@@ -38,6 +38,7 @@ _MOST_ROWS: Final = 200_000
 _MOST_SEGMENTS: Final = 720
 """What has come since the last rollup, at most: about 20 MB."""
 _LOOKED_EVERY: Final = 12
+"""Polls between two listings: a rollup may have come."""
 _NEAR: Final = 8
 """Rollups, mostly of an hour, of which each point is looked at for stretches."""
 _KEPT: Final = 8 << 20

@@ -19,12 +19,14 @@ from headrace.tracking.mlflow_mirror import MlflowMirror, Source
 from headrace.tracking.record import RunRecord, Status, now
 
 EVERY_S: Final = 5.0
+"""Between two looks at what is new."""
 END_S: Final = 30.0
 """Longest time after the run's end; a server that never answered gets `NEVER_S`."""
 NEVER_S: Final = 3.0
 GONE_S: Final = 8.0
 """Longest time after the runner's."""
 _AGAIN_S = (1.0, 15.0)
+"""Pause after a failure, twice as long each time, up to the second."""
 
 
 class _Heard:

@@ -30,6 +30,7 @@ from headrace.base.errors import (
 from headrace.base.settings import environment
 
 _TIMEOUT_S: Final = 10.0
+"""A server that takes longer is away."""
 _API: Final = "/api/2.0/mlflow/"
 _PROXY: Final = "/api/2.0/mlflow-artifacts/artifacts"
 

@@ -22,6 +22,7 @@ SENT: Final = "headrace.segments_sent"
 """The tag that says how many segments of metrics are there."""
 STATES: Final = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED", "lost": "FAILED"}
 _NAME, _PARAM, _TAG = 250, 6000, 8000
+"""Characters, by MLflow."""
 _FORBIDDEN = re.compile(r"[^\w\-. /:]")
 _FLAG = re.compile(r"--?([A-Za-z][\w.\-]*)(?:=(.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
@@ -30,15 +31,16 @@ _SECRET = re.compile(
 )
 _MASKED: Final = "***"
 _SHOWN = ("time_limit", "grace", "processes", "retry", "resources", "environment")
-_MEBIBYTE = 1e6
+_MEGABYTE = 1e6
+"""What MLflow means by it."""
 _SYSTEM = {
     "cpu": ("cpu_utilization_percentage", 1.0),
-    "memory_used": ("system_memory_usage_megabytes", _MEBIBYTE),
-    "disk_free": ("disk_available_megabytes", _MEBIBYTE),
+    "memory_used": ("system_memory_usage_megabytes", _MEGABYTE),
+    "disk_free": ("disk_available_megabytes", _MEGABYTE),
 }
 _GPU = {
     "utilization": ("utilization_percentage", 1.0),
-    "memory_used": ("memory_usage_megabytes", _MEBIBYTE),
+    "memory_used": ("memory_usage_megabytes", _MEGABYTE),
     "power": ("power_usage_watts", 1.0),
 }
 

@@ -23,7 +23,9 @@ from headrace.tracking.record import RunRecord, Status
 _METRICS, _PARAMS = 1000, 100
 """Most in one request, by MLflow."""
 _FILES: Final = 10_000
+"""Of a run that are linked to; more would make its page useless."""
 _EXPERIMENTS: Final = 1000
+"""Most in one answer, by MLflow."""
 _PROXY: Final = "mlflow-artifacts:"
 
 

@@ -7,16 +7,16 @@ markers of which nothing else is known: those of one moment, as far as marker an
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.tracking.runs import Run
 from headrace.upload import Committed, committed
 
-_AT_ONCE: Final = 8
 _NAMED: Final = 3
+"""Checkpoints that a sentence names; of more it says how many."""
 _NUMBER: Final = re.compile("[0-9]+")
 
 
@@ -52,7 +52,7 @@ def newest_checkpoint(run: Run) -> Newest | None:
     """
     prefix = f"{run.prefix}checkpoints/"
     names = [folder[len(prefix) :].rstrip("/") for folder in run.store.list_folder(prefix).folders]
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-newest") as pool:
+    with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-newest") as pool:
         times = list(pool.map(partial(committed, run.store), [prefix + name for name in names]))
     told = zip(names, times, strict=True)
     found = [_Candidate(when, _numbers(name), name) for name, when in told if when is not None]

@@ -28,6 +28,7 @@ LISTED_S: Final = 15.0
 """How long a listing of them is trusted."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TAGS: Final = 100
+"""Of one run, and characters of each, and bytes of its note: a page shows all of them."""
 _VALUE: Final = 1000
 _NOTE: Final = 64 << 10
 

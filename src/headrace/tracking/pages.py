@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.account import Threads
 from headrace.base.errors import NotFoundError
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.store.protocol import Store
 from headrace.tracking.logs import Line, Segment, read_segment, segments
 
@@ -23,7 +23,6 @@ _KEPT: Final = 64
 _KEPT_TEXT: Final = 4 << 20
 """Segments in memory, and characters of all of them together. Two are kept however long they are: the last, which tells
 how many lines there are, and that of the lines that are wanted."""
-_AT_ONCE: Final = 8
 _LISTED_EVERY: Final = 12
 """Refreshes: a later segment may come before an earlier one, and one may be left out for good."""
 
@@ -123,7 +122,7 @@ class LogPages:
     def _count_all(self, index: int) -> None:
         """Of an older run: one after the other, some ahead."""
         total = 0
-        with Threads(_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
+        with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-logs") as pool:
             for seq, segment in zip(self._there, pool.map(self._read, self._there[: index + 1]), strict=False):
                 self._first[seq] = total
                 total += segment.marks[-1]

@@ -18,6 +18,7 @@ _PLAIN: Final = "*o+x#@%&"
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint16)
 """The bits of a braille character, U+2800: Unicode's chart of the block."""
 _SMALLEST = (24, 3)
+"""Columns and rows below which no curve is seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from headrace.base.ports import reserve_port
 _WATCHDOG = 'trap "" HUP INT TERM; read -r _; kill -KILL "$1" 2>/dev/null; shift; rm -rf -- "$@"; kill -KILL 0'
 """$1, the program, leads the watchdog's own group, so neither its number nor `0` can mean anyone else."""
 _GRACE_S = 0.5
+"""For a program that was told to end; then it is killed."""
 
 
 def find_program(name: str, extra: str) -> str:

@@ -11,15 +11,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.base.account import Threads
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError, UnsupportedError
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.store.protocol import Store
 from headrace.tracking.arrow import Table, as_schema, pa, pq, texts, to_array, to_valid
 from headrace.tracking.points import SCHEMA, table
 from headrace.tracking.rollups import rollups
 from headrace.tracking.segments import FORMAT, SEGMENT
-
-_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +216,7 @@ def series(points: Table, *, rank: int | None = None) -> dict[str, Series]:
 def _read_all(reads: Sequence[Callable[[], Table]]) -> list[Table]:
     if len(reads) < 2:
         return [read() for read in reads]
-    pool = Threads(_THREADS, "headrace-metrics")
+    pool = Threads(REQUESTS_AT_ONCE, "headrace-metrics")
     try:
         return [one.result() for one in [pool.submit(read) for read in reads]]
     finally:

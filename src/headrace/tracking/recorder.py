@@ -20,6 +20,7 @@ from headrace.tracking.values import step_of, taken
 _log = logging.getLogger("headrace.tracking")
 
 PERIOD_S: Final = 1.0
+"""What a crash may lose."""
 MOST: Final = 2_000_000
 """Points kept in memory, at most: on their way, or because the disk is full."""
 DROPPED: Final = "headrace/dropped"

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from headrace.base import reporting
 from headrace.base.settings import environment
+from headrace.base.threads import cores
 from headrace.tracking.log import SPOOL, log
 from headrace.tracking.recorder import DROPPED, rank_here
 
@@ -30,6 +31,7 @@ FACT: Final = ".json"
 """How names end of what is told once."""
 GAUGES: Final = frozenset({"fetch.concurrency", "fetch.connections", "fetch.bytes_in_flight", "process.cores"})
 _PERIOD_S = 5.0
+"""Between two reports: `headrace why` looks at stretches of some of them."""
 _FIRST_S = 1.0
 """Whoever asks early is to find something."""
 
@@ -95,7 +97,7 @@ class Reporter:
         spent, passed = cpu - self._cpu, now - self._at
         self._cpu, self._at = cpu, now
         return {
-            "process.cpu_s": spent, "process.seconds": passed, "process.cores": float(len(os.sched_getaffinity(0)))
+            "process.cpu_s": spent, "process.seconds": passed, "process.cores": float(cores())
         }  # fmt: skip
 
     def _run(self) -> None:

@@ -21,6 +21,7 @@ from headrace.tracking.summary import NAME, Summary
 from headrace.tracking.totals import Totals
 
 PERIOD_S: Final = 3600.0
+"""A rollup an hour: a day's curve is 24 reads."""
 MOST_POINTS: Final = 1_000_000
 """Of one rollup, about: who logs more has them more often, so that the runner stays small."""
 _FEWEST: Final = 12

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
 from typing import Final
 
-from headrace.base.account import Threads
 from headrace.base.errors import (
     AlreadyExistsError,
     CorruptError,
@@ -20,6 +19,7 @@ from headrace.base.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.namespace.home import Home
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.tracking import notes
@@ -30,12 +30,13 @@ from headrace.tracking.summary import Summary
 
 LOST_S: Final = 60.0
 """A runner that has not renewed its lease for so long is lost."""
-_AT_ONCE = 8
 _CLOCK_S = 60.0
+"""How long what was found of the store's clock holds."""
 _JUMP_S = 5.0
 """A clock that is so far from where it was to be by now was set."""
 _STRETCHES: Final = tuple(timedelta(hours=hours) for hours in (1, 6, 48, 24 * 14, 24 * 90))
 _MOST_LISTED: Final = 1500
+"""Ids listed since a moment: one and a half pages of a listing."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DATED: Final = re.compile(r"(\d{8}-\d{6})-(.+)-[0-9a-f]{4}")
 """An id that was made of a time and a name."""
@@ -355,7 +356,7 @@ class Runs:
         """
         every = list(ids)
         given = [one for one in every if DATED.fullmatch(one) is None]
-        with Threads(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
+        with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
             created = dict(zip(given, pool.map(self._created, given), strict=True))
             seconds = {time_[:15] for time_ in created.values()}
             beside = [one for one in every if one not in created and one[:15] in seconds]
@@ -410,7 +411,7 @@ class Runs:
 
     def views(self, limit: int | None = None) -> Iterator[RunView]:
         """How they stand, the newest first. One that cannot be read is left out."""
-        with Threads(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
+        with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
             yield from (view for view in pool.map(self.view, self.ids()[:limit]) if view is not None)
 
     def _to_the_moment(self, ids: Iterable[str]) -> Iterator[str]:

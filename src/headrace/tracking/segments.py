@@ -42,6 +42,7 @@ _A_SEGMENT = 16 << 20
 _MOST_BYTES = 64 << 20
 """A spool file that is larger is none of ours."""
 _KEPT_ROWS = 1_000_000
+"""Points in memory while the disk is full: some tens of megabytes."""
 
 
 class Merger:

@@ -27,7 +27,8 @@ SUFFIX: Final = ".points"
 _MAGIC: Final = b"headrace points 1\n"
 _CHECK = struct.Struct("=I")
 _COLUMNS: Final = ((8, "times_us"), (8, "steps"), (1, "stepped"), (4, "codes"), (8, "values"))
-_MOST_HEADER = 16 << 20
+_MOST_HEADER_BYTES = 16 << 20
+"""A longer one is none of ours."""
 _INT64 = 1 << 63
 
 
@@ -63,7 +64,7 @@ def decode(data: bytes) -> Points:
         raise ValueError("it does not begin as a file of points does")
     if len(data) < _CHECK.size or _CHECK.unpack(data[-_CHECK.size :])[0] != zlib.crc32(data[: -_CHECK.size]):
         raise ValueError("its checksum is another")
-    end = data.index(b"\n", len(_MAGIC), len(_MAGIC) + _MOST_HEADER)
+    end = data.index(b"\n", len(_MAGIC), len(_MAGIC) + _MOST_HEADER_BYTES)
     header = json.loads(data[len(_MAGIC) : end])
     rank, rows, names = int(header["rank"]), int(header["rows"]), tuple(map(str, header["names"]))
     view, at, columns = memoryview(data), end + 1, dict[str, memoryview]()

@@ -16,6 +16,7 @@ from headrace.tracking.protobuf import BYTES, FIXED32, FIXED64, VARINT, double, 
 
 _SCALARS: Final = b"scalars"
 _LATEST_S = 1e12
+"""The year 33658: a later time is a mistake."""
 _BFLOAT16, _HALF = 14, 19
 _DTYPES = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "?", _BFLOAT16: "<u2", 17: "<u2",

@@ -13,8 +13,11 @@ from headrace.base.words import number, plain
 from headrace.tracking.curves import Axis, Curve
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 8, 22
+"""Margins, pixels: room for the labels of axes."""
 _TICKS: Final = 5
+"""Of an axis, about."""
 COLOURS: Final = 8
+"""That eyes tell apart."""
 _COLOURS: Final = ("#2a7bd1", "#d9622b", "#2f9e59", "#8a63e8", "#d24a88", "#1f9c90", "#a5803a", "#7a8798")
 _STYLE: Final = (
     ".tick{fill:#808080;font:11px sans-serif}.end{text-anchor:end}.middle{text-anchor:middle}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,10 +12,10 @@ from itertools import islice
 from typing import Final
 
 from headrace.base.errors import InputError, NotFoundError
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.tracking.record import RunRecord
 from headrace.tracking.runs import DATED, Runs, RunView
 
-_AT_ONCE = 8
 _MINUTE_S: Final = 60.0
 """How often all ids are listed, and lost runs looked at: they may come back, or be told to be lost."""
 
@@ -77,7 +76,7 @@ class Watch:
         self._find()
         found: list[RunView] = []
         ids = iter(self._ids)
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
+        with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-runs") as pool:
             while some := list(islice(ids, self._more(found))):
                 views = [view for view in pool.map(self._view, some) if view is not None]
                 found += [view for view in views if self._wanted.takes(view)]
@@ -88,7 +87,7 @@ class Watch:
     def _more(self, found: Sequence[RunView]) -> int:
         """How many to look at next: no more than can be shown, where nothing is left out."""
         if self._limit is None or self._wanted != Wanted():
-            return 2 * _AT_ONCE
+            return 2 * REQUESTS_AT_ONCE
         return max(1, self._limit - len(found))
 
     def _past(self, views: Sequence[RunView]) -> bool:

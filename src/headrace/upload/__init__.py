@@ -19,13 +19,17 @@ from headrace.upload.leftovers import clear, leftovers
 from headrace.upload.many import Item, Outcome, put_many
 from headrace.upload.options import UploadOptions
 from headrace.upload.outgoing import Outgoing
-from headrace.upload.source import TornError
-from headrace.upload.uploader import SMALLEST_BASE, File, Uploader
+from headrace.upload.plan import COPY_BYTES, LARGEST_COPY, SMALLEST_PART
+from headrace.upload.source import TICK_NS, TornError
+from headrace.upload.uploader import File, Uploader
 
 __all__ = [
+    "COPY_BYTES",
     "FINISHED",
+    "LARGEST_COPY",
     "MARKER",
-    "SMALLEST_BASE",
+    "SMALLEST_PART",
+    "TICK_NS",
     "Committed",
     "File",
     "Item",

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 _BURST_S = 0.25
+"""What was not sent for a moment may be made up for; what was not sent for longer is not."""
 
 
 class Bandwidth:

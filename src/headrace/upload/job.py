@@ -10,8 +10,10 @@ from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.upload.outcome import failure
 from headrace.upload.plan import Piece
 
-_LOOK_S = 0.1
-_GRACE_S = 5.0
+LOOK_S = 0.1
+"""How soon a cancellation is seen: an event of the caller's wakes nobody here."""
+GRACE_S = 5.0
+"""What parts under way get after a failure; then the rest is thrown away all the same."""
 
 
 class Cancel(Protocol):
@@ -61,7 +63,7 @@ class Job:
 
         Raises:
             HeadraceError: the first failure. TryAgainError: cancelled. After either, what was under way has ended or
-            was given `_GRACE_S` to; after KeyboardInterrupt nothing is waited for.
+            was given `GRACE_S` to; after KeyboardInterrupt nothing is waited for.
         """
         self._running = self._runners
         for _ in range(self._runners):
@@ -69,10 +71,10 @@ class Job:
         try:
             with self._changed:
                 while self._running and not self.stopped():
-                    self._changed.wait(_LOOK_S if self._cancel is not None else 1.0)
+                    self._changed.wait(LOOK_S if self._cancel is not None else 1.0)
                 if self._running:
                     self._stopped = True
-                    self._changed.wait_for(lambda: not self._running, _GRACE_S)
+                    self._changed.wait_for(lambda: not self._running, GRACE_S)
         except BaseException:
             self._stopped = True
             raise

@@ -7,6 +7,7 @@ import time
 from headrace.store.protocol import Store, Unfinished
 
 _OLD_S = 24 * 3600.0
+"""An upload that is still under way is hardly older."""
 
 
 def leftovers(store: Store, prefix: str = "", *, older_than_s: float = _OLD_S) -> list[Unfinished]:

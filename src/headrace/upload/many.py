@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from headrace.base.crew import Crew
 from headrace.base.errors import HeadraceError, InternalError
 from headrace.base.progress import SILENT, Progress
+from headrace.base.threads import Crew
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.upload.job import Cancel
 from headrace.upload.uploader import File, Uploader
 
 _GRACE_S = 2.0
+"""What is under way ends at its next part; Ctrl-C ends any command within two seconds."""
 
 
 class Item(NamedTuple):

@@ -5,18 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from headrace.base.errors import HeadraceError, TryAgainError, UnsupportedError
 from headrace.store.protocol import Assembly, Buffer, ObjectInfo, Store
+from headrace.upload.job import GRACE_S, LOOK_S, Cancel
 from headrace.upload.outcome import failure
 
-if TYPE_CHECKING:
-    from headrace.upload.job import Cancel
-
 _T = TypeVar("_T")
-_LOOK_S = 0.1
-_GRACE_S = 5.0
 
 
 class Means:
@@ -104,7 +100,7 @@ class Outgoing:
         if not self._ended:
             self._end()
             with self._changed:  # a part that arrives after the end could stay behind
-                self._changed.wait_for(lambda: not self._under_way, _GRACE_S)
+                self._changed.wait_for(lambda: not self._under_way, GRACE_S)
             if self._assembly is not None:
                 self._assembly.abort()
 
@@ -162,5 +158,5 @@ class Outgoing:
     def _wait(self) -> None:
         with self._changed:
             while self._under_way and not self._stopped():
-                self._changed.wait(_LOOK_S)
+                self._changed.wait(LOOK_S)
         self._refuse()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.base.errors import InputError
 
-_COPY = 128 << 20
+SMALLEST_PART: Final = 5 << 20
+"""Bytes of a part that is not the last, by S3: it copies no smaller one, so smaller objects are written anew."""
+LARGEST_COPY: Final = 5 << 30
+"""Bytes that S3 copies, or takes, in one request."""
+COPY_BYTES: Final = 128 << 20
 """A copy inside a store should be done well before a server, or what stands before it, loses patience."""
 _ROUND = 1 << 20
+"""Larger parts are of whole MiB, so that a plan reads well."""
 
 
 class Piece(NamedTuple):
@@ -35,7 +40,7 @@ def plan(size: int, base: int, *, part: int, smallest: int, most: int) -> list[P
     """
     if base and base < smallest:
         raise InputError(f"{base} bytes are too few to be copied as a part")
-    copies = _even(base, min(max(1, -(-base // _COPY)), most // 2)) if base else []
+    copies = _even(base, min(max(1, -(-base // COPY_BYTES)), most // 2)) if base else []
     tail = size - base
     step = max(part, smallest, -(-tail // (most - len(copies))))
     step = -(-step // _ROUND) * _ROUND if step > part else step

@@ -31,8 +31,9 @@ from headrace.base.memory import aligned
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _STEP = 1 << 20
-_TICK_NS = 12_000_000
-"""More than a tick of the slowest kernel (100 Hz)."""
+"""Bytes compared at a time: they stay in the processor's caches."""
+TICK_NS = 12_000_000
+"""More than a tick of the slowest kernel (100 Hz), by which it sets file times: a later write has a later time."""
 
 
 class TornError(ChangedError):
@@ -126,12 +127,12 @@ class Source:
     @property
     def fresh(self) -> bool:
         """Whether it was written in the present tick of the clock, so that its time does not yet tell."""
-        return not self._growing and time.time_ns() - self._stamp.mtime_ns < _TICK_NS
+        return not self._growing and time.time_ns() - self._stamp.mtime_ns < TICK_NS
 
     def settle(self) -> None:
         """Wait until a change would show: at most a tick."""
         if self.fresh:
-            time.sleep(_TICK_NS / 1e9)
+            time.sleep(TICK_NS / 1e9)
             self._stamp = self._look()
 
     def must_be_unchanged(self) -> None:

@@ -7,25 +7,23 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from headrace.base.crew import Crew
+from headrace.base.budget import ByteBudget
 from headrace.base.errors import ChangedError, TryAgainError, UnsupportedError
 from headrace.base.memory import Buffers, mapped
 from headrace.base.progress import SILENT, Progress
+from headrace.base.threads import Crew
 from headrace.store.protocol import Assembly, Buffer, ObjectInfo, Store
 from headrace.upload.bandwidth import Bandwidth
 from headrace.upload.job import Cancel, Job
 from headrace.upload.options import UploadOptions
 from headrace.upload.outgoing import Means, Outgoing
-from headrace.upload.plan import Piece, plan
-from headrace.upload.room import Room
+from headrace.upload.plan import SMALLEST_PART, Piece, plan
 from headrace.upload.source import Source, TornError, opened
 
 File: TypeAlias = "int | str | os.PathLike[str]"
 """A file to send: an open descriptor, whose position does not matter and is not moved, or a path."""
-SMALLEST_BASE: Final = 5 << 20
-"""Objects below this size, in bytes, are written anew rather than appended to: S3 copies no smaller part."""
 _SMALL = 1 << 20
 """Files up to this size do not wait behind the parts of large ones."""
 _SLICE_S = 0.5
@@ -58,7 +56,7 @@ class Uploader:
     def __init__(self, options: UploadOptions | None = None) -> None:
         self.options = options or UploadOptions()
         self._crew = Crew("upload", self.options.threads)
-        self._room = Room(self.options.memory)
+        self._budget = ByteBudget(self.options.memory)
         self._bandwidth = Bandwidth(self.options.bandwidth)
         self._lock = threading.Lock()
         self._users = 0
@@ -73,11 +71,11 @@ class Uploader:
     @property
     def held(self) -> int:
         """Bytes read and not yet acknowledged: 0 when nothing is under way."""
-        return self._room.held
+        return self._budget.used
 
     def hold(self, size: int) -> AbstractContextManager[None]:
         """Count that many bytes as `held` inside, once there is room for them: of what its caller sends by itself."""
-        return self._room.hold(size)
+        return self._budget.hold(size)
 
     def close(self) -> None:
         """End the threads. What is under way elsewhere is waited for two seconds."""
@@ -158,7 +156,7 @@ class Uploader:
         """
         wish = _Wish(store, key, size, metadata, if_match, create, False, progress, cancel, headers)
         if size <= self.options.part:
-            with self._room.hold(size):
+            with self._budget.hold(size):
                 info = self._put(wish, read(0, size))
             progress.advance(1, size)
             return info
@@ -185,7 +183,7 @@ class Uploader:
         """
 
         def take(size: int, held: ExitStack) -> memoryview:
-            held.enter_context(self._room.hold(size))
+            held.enter_context(self._budget.hold(size))
             return self._buffers.take(size)
 
         means = Means(self.options.part, take, self._crew.add, self._bandwidth.take)
@@ -243,7 +241,7 @@ class Uploader:
     def appends(self, store: Store, base: ObjectInfo) -> bool:
         """Whether `append` to `base` sends only what is new, as far as is known of it. No request; any thread."""
         seen = store.capabilities
-        return seen.copied_parts is not False and seen.parts is not False and base.size >= SMALLEST_BASE
+        return seen.copied_parts is not False and seen.parts is not False and base.size >= SMALLEST_PART
 
     def _unchanging(self, attempt: Callable[[], ObjectInfo]) -> ObjectInfo:
         with self._lock:
@@ -267,7 +265,7 @@ class Uploader:
             return self._send_parts(wish, source, None)
         if wish.cancel is not None and wish.cancel.is_set():
             raise TryAgainError("stopped before it was sent", path=source.name)
-        with self._room.hold(source.size):
+        with self._budget.hold(source.size):
             view = self._buffers.take(source.size)
             source.read_whole(view)
             stopped = wish.cancel.is_set if wish.cancel else _never
@@ -345,7 +343,7 @@ class Uploader:
                 )
                 return
             self._bandwidth.take(piece.size, job.stopped)
-            with self._room.hold(piece.size):
+            with self._budget.hold(piece.size):
                 if job.stopped():
                     return
                 assembly.part(piece.number, piece.at, read(piece.at, piece.size))

@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.base.account import Threads, carried
+from headrace.base.account import carried
 from headrace.base.errors import HeadraceError
+from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.tracking.runs import DATED, Runs, RunView
 
 _log = logging.getLogger("headrace.web")
@@ -36,7 +37,6 @@ SAME_S: Final = 20.0
 """How long it is trusted that an id that is shown stands for the run that it stood for."""
 _JUDGED_S: Final = 3600.0
 _END_S: Final = 1.0
-_AT_ONCE: Final = 8
 _BATCH: Final = 64
 _FORMAT: Final = 2
 _PUT: Final = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -236,7 +236,7 @@ class RunIndex:
             self._confirming.start()
 
     def _confirm_all(self, rows: Sequence[RunRow]) -> None:
-        with Threads(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+        with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-web") as pool:
             list(pool.map(self._confirm_one, rows))
 
     def _confirm_one(self, row: RunRow) -> None:
@@ -291,7 +291,7 @@ class RunIndex:
                 "ORDER BY created DESC"
             ).fetchall()
         wanted = [(*one, at < FIRST and seconds < _JUDGED_S) for at, (*one, seconds) in enumerate(found)]
-        with Threads(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+        with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-web") as pool:
             for at in range(0, len(wanted), _BATCH):
                 if self._closed.is_set():
                     return
@@ -307,7 +307,7 @@ class RunIndex:
     def _take(self, ids: Sequence[str]) -> None:
         """How they stand. Those that are gone by now go."""
         wanted = list(dict.fromkeys(ids))
-        with Threads(_AT_ONCE, thread_name_prefix="headrace-web") as pool:
+        with Threads(REQUESTS_AT_ONCE, thread_name_prefix="headrace-web") as pool:
             views = list(pool.map(self._runs.view, wanted))
         for name in (one for one, view in zip(wanted, views, strict=True) if view is None):
             self.forget(name)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from headrace.base.account import Threads
 from headrace.base.errors import ChangedError, DeadlineError, HeadraceError, NotFoundError, UnsupportedError
+from headrace.base.threads import Threads
 from headrace.dataset.showing import SIDE, PartShown, needed, shown_part
 from headrace.dataset.source import Part
 from headrace.fetch import Fetcher, Read

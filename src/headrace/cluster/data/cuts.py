@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from headrace.base.account import Threads
+from headrace.base.threads import Threads
 from headrace.dataset.shards.index import Shard
 from headrace.store.protocol import Folder, ObjectInfo
 

@@ -11,9 +11,9 @@ from typing import TypeVar
 from headrace.base.metrics import Metrics
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
+from headrace.base.threads import join_all
 from headrace.dataset.shards.reading import Reader
 from headrace.dataset.shelf import Shelf
-from headrace.dataset.threads import join_all
 from headrace.fetch import Fetcher, Straight
 
 _T = TypeVar("_T")

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any, cast
 
 from headrace.base.errors import ChangedError, HeadraceError, InputError, TryAgainError
+from headrace.base.threads import join_all
 from headrace.dataset.feed import Course
 from headrace.dataset.pipeline import Plan, closed
 from headrace.dataset.source import AGAIN
@@ -28,7 +29,6 @@ from headrace.dataset.tables.lots import Lot, Take, lots
 from headrace.dataset.tables.near import Near
 from headrace.dataset.tables.samples import TableSamples
 from headrace.dataset.tables.stretch import Stretch
-from headrace.dataset.threads import join_all
 from headrace.fetch import Fetcher, Read, Ticket
 from headrace.store.protocol import Blob
 

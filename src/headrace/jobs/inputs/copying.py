@@ -17,11 +17,12 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 from headrace.base.errors import ChangedError, CorruptError, InputError, NoRoomError
 from headrace.base.progress import Progress
+from headrace.base.threads import Threads
 from headrace.base.units import format_bytes
 from headrace.dataset.inventory import Place
 from headrace.dataset.objects import Objects
@@ -115,7 +116,7 @@ def _check_room(kept: KeptFolders, root: str, objects: Objects) -> None:
 
 def _fill(place: Place, objects: Objects, folder: str, progress: Progress) -> None:
     """All of it, or an error: then what is there is for the caller to remove. Holds `_AT_ONCE` pieces in memory."""
-    pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-copy")
+    pool = Threads(_AT_ONCE, thread_name_prefix="headrace-copy")
     under_way: deque[Future[None]] = deque()
     try:
         for piece in _pieces(place, objects, folder):

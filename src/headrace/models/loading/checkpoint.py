@@ -15,7 +15,6 @@ import os
 import re
 import warnings
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import IO, Any, Final
@@ -27,6 +26,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from headrace.base.errors import AlreadyExistsError, InputError, NotFoundError, ReadOnlyError, UnsupportedError
+from headrace.base.threads import Threads
 from headrace.models.loading.objects import Source
 from headrace.models.loading.runs import Run, contiguous, received
 from headrace.namespace import Namespace
@@ -158,7 +158,7 @@ class Reader(FileSystemReader):
                 item
             )
         paths = sorted({path for path, _ in found})
-        with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(paths))), "headrace-load-checkpoint") as pool:
+        with Threads(max(1, min(_AT_ONCE, len(paths))), "headrace-load-checkpoint") as pool:
             sources = dict(zip(paths, pool.map(self._source, paths), strict=True))
         return [
             Run(sources[group[0].path], group[-1].stop - group[0].start,

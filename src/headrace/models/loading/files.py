@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.base.errors import ChangedError, CorruptError, InputError, NotFoundError
+from headrace.base.threads import Threads
 from headrace.models.loading.header import LENGTH, Header, Tensor, header_length, parse
 from headrace.models.loading.objects import Source, mapped
 
@@ -115,7 +115,7 @@ def open_weights(namespace: Namespace, path: str | os.PathLike[str], names: Iter
     wanted = shards if names is None else {name: _shard(shards, name, text) for name in names}
     found = list(dict.fromkeys(wanted.values()))
     paths = [f"{folder}/{shard}" if folder else shard for shard in found]
-    with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(paths))), "headrace-load-header") as pool:
+    with Threads(max(1, min(_AT_ONCE, len(paths))), "headrace-load-header") as pool:
         files = tuple(pool.map(partial(File.open, namespace), paths))
     for name, shard in wanted.items():
         if name not in files[found.index(shard)].header.tensors:

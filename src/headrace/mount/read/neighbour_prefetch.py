@@ -10,8 +10,8 @@ import threading
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
+from headrace.base.threads import Crew
 from headrace.fetch import Read
-from headrace.fetch.threads import Workers
 from headrace.mount.names.listing_pages import FILE, MOST, SHIFT, ListingPage
 from headrace.mount.read.pending_reads import PendingRead
 
@@ -66,7 +66,7 @@ class NeighbourPrefetch:
         self._under_way: dict[str, tuple[PendingRead, int]] = {}
         self._bytes = 0
         self._closed = False
-        self._planner = Workers("mount-ahead", 1)
+        self._planner = Crew("mount-ahead", 1)
 
     def pending(self, name: str) -> PendingRead | None:
         """The read of a cache entry that is on its way already."""
@@ -99,7 +99,7 @@ class NeighbourPrefetch:
         """Plan nothing more."""
         self._closed = True
         self._queue.clear()
-        self._planner.close()
+        self._planner.close(drop=True)
 
     def __len__(self) -> int:
         return len(self._under_way)

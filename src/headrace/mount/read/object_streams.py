@@ -11,10 +11,10 @@ import threading
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
+from headrace.base.budget import ByteBudget
 from headrace.base.errors import ChangedError, HeadraceError
+from headrace.base.threads import Crew
 from headrace.fetch import Read
-from headrace.fetch.budget import Budget
-from headrace.fetch.threads import Workers
 from headrace.mount.read.pending_reads import PendingRead, fetch
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
@@ -260,8 +260,8 @@ class ObjectStreams:
 
     def __init__(self, fetcher: Fetcher) -> None:
         self.fetcher = fetcher
-        self.budget = Budget(max(fetcher.settings.fetch.memory // 2, 8 << 20))
-        self.writers = Workers("mount-fill", 2)
+        self.budget = ByteBudget(max(fetcher.settings.fetch.memory // 2, 8 << 20))
+        self.writers = Crew("mount-fill", 2)
         self._lock = threading.Lock()
         self._by_node: dict[int, ObjectStream] = {}
 
@@ -295,4 +295,4 @@ class ObjectStreams:
 
     def close(self) -> None:
         """Stop the threads."""
-        self.writers.close()
+        self.writers.close(drop=True)

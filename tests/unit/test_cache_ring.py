@@ -1,4 +1,4 @@
-"""Many files in one call to the kernel, where it has io_uring."""
+"""One thread's ring: many files in one call to the kernel, where it has io_uring."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from headrace.base import uring
 from headrace.base.memory import rooms
+from headrace.cache.batch_io import MOST
+from headrace.cache.batch_io.io_uring import IoUring
+from headrace.cache.batch_io.ring import Ring
+
+mine = IoUring()._ring
+"""The calling thread's."""
 
 
 @pytest.fixture
-def ring() -> uring.Ring:
-    found = uring.mine()
+def ring() -> Ring:
+    found = mine()
     assert found is not None
     return found
 
 
 def where_allowed(test: Callable[..., None]) -> Callable[..., None]:
     """Only collected where the kernel has io_uring and allows it; elsewhere there is nothing of it to test."""
-    test.__test__ = uring.mine() is not None  # type: ignore[attr-defined]
+    test.__test__ = IoUring.works()  # type: ignore[attr-defined]
     return test
-
-
-def test_it_is_there_or_nobody_asks_again() -> None:
-    assert uring.mine() is uring.mine()
 
 
 def made(folder: Path, count: int) -> list[Path]:
@@ -48,7 +49,7 @@ def raw(paths: list[Path]) -> list[bytes]:
     return [f"{path}\0".encode() for path in paths]
 
 
-def read(ring: uring.Ring, paths: list[Path], sizes: list[int]) -> tuple[list[bytes], list[int]]:
+def read(ring: Ring, paths: list[Path], sizes: list[int]) -> tuple[list[bytes], list[int]]:
     files = ring.open(raw(paths))
     views, addresses = rooms(sizes)
     counts = ring.read(files, addresses, sizes)
@@ -62,8 +63,8 @@ def open_files() -> int:
 
 
 @where_allowed
-def test_each_gets_its_own_bytes_time_and_again(ring: uring.Ring, tmp_path: Path) -> None:
-    paths = made(tmp_path, uring.MOST)
+def test_each_gets_its_own_bytes_time_and_again(ring: Ring, tmp_path: Path) -> None:
+    paths = made(tmp_path, MOST)
     before = open_files()
     for count in (1, 2, 63, 64, *range(1, 64, 7)) * 5:  # so that the queues wrap around in every way
         expected = [body(number) for number in range(count)]
@@ -74,7 +75,7 @@ def test_each_gets_its_own_bytes_time_and_again(ring: uring.Ring, tmp_path: Path
 
 
 @where_allowed
-def test_what_cannot_be_opened_or_read_says_why_and_spoils_no_other(ring: uring.Ring, tmp_path: Path) -> None:
+def test_what_cannot_be_opened_or_read_says_why_and_spoils_no_other(ring: Ring, tmp_path: Path) -> None:
     first, *_ = paths = made(tmp_path, 4)
     paths[1] = tmp_path / "absent"
     paths[2] = tmp_path
@@ -88,14 +89,14 @@ def test_what_cannot_be_opened_or_read_says_why_and_spoils_no_other(ring: uring.
 
 
 @where_allowed
-def test_a_short_file_gives_what_it_has(ring: uring.Ring, tmp_path: Path) -> None:
+def test_a_short_file_gives_what_it_has(ring: Ring, tmp_path: Path) -> None:
     paths = made(tmp_path, 3)
     data, counts = read(ring, paths, [5000, 5000, 5000])
     assert counts == [0, 331, 662]
     assert data == [body(0), body(1), body(2)]
 
 
-def fetch(ring: uring.Ring, paths: list[Path], sizes: list[int]) -> tuple[list[bytes], list[int]]:
+def fetch(ring: Ring, paths: list[Path], sizes: list[int]) -> tuple[list[bytes], list[int]]:
     views, addresses = rooms(sizes)
     counts = ring.fetch(raw(paths), addresses, sizes)
     if counts is None:  # before Linux 5.15
@@ -104,11 +105,11 @@ def fetch(ring: uring.Ring, paths: list[Path], sizes: list[int]) -> tuple[list[b
 
 
 @where_allowed
-def test_one_call_opens_reads_and_closes(ring: uring.Ring, tmp_path: Path) -> None:
-    paths = made(tmp_path, uring.MOST)
+def test_one_call_opens_reads_and_closes(ring: Ring, tmp_path: Path) -> None:
+    paths = made(tmp_path, MOST)
     before = open_files()
     for count in (1, 2, 63, 64, *range(1, 64, 7)) * 5:
-        expected = [body(number) for number in range(uring.MOST - count, uring.MOST)]
+        expected = [body(number) for number in range(MOST - count, MOST)]
         data, counts = fetch(ring, paths[-count:], list(map(len, expected)))
         assert data == expected
         assert counts == list(map(len, expected))
@@ -119,7 +120,7 @@ def test_one_call_opens_reads_and_closes(ring: uring.Ring, tmp_path: Path) -> No
 
 
 @where_allowed
-def test_one_call_says_what_failed_and_the_next_never_sees_what_is_left_of_it(ring: uring.Ring, tmp_path: Path) -> None:
+def test_one_call_says_what_failed_and_the_next_never_sees_what_is_left_of_it(ring: Ring, tmp_path: Path) -> None:
     paths = made(tmp_path, 6)
     odd = [tmp_path / "absent", tmp_path, paths[3], paths[4], paths[5], tmp_path / "absent"]
     for _ in range(3):
@@ -133,7 +134,7 @@ def test_one_call_says_what_failed_and_the_next_never_sees_what_is_left_of_it(ri
 
 
 @where_allowed
-def test_files_are_made_written_and_named(ring: uring.Ring, tmp_path: Path) -> None:
+def test_files_are_made_written_and_named(ring: Ring, tmp_path: Path) -> None:
     before = open_files()
     for turn, count in enumerate((1, 2, 63, 64, 7)):
         data = [memoryview(body(number)) for number in range(count)]
@@ -152,7 +153,7 @@ def test_files_are_made_written_and_named(ring: uring.Ring, tmp_path: Path) -> N
 
 
 @where_allowed
-def test_what_cannot_be_made_or_named_says_why_and_leaves_nothing(ring: uring.Ring, tmp_path: Path) -> None:
+def test_what_cannot_be_made_or_named_says_why_and_leaves_nothing(ring: Ring, tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(b"it stays")
     files = ring.make(raw([tmp_path, tmp_path / "absent", tmp_path / "there", tmp_path]))
     assert files[1:3] == [-errno.ENOENT, -errno.ENOTDIR]
@@ -167,18 +168,18 @@ def test_what_cannot_be_made_or_named_says_why_and_leaves_nothing(ring: uring.Ri
 
 
 @where_allowed
-def test_every_thread_has_its_own_and_leaves_nothing(ring: uring.Ring, tmp_path: Path) -> None:
+def test_every_thread_has_its_own_and_leaves_nothing(ring: Ring, tmp_path: Path) -> None:
     paths = made(tmp_path, 40)
     expected = [body(number) for number in range(40)]
     before, wrong, rings = open_files(), list[object](), set[int]()
 
     def work() -> None:
-        mine = uring.mine()
-        assert mine is not None
-        rings.add(id(mine))
+        own = mine()
+        assert own is not None
+        rings.add(id(own))
         for _ in range(50):
-            if read(mine, paths, list(map(len, expected)))[0] != expected:
-                wrong.append(mine)
+            if read(own, paths, list(map(len, expected)))[0] != expected:
+                wrong.append(own)
 
     together = [threading.Thread(target=work) for _ in range(4)]
     for thread in together:
@@ -191,9 +192,9 @@ def test_every_thread_has_its_own_and_leaves_nothing(ring: uring.Ring, tmp_path:
 
 
 @where_allowed
-def test_signals_interrupt_nothing(ring: uring.Ring, tmp_path: Path) -> None:
-    paths = made(tmp_path, uring.MOST)
-    expected = [body(number) for number in range(uring.MOST)]
+def test_signals_interrupt_nothing(ring: Ring, tmp_path: Path) -> None:
+    paths = made(tmp_path, MOST)
+    expected = [body(number) for number in range(MOST)]
     heard: list[int] = []
     old = signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
@@ -206,13 +207,13 @@ def test_signals_interrupt_nothing(ring: uring.Ring, tmp_path: Path) -> None:
 
 
 @where_allowed
-def test_a_forked_child_uses_its_own(ring: uring.Ring, tmp_path: Path) -> None:
+def test_a_forked_child_uses_its_own(ring: Ring, tmp_path: Path) -> None:
     paths = made(tmp_path, 30)
     expected = [body(number) for number in range(30)]
     child = os.fork()
     if child == 0:
-        mine = uring.mine()
-        good = mine is not None and mine is not ring and read(mine, paths, list(map(len, expected)))[0] == expected
+        own = mine()
+        good = own is not None and own is not ring and read(own, paths, list(map(len, expected)))[0] == expected
         os._exit(0 if good else 1)
     assert read(ring, paths, list(map(len, expected)))[0] == expected
     assert os.waitpid(child, 0)[1] == 0

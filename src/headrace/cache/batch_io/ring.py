@@ -1,9 +1,7 @@
-"""Many files read in one system call, or in three, or written in five: io_uring(7), as far as that takes.
+"""One thread's queue of wishes to the kernel: io_uring(7), as far as `headrace.cache.batch_io` needs it.
 
-Each system call that Python makes lets go of the interpreter's lock and takes it again; for files of some ten
-kilobytes that costs as much as reading them, and two threads that do it get in each other's way. Here a thread writes
-down what it wants of up to `MOST` files, and the kernel does all of it in one call. What has to wait for a disk waits
-side by side. Figures: design/013-many-files-in-one-call.md and design/017-many-fills-in-one-call.md.
+A thread writes down what it wants of up to `MOST` files, and the kernel does all of it in one call. What has to wait
+for a disk waits side by side.
 
 Layouts of ``io_uring_params``, ``io_uring_sqe`` and ``io_uring_cqe``: the kernel's ``include/uapi/linux/io_uring.h``.
 No fences are needed: a ring is used by one thread, and the kernel looks at it only during that thread's own call.
@@ -16,7 +14,6 @@ import errno
 import mmap
 import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeAlias
@@ -24,8 +21,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-MOST = 64
-"""Files at once."""
+from headrace.cache.batch_io.protocol import MOST
+
 _SETUP, _ENTER, _REGISTER = 425, 426, 427  # the same on every architecture
 _REGISTER_FILES = 2
 _GET_EVENTS = 1
@@ -38,7 +35,8 @@ _SLOT, _THEN = 1 << 0, 1 << 2  # IOSQE_FIXED_FILE: `fd` is a place of the ring's
 _PLACES = 10
 """Kinds of operation, `MOST` entries each."""
 _AGAIN = frozenset({errno.EINTR, errno.EAGAIN, errno.EBUSY})
-_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Of `Ring()`: what it lacks may be there later."""
 _PARAMS = 30  # uint32 words: entries of both queues, flags, …, features at 5, offsets of the queues at 10 and at 20
 _ENTRY = np.dtype(
     {
@@ -64,14 +62,16 @@ class _Texts:
 
 
 class Ring:
-    """One thread's queue of wishes to the kernel. Made with `mine`; only the thread that made it may use it."""
+    """One thread's queue of wishes to the kernel. Only the thread that made it may use it."""
 
-    def __init__(self, call: Callable[..., int]) -> None:
+    def __init__(self) -> None:
         """Raises OSError: the kernel has no io_uring, not enough of it, or does not allow it."""
-        self._call = call
+        self._fd = -1
+        if sys.platform != "linux" or sys.byteorder != "little":
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        self._call = call = _syscall()
         self.process = os.getpid()
         params = np.zeros(_PARAMS, "<u4")
-        self._fd = -1
         self._fd = call(_SETUP, _PLACES * MOST, params.ctypes.data, 0, 0, 0, 0)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -211,37 +211,9 @@ class Ring:
         return results
 
 
-class _Rings:
-    """Of each thread its own. Where the kernel has refused one for good, nobody asks again."""
-
-    def __init__(self) -> None:
-        self._local = threading.local()
-        self._refused = sys.platform != "linux" or sys.byteorder != "little"
-
-    def mine(self) -> Ring | None:
-        """The calling thread's ring, made on first use; None where the system has none to give. It ends with the
-        thread.
-        """
-        ring: Ring | None = getattr(self._local, "ring", None)
-        if ring is not None and ring.process == os.getpid():  # after a fork the parent's is of no use
-            return ring
-        if self._refused:
-            return None
-        try:
-            self._local.ring = ring = Ring(_syscall())
-        except OSError as error:
-            self._refused = error.errno not in _SHORT
-            return None
-        return ring
-
-
 @cache
 def _syscall() -> Callable[..., int]:
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.argtypes = (ctypes.c_long,) * 7
     call.restype = ctypes.c_long
     return call
-
-
-mine = _Rings().mine
-"""The calling thread's ring: `mine()`."""

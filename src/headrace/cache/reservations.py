@@ -19,7 +19,8 @@ _RECOUNT_PAUSE_S = 60.0
 """Least time between two counts that a fruitless eviction asks for."""
 _PATIENCE_S = 1.0
 """How long nothing more is tried after nothing could be freed: all is pinned, or others have filled the disk."""
-_MOST_SLACK = 256_000_000
+_MOST_SLACK_BYTES = 256_000_000
+"""Evicted at once beyond what is needed, at most: it may be wanted again."""
 _STEP = 32 << 20
 """Most bytes reserved ahead, where a caller says that more will follow: a reservation takes six system calls."""
 
@@ -34,7 +35,7 @@ class Ahead:
     counted_at: float = 0.0
 
 
-class Room:
+class Reservations:
     """Reserves bytes before they are written, so the limit is not overshot. Any thread; never waits for others.
 
     A count made anew may miss what is published or removed at that moment: so much it may be too much for a while, and
@@ -146,7 +147,7 @@ class Room:
         if count is not None and time.time() - count.counted_at > RECOUNT_S and self.recount() is not None:
             return True
         held = count.bytes if count is not None else 0
-        goal = size + min(held // 64, _MOST_SLACK)  # some more, so that the next ones need not evict again
+        goal = size + min(held // 64, _MOST_SLACK_BYTES)  # some more, so that the next ones need not evict again
         freed = self._evictor.free(goal)
         if freed is None:
             return False

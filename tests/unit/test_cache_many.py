@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.base import uring
 from headrace.base.errors import InternalError
 from headrace.base.settings import CacheSettings
-from headrace.cache import Busy, Cache, Claim, Fill
+from headrace.cache import Busy, Cache, Claim, Fill, batch_io
+from headrace.cache.batch_io.plain import PlainCalls
 from headrace.cli.checkup.node import check_cache
 from tests.cache_kit import MB, content, entry_file, fill, named, open_cache, read_many
 
@@ -18,7 +18,7 @@ from tests.cache_kit import MB, content, entry_file, fill, named, open_cache, re
 @pytest.fixture(params=["as the kernel has it", "no io_uring"], autouse=True)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "no io_uring":
-        monkeypatch.setattr(uring, "mine", lambda: None)
+        monkeypatch.setattr(batch_io, "chosen", PlainCalls)
 
 
 def fill_of(cache: Cache, key: str, size: int, claim: Claim | None = None) -> Fill:
@@ -218,6 +218,9 @@ def test_a_cache_that_keeps_nothing_takes_them_and_lets_claims_go(tmp_path: Path
     assert not isinstance(other.claim(named(other, "k", 5000)[0]), Busy) or other.read(named(other, "k", 5000)[0])
 
 
-def test_doctor_says_when_each_is_read_by_itself(tmp_path: Path) -> None:
-    found = {one.id: one for one in check_cache(CacheSettings(dir=str(tmp_path), min_free=0))}
-    assert ("cache-reads" in found) == (uring.mine() is None)
+def test_doctor_says_which_way_they_are_read(tmp_path: Path) -> None:
+    found = {one.id: one for one in check_cache(CacheSettings(dir=str(tmp_path), min_free=0))}["cache-reads"]
+    way = batch_io.chosen().name
+    assert way in found.text
+    assert found.status == ("ok" if way == batch_io.IO_URING else "note")
+    assert (found.advice is None) == (way == batch_io.IO_URING)
