@@ -6,7 +6,7 @@ import random
 
 from headrace.base.errors import ChangedError, HeadraceError, TryAgainError, UnsupportedError
 from headrace.fetch.read import Read
-from headrace.fetch.response import Response
+from headrace.store.http1.response import Response
 from headrace.store.protocol import Blob, ObjectInfo, is_stamp
 
 

@@ -10,7 +10,7 @@ from headrace.fetch.read import Read, Ticket
 from headrace.store.protocol import Blob
 
 if TYPE_CHECKING:
-    from headrace.fetch.wire import Connection
+    from headrace.store.http1.connection import Connection
 
 
 class Operation:

@@ -26,8 +26,8 @@ from headrace.fetch.budget import Budget
 from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
-from headrace.fetch.response import BrokenResponse, Response
-from headrace.fetch.wire import CLOSED, WOULD_BLOCK, Connection, broken, resolve
+from headrace.store.http1.connection import CLOSED, WOULD_BLOCK, Connection, broken, resolve
+from headrace.store.http1.response import BrokenResponse, Response
 from headrace.store.protocol import RENEWALS, Blob, ObjectInfo, Wire
 
 if TYPE_CHECKING:

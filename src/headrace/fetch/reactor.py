@@ -21,7 +21,7 @@ from headrace.base.settings import FetchSettings
 from headrace.fetch.budget import Budget
 from headrace.fetch.operation import Operation
 from headrace.fetch.pool import Pool
-from headrace.fetch.wire import Connection
+from headrace.store.http1.connection import Connection
 from headrace.store.protocol import Store, Wire
 
 _log = logging.getLogger("headrace.fetch")

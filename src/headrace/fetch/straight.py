@@ -31,8 +31,8 @@ from headrace.base.settings import FetchSettings
 from headrace.fetch.answer import blob_of, pause, wrong_answer
 from headrace.fetch.level import ROUND_TRIP, Level
 from headrace.fetch.read import Read, sealed
-from headrace.fetch.response import BrokenResponse, Response
-from headrace.fetch.wire import CLOSED, WOULD_BLOCK, Connection, broken, resolve
+from headrace.store.http1.connection import CLOSED, WOULD_BLOCK, Connection, broken, resolve
+from headrace.store.http1.response import BrokenResponse, Response
 from headrace.store.protocol import RENEWALS, Blob, Store, Wire
 
 _STALL = 10.0

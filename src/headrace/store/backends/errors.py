@@ -30,7 +30,7 @@ from headrace.base.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from headrace.store.endpoint import PASSWORD_HINT, PROXY_HINT, Endpoint, TunnelError
+from headrace.store.http1.endpoint import PASSWORD_HINT, PROXY_HINT, Endpoint, TunnelError
 
 _CODE = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,1000})</Message>")

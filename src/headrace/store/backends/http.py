@@ -17,8 +17,9 @@ from headrace.store.backends.objects import ObjectStore, client_options, retry_c
 from headrace.store.backends.s3api import tls_context
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.spool import SpoolAssembly
-from headrace.store.backends.transport import NOT_MODIFIED, Answer, Transport
-from headrace.store.endpoint import Endpoint, proxy_of
+from headrace.store.http1.endpoint import Endpoint, proxy_of
+from headrace.store.http1.retry import Patience, persist
+from headrace.store.http1.transport import NOT_MODIFIED, Answer, Transport
 from headrace.store.protocol import (
     Assembly,
     Blob,
@@ -30,7 +31,6 @@ from headrace.store.protocol import (
     StoreOptions,
     is_stamp,
 )
-from headrace.store.retry import Patience, persist
 from headrace.store.url import StoreUrl
 
 _LIST_HINT = "only WebDAV servers list; name objects by URL, or give a table of paths to Dataset.open"

@@ -32,8 +32,8 @@ from headrace.store.backends.s3api import ContestedError, S3Api
 from headrace.store.backends.s3upload import S3Assembly
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.sigv4 import quote_path
-from headrace.store.backends.transport import NOT_MODIFIED, Answer
-from headrace.store.endpoint import Endpoint
+from headrace.store.http1.endpoint import Endpoint
+from headrace.store.http1.transport import NOT_MODIFIED, Answer
 from headrace.store.probe import PREFIX, probe_condition, probe_exact_keys, probe_parts
 from headrace.store.protocol import (
     LARGEST_OBJECT,

@@ -28,10 +28,10 @@ from headrace.store.backends.errors import from_botocore, from_http
 from headrace.store.backends.s3demands import Demands
 from headrace.store.backends.sigv4 import EMPTY_SHA256, UNSIGNED, Signer, quote_query
 from headrace.store.backends.storetime import StoreTime
-from headrace.store.backends.transport import NOT_MODIFIED, Answer, Transport
-from headrace.store.endpoint import Endpoint, proxy_of
+from headrace.store.http1.endpoint import Endpoint, proxy_of
+from headrace.store.http1.retry import Patience, persist
+from headrace.store.http1.transport import NOT_MODIFIED, Answer, Transport
 from headrace.store.protocol import RENEWALS, Buffer, StoreOptions
-from headrace.store.retry import Patience, persist
 
 _UNSIGNED_FROM = 1 << 20
 _REFUSED = (400, 403)

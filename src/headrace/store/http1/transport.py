@@ -19,8 +19,8 @@ from functools import lru_cache
 from headrace.base.account import Kind, count
 from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.store.backends.errors import from_network
-from headrace.store.backends.reply import Headers, Reply
-from headrace.store.endpoint import Endpoint, TunnelError
+from headrace.store.http1.endpoint import Endpoint, TunnelError
+from headrace.store.http1.reply import Headers, Reply
 from headrace.store.protocol import Buffer
 
 NOT_MODIFIED = 304

@@ -15,8 +15,8 @@ from contextlib import suppress
 
 from headrace.base.errors import HeadraceError, UnreachableError
 from headrace.base.memory import take
-from headrace.fetch.response import MOST_HEAD, PEEK, BrokenResponse, Chunks, Response
-from headrace.store.endpoint import PROXY_HINT, Endpoint, TunnelError, tunnel_status
+from headrace.store.http1.endpoint import PROXY_HINT, Endpoint, TunnelError, tunnel_status
+from headrace.store.http1.response import MOST_HEAD, PEEK, BrokenResponse, Chunks, Response
 
 _MOST_ERROR_BODY = 64 * 1024
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
