@@ -11,7 +11,7 @@ from headrace.base.account import Account, Threads, account, carried, count, on
 from headrace.base.errors import SettingError
 from headrace.base.settings import Settings
 from headrace.store import open_store
-from headrace.store.http1.transport import kind_of
+from headrace.store.http1.request import kind_of
 from headrace.store.wrappers import OnAccount
 from headrace.web.cost import Cost
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import time
@@ -19,15 +20,18 @@ from headrace.base.errors import (
     SlowDownError,
     TryAgainError,
 )
+from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
-from headrace.fetch.answer import blob_of, pause, wrong_answer
+from headrace.fetch.answer import blob_of, wrong_answer
 from headrace.fetch.budget import Budget
 from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
-from headrace.store.http1.connection import CLOSED, WOULD_BLOCK, Connection, broken, resolve
-from headrace.store.http1.response import BrokenResponse, Response
+from headrace.store.http1.connection import CLOSED, WOULD_BLOCK, Address, Connection, resolve
+from headrace.store.http1.failures import BrokenResponse, from_network, lasting
+from headrace.store.http1.response import Response
+from headrace.store.http1.retry import pause_s
 from headrace.store.protocol import RENEWALS, Blob, ObjectInfo, Wire
 
 if TYPE_CHECKING:
@@ -59,7 +63,7 @@ class Pool:
         self._same: dict[tuple[str, str | None, int, int | None], Operation] = {}
         self._active = 0
         self._later: list[tuple[float, Operation]] = []
-        self._addresses: list[tuple[int, tuple[object, ...]]] = []
+        self._addresses: list[Address] = []
         self._requests = self._received = 0
         self._told = (0, 0)
         self._first_byte = FirstByte()
@@ -152,7 +156,7 @@ class Pool:
             elif now > operation.deadline:
                 self._end(operation, self._late(operation))
             elif now - connection.last > _STALL:
-                self._lost(connection, operation, TimeoutError(f"no byte for {_STALL:.0f} s"))
+                self._lost(connection, operation, TimeoutError(errno.ETIMEDOUT, f"no byte for {_STALL:.0f} s"))
             elif straggling is not None and now - operation.connections[-1].last > straggling:
                 self._hedge(operation)
         self.pump()
@@ -215,7 +219,7 @@ class Pool:
             self._end(operation, error.at(read.path))
             return
         except OSError as error:
-            self._again(operation, broken(error, read.path))
+            self._failed(operation, error)
             return
         self._requests += 1
         if operation.ticket.account is not None:
@@ -236,7 +240,7 @@ class Pool:
             return self._idle.pop()
         if not self._addresses:
             self._addresses = resolve(self.wire.endpoint)
-        connection = Connection(self.wire.endpoint, random.choice(self._addresses))
+        connection = Connection(self.wire.endpoint, random.choice(self._addresses), take)
         self._metrics.add("fetch.connections")
         return connection
 
@@ -316,7 +320,7 @@ class Pool:
         return go_on
 
     def _lost(self, connection: Connection, operation: Operation | None, error: Exception) -> None:
-        stale = not connection.fresh and connection.response is None and not isinstance(error, TimeoutError)
+        stale = connection.stale and not isinstance(error, TimeoutError)
         self._drop(connection)
         if operation is None:
             return
@@ -327,15 +331,18 @@ class Pool:
             # The server closed a kept connection before it saw the request: no failure of the read.
             self._attempt(operation)
             return
-        failure = broken(error, operation.read.path)
-        if isinstance(failure, TryAgainError):
+        self._failed(operation, error)
+
+    def _failed(self, operation: Operation, error: Exception) -> None:
+        failure = from_network(operation.read.path, error, self.wire.endpoint)
+        if isinstance(failure, TryAgainError) and not lasting(failure):
             self._again(operation, failure)
-        else:  # a proxy that does not let us through
+        else:  # also a proxy that does not let us through
             self._end(operation, failure)
 
     def _again(self, operation: Operation, error: HeadraceError) -> None:
         operation.attempts += 1
-        wait = pause(operation.attempts)
+        wait = pause_s(operation.attempts)  # the level asks for less of a store that is too busy
         now = time.monotonic()
         if operation.attempts > self._settings.retries or now + wait > operation.deadline:
             self._end(operation, error)

@@ -1,23 +1,27 @@
-"""One HTTP/1.1 connection that only GETs, into buffers of the right size; without blocking, or for one thread alone.
+"""One HTTP/1.1 connection, its answers received into buffers of the right size; without blocking, or for one thread.
 
-Message framing: RFC 9112 §6.3 (Content-Length, and chunked for error documents); ranges: RFC 9110 §14. Why our own:
-see design/001-direct-http-reads.md.
+Message framing: RFC 9112 §6.3; ranges: RFC 9110 §14. Why our own: see design/001-direct-http-reads.md.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import random
 import socket
 import ssl
 import struct
+import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeAlias
 
-from headrace.base.errors import HeadraceError, UnreachableError
-from headrace.base.memory import take
-from headrace.store.http1.endpoint import PROXY_HINT, Endpoint, TunnelError, tunnel_status
-from headrace.store.http1.response import MOST_HEAD, PEEK, BrokenResponse, Chunks, Response
+from headrace.store.http1.endpoint import Endpoint
+from headrace.store.http1.failures import BrokenResponse, TunnelError
+from headrace.store.http1.response import MOST_HEAD, PEEK, Chunks, Response, UntilClosed
 
+Address: TypeAlias = tuple[int, tuple[object, ...]]
+"""Family and socket address."""
 _MOST_ERROR_BODY = 64 * 1024
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -29,17 +33,19 @@ CONNECTING, TUNNEL, HANDSHAKE, IDLE, HEAD, BODY, CLOSED = range(7)
 class Connection:
     """One keep-alive connection. The reactor calls `advance` when its socket is ready.
 
-    With `patience`, seconds, it blocks, which is for a thread that waits for nothing else: `advance` returns when some
-    of the body has come, and raises one of `WOULD_BLOCK`, or TimeoutError, when for so long nothing has.
+    With `patience`, seconds, it blocks, which is for one thread at a time (`dial`): `advance` returns when some of the
+    body has come, and raises one of `WOULD_BLOCK`, or TimeoutError, when for so long nothing has.
     """
 
     __slots__ = (
+        "_bodiless",
         "_flags",
         "_into",
         "_loose",
         "_most",
         "_partial",
         "_patience",
+        "_take",
         "began",
         "endpoint",
         "fd",
@@ -54,8 +60,9 @@ class Connection:
     )
 
     def __init__(
-        self, endpoint: Endpoint, address: tuple[int, tuple[object, ...]], patience: float | None = None
+        self, endpoint: Endpoint, address: Address, take: Callable[[int], memoryview], patience: float | None = None
     ) -> None:
+        """`take`: makes room for a body of so many bytes."""
         family, target = address
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.settimeout(patience or 0.0)
@@ -72,24 +79,33 @@ class Connection:
         self.unsent = b""
         self._partial = b""
         self._into: memoryview | None = None
-        self._loose: Chunks | bytearray | None = None
+        self._loose: Chunks | UntilClosed | None = None
         self._most: int | None = None
+        self._bodiless = False
+        self._take = take
         self._patience = patience
         self._flags = 0
         code = sock.connect_ex(target)
         if code and (code != errno.EINPROGRESS or patience is not None):
             sock.close()
-            raise OSError(code, f"{endpoint.name}: {os.strerror(code)}")
-        if patience is not None and endpoint.tls is None:
-            self._block(sock, patience)
+            if code == errno.EAGAIN:
+                raise TimeoutError
+            raise OSError(code, os.strerror(code))
 
-    def request(self, head: bytes, into: memoryview | None = None, most: int | None = None) -> None:
+    @property
+    def stale(self) -> bool:
+        """It was kept from before, and has not begun to answer: the server closed it before it saw the request."""
+        return not self.fresh and self.response is None
+
+    def request(
+        self, head: bytes, into: memoryview | None = None, most: int | None = None, *, bodiless: bool = False
+    ) -> None:
         """Send one request; `advance` continues where the socket is not ready yet. A 206 of just the right length
         is received straight into `into`. Of a longer body `advance` receives `most` bytes, no fewer than its scratch
-        has; the rest is to be had by `more`.
+        has; the rest is to be had by `more`. `bodiless`: it is a HEAD.
         """
         self.unsent = self.endpoint.sent(head) if self.endpoint.proxy else head
-        self._into, self._most = into, most
+        self._into, self._most, self._bodiless = into, most, bodiless
         self.response = self._loose = None
         self._partial = b""
         if self.state is IDLE:
@@ -101,7 +117,7 @@ class Connection:
         response = self.response
         assert response is not None
         size = min(most, response.left)
-        response.body, response.got = self._taken(size), 0
+        response.body, response.got = self._room(size), 0
         response.left -= size
 
     def make_room(self, size: int) -> None:
@@ -127,12 +143,8 @@ class Connection:
         if self.state is HEAD and not self.unsent:
             self._read_head(scratch)
             return self._read_body(scratch)
-        if self.state is CONNECTING:
-            self._connected()
-        if self.state is TUNNEL:
-            self._dig()
-        if self.state is HANDSHAKE:
-            self._shake()
+        if self.state < IDLE:
+            self.establish()
         if self.state is IDLE and self.unsent:
             self.state = HEAD
         if self.unsent and self.state is HEAD:
@@ -144,14 +156,37 @@ class Connection:
             self._read_head(scratch)
         return self.state is BODY and self._read_body(scratch)
 
+    def establish(self) -> None:
+        """Go on until requests can be sent: connected, through the tunnel, inside TLS. Raises as `advance`."""
+        if self.state is CONNECTING:
+            self._connected()
+        if self.state is TUNNEL:
+            self._dig()
+        if self.state is HANDSHAKE:
+            assert isinstance(self.sock, ssl.SSLSocket)
+            self.sock.do_handshake()
+            self.state = IDLE
+
+    def allow(self, patience: float) -> None:
+        """Longest silence from now on, seconds; of a connection that blocks."""
+        if self._patience != patience:  # a system call only where it changes: each costs a turn of the interpreter
+            self._patience = patience
+            self.sock.settimeout(patience)
+
     def close(self) -> None:
         """Close the socket. Idempotent."""
         self.state = CLOSED
         self.sock.close()
 
-    def _block(self, sock: socket.socket, patience: float) -> None:
+    def fill(self) -> None:
+        """Have the kernel wait, from now on, for all of a body. Nothing to do inside TLS, of which a record of 16 KiB
+        comes at a time in any case.
+        """
         # Python's own timeouts poll before each call. Left to the kernel, one call fills the buffer while other threads
-        # have the interpreter. TLS has a record of 16 KiB at a time in any case.
+        # have the interpreter.
+        sock, patience = self.sock, self._patience
+        if self.endpoint.tls is not None or patience is None:
+            return
         sock.setblocking(True)
         limit = struct.pack("@ll", int(patience), int(patience % 1 * 1e6))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -161,7 +196,7 @@ class Connection:
     def _connected(self) -> None:
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            raise OSError(code, f"{self.endpoint.name}: {os.strerror(code)}")
+            raise OSError(code, os.strerror(code))
         try:
             self.sock.getpeername()
         except OSError as error:
@@ -181,23 +216,17 @@ class Connection:
             if not received:
                 raise ConnectionResetError(errno.ECONNRESET, f"closed by {self.endpoint.name}")
             self._partial += received
-        status = tunnel_status(self._partial)
+        head, self._partial = self._partial, b""
+        status = int(head[9:12]) if head[:7] == b"HTTP/1." and head[9:12].isdigit() else 0
         if status // 100 != 2:
             raise TunnelError(self.endpoint, status)
-        self._partial = b""
         self._begin_tls()
 
     def _begin_tls(self) -> None:
-        assert self.endpoint.tls is not None
-        self.sock = self.endpoint.tls.wrap_socket(
-            self.sock, server_hostname=self.endpoint.host, do_handshake_on_connect=False
-        )
+        endpoint = self.endpoint
+        assert endpoint.tls is not None
+        self.sock = endpoint.tls.wrap(self.sock, endpoint.host, endpoint.port)
         self.state = HANDSHAKE
-
-    def _shake(self) -> None:
-        assert isinstance(self.sock, ssl.SSLSocket)
-        self.sock.do_handshake()
-        self.state = IDLE
 
     def _send(self) -> None:
         try:
@@ -207,75 +236,82 @@ class Connection:
             return
 
     def _read_head(self, scratch: memoryview) -> None:
-        received = self.sock.recv_into(scratch)
-        if not received:
-            raise ConnectionResetError(errno.ECONNRESET, "closed by the server before its answer")
-        self._have_head(scratch, received)
+        while True:
+            received = self.sock.recv_into(scratch)
+            if not received:
+                raise ConnectionResetError(errno.ECONNRESET, "closed by the server before its answer")
+            if self._have_head(scratch, received):
+                return
 
-    def _have_head(self, scratch: memoryview, received: int) -> None:
-        data = bytes(scratch[: min(PEEK, received)])
-        if self._partial:
-            data = self._partial + data
-        end = data.find(b"\r\n\r\n")
-        if end < 0:
-            data = self._partial + bytes(scratch[:received])
+    def _have_head(self, scratch: memoryview, received: int) -> bool:
+        """Whether the answer's head is complete."""
+        while True:
+            data = bytes(scratch[: min(PEEK, received)])
+            if self._partial:
+                data = self._partial + data
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                if len(data) > MOST_HEAD:
-                    raise BrokenResponse("endless response head")
-                self._partial = data
-                return self._read_head(scratch)
-        skip = end + 4 - len(self._partial)
-        if data[:7] == b"HTTP/1." and data[9:10] == b"1":  # told meanwhile (103 and others): the answer follows
+                data = self._partial + bytes(scratch[:received])
+                end = data.find(b"\r\n\r\n")
+                if end < 0:
+                    if len(data) > MOST_HEAD:
+                        raise BrokenResponse("endless response head")
+                    self._partial = data
+                    return False
+            skip = end + 4 - len(self._partial)
+            if data[9:10] != b"1" or data[:7] != b"HTTP/1.":
+                self._begin_body(data[:end], scratch[skip:received])
+                return True
+            # Said meanwhile (103 and others): the answer follows.
             scratch[: received - skip] = bytes(scratch[skip:received])
+            received -= skip
             self._partial = b""
-            if received == skip:
-                return self._read_head(scratch)
-            return self._have_head(scratch, received - skip)
-        self._begin_body(data[:end], scratch[skip:received])
-        return None
 
     def _begin_body(self, head: bytes, rest: memoryview) -> None:
-        response = Response(head)
-        if response.whole:
+        self.response = response = Response(head, bodiless=self._bodiless)
+        if response.length is None:
+            self._loose = Chunks() if response.chunked else UntilClosed()
+            self._loose.take(rest)
+        else:
             response.body = body = self._buffer(response)
             response.got = got = min(len(rest), len(body))
             body[:got] = rest if got == len(rest) else rest[:got]
-        else:
-            response.body = memoryview(bytearray(rest))
-            response.got = len(rest)
-        self.response = response
         self.state = BODY
 
     def _buffer(self, response: Response) -> memoryview:
-        assert response.length is not None
-        if self._into is not None and response.status == 206 and len(self._into) == response.length:
+        length = response.length
+        assert length is not None
+        if self._into is not None and response.status == 206 and len(self._into) == length:
             return self._into
-        if self._most is None or self._most >= response.length:
-            return self._taken(response.length)
-        response.left = response.length - self._most
-        return self._taken(self._most)
+        if response.status >= 300 and length > _MOST_ERROR_BODY:
+            response.closing = True
+            return self._room(_MOST_ERROR_BODY)
+        if self._most is None or self._most >= length:
+            return self._room(length)
+        response.left = length - self._most
+        return self._room(self._most)
 
-    def _taken(self, size: int) -> memoryview:
+    def _room(self, size: int) -> memoryview:
         try:
-            return take(size)
+            return self._take(size)
         except MemoryError as error:
             raise BrokenResponse(f"a body of {size} bytes does not fit in memory") from error
 
     def _read_body(self, scratch: memoryview) -> bool:
         response = self.response
         assert response is not None
-        if not response.whole:
-            if response.status == 200 or response.status == 206:
-                return self._read_unmeasured(response, scratch)
-            return self._read_loose_body(response, scratch)
+        if self._loose is not None:
+            return self._read_loose(response, self._loose, scratch)
         body, got, length = response.body, response.got, len(response.body)
         receive, flags = self.sock.recv_into, self._flags
         try:
             while got < length:
                 count = receive(body[got:], 0, flags)
                 if not count:
-                    raise ConnectionResetError(errno.ECONNRESET, f"body ended after {got} of {length} bytes")
+                    if response.status < 300:
+                        raise ConnectionResetError(errno.ECONNRESET, f"body ended after {got} of {length} bytes")
+                    response.body, response.closing, length = body[:got], True, got  # enough to say what is wrong
+                    break
                 got += count
                 if self._patience is not None:  # whoever waits here looks at the clock in between
                     break
@@ -283,82 +319,74 @@ class Connection:
             response.got = got
         if got < length or response.left:
             return got == length
-        return self._finish()
+        return self._finish(response)
 
-    def _read_unmeasured(self, response: Response, scratch: memoryview) -> bool:
-        # An object whose length nobody has told: in chunks, or until the server closes. Rare, so by simple means.
-        if self._loose is None:
-            self._loose = Chunks() if response.chunked else bytearray()
-            self._take_loose(response.body)
-        while not (isinstance(self._loose, Chunks) and self._loose.ended):
+    def _read_loose(self, response: Response, loose: Chunks | UntilClosed, scratch: memoryview) -> bool:
+        # Of a length that no header names: in chunks, or until the server closes. Rare, so by simple means.
+        while not loose.ended:
+            if response.status >= 300 and len(loose.data) >= _MOST_ERROR_BODY:
+                response.closing = True
+                break
             received = self.sock.recv_into(scratch)
             if not received:
-                if isinstance(self._loose, Chunks):
+                if response.chunked and response.status < 300:
                     raise ConnectionResetError(errno.ECONNRESET, "body ended before its last chunk")
                 break
-            self._take_loose(scratch[:received])
-        chunked = isinstance(self._loose, Chunks)
-        data = self._loose.data if isinstance(self._loose, Chunks) else self._loose
+            loose.take(scratch[:received])
+            if self._patience is not None:
+                return loose.ended and self._end_loose(response, loose)
+        return self._end_loose(response, loose)
+
+    def _end_loose(self, response: Response, loose: Chunks | UntilClosed) -> bool:
         self._loose = None
-        response.body, response.got, response.length, response.whole = memoryview(data), len(data), len(data), True
-        return self._finish(keep=chunked)
+        response.body, response.got = memoryview(loose.data), len(loose.data)
+        response.length = response.got
+        response.whole = response.status in (200, 206)
+        response.closing = response.closing or not loose.ended
+        return self._finish(response)
 
-    def _take_loose(self, data: memoryview) -> None:
-        if isinstance(self._loose, Chunks):
-            self._loose.take(data)
-        else:
-            assert self._loose is not None
-            self._loose += data
-
-    def _read_loose_body(self, response: Response, scratch: memoryview) -> bool:
-        # Error documents: small; framed by length, by chunks or by the end of the connection.
-        while True:
-            body = bytes(response.body)
-            if response.length is not None and len(body) >= min(response.length, _MOST_ERROR_BODY):
-                return self._finish(keep=len(body) == response.length)
-            if response.length is None and body.endswith(b"0\r\n\r\n"):
-                response.body = memoryview(body)
-                return self._finish()
-            if len(body) >= _MOST_ERROR_BODY:
-                return self._finish(keep=False)
-            received = self.sock.recv_into(scratch)
-            if not received:
-                return self._finish(keep=False)
-            response.body = memoryview(body + bytes(scratch[:received]))
-            response.got = len(response.body)
-
-    def _finish(self, *, keep: bool = True) -> bool:
-        response = self.response
-        assert response is not None
-        if keep and not response.closing:
-            self.state = IDLE
+    def _finish(self, response: Response) -> bool:
+        if self.fresh:
             self.fresh = False
-        else:
+            if isinstance(self.sock, ssl.SSLSocket) and self.endpoint.tls is not None:
+                self.endpoint.tls.learn(self.sock, self.endpoint.host, self.endpoint.port)
+        if response.closing:
             self.close()
+        else:
+            self.state = IDLE
         return True
 
 
-def resolve(endpoint: Endpoint) -> list[tuple[int, tuple[object, ...]]]:
-    """Addresses of an endpoint, (family, socket address).
-
-    Raises:
-        UnreachableError: the name does not resolve.
-    """
-    try:
-        found = socket.getaddrinfo(*endpoint.address, type=socket.SOCK_STREAM)
-    except OSError as error:
-        hint = PROXY_HINT if endpoint.proxy else "check the endpoint or the URL"
-        reason = f"host {endpoint.address[0]!r} does not resolve: {error.strerror}"
-        raise UnreachableError(reason, hint=hint) from error
+def resolve(endpoint: Endpoint) -> list[Address]:
+    """Addresses of an endpoint, or of its proxy. Raises socket.gaierror."""
+    found = socket.getaddrinfo(*endpoint.address, type=socket.SOCK_STREAM)
     return [(int(family), tuple(address)) for family, _, _, _, address in found]
 
 
-def broken(error: Exception, path: str) -> HeadraceError:
-    """Translate a broken connection, once."""
-    hint = "check the endpoint, and that the server runs"
-    if isinstance(error, TunnelError):
-        return error.ours(path)
-    if isinstance(error, ssl.SSLError):
-        return UnreachableError(f"TLS: {error.reason or error}", path=path, hint="check the certificate or ca_file")
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return UnreachableError(f"connection failed: {reason}", path=path, hint=hint)
+def dial(endpoint: Endpoint, take: Callable[[int], memoryview], connect_s: float, patience: float) -> Connection:
+    """A connection that blocks, ready for requests: the first of the endpoint's addresses that answers, in any order.
+
+    `connect_s`: longest it may take. `patience`: see `Connection`.
+
+    Raises:
+        OSError: none answered, or the proxy or TLS failed; TimeoutError.
+    """
+    until = time.monotonic() + connect_s
+    addresses = resolve(endpoint)
+    random.shuffle(addresses)
+    for left, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
+        try:
+            connection = Connection(endpoint, address, take, max(until - time.monotonic(), 0.001))
+            break
+        except OSError:
+            if not left:
+                raise
+    else:
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    try:
+        connection.establish()
+        connection.allow(patience)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,4 +1,4 @@
-"""Blocking HTTP/1.1 exchanges over kept-alive sockets, for everything but the mass of GETs (see `headrace.fetch`).
+"""Blocking HTTP/1.1 exchanges over kept-alive connections, for everything but the mass of GETs (see `headrace.fetch`).
 
 The caller gives the complete head as bytes, so the path goes out exactly as signed: no library normalises ``//`` or
 ``..``. Any thread, and safe after fork: sockets are never shared with another process.
@@ -6,45 +6,27 @@ The caller gives the complete head as bytes, so the path goes out exactly as sig
 
 from __future__ import annotations
 
-import http.client
 import os
-import socket
-import ssl
 import time
 from collections import deque
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from functools import lru_cache
 
-from headrace.base.account import Kind, count
-from headrace.base.errors import HeadraceError, TryAgainError
-from headrace.store.backends.errors import from_network
-from headrace.store.http1.endpoint import Endpoint, TunnelError
-from headrace.store.http1.reply import Headers, Reply
+from headrace.base.account import count
+from headrace.store.http1.connection import CLOSED, WOULD_BLOCK, Connection, dial
+from headrace.store.http1.endpoint import Endpoint
+from headrace.store.http1.failures import BrokenResponse, from_network
+from headrace.store.http1.request import kind_of
+from headrace.store.http1.response import Response
 from headrace.store.protocol import Buffer
 
-NOT_MODIFIED = 304
-"""The status of an answer to a conditional GET that has nothing new."""
 _CHUNK = 1 << 20
 _TOGETHER = 65536
-"""Smaller bodies go out in one piece with their head."""
+"""So much of a body goes out in one piece with its head."""
+_SCRATCH = 65536
+_SMALL = 1 << 18
 _KEPT = 32
-"""Idle sockets kept; more are closed after use."""
+"""Idle connections kept; more are closed after use."""
 _STALE_S = 25.0
 """Servers close idle connections after 30 s and more; older ones are not tried."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP answer, read to its end."""
-
-    status: int
-    headers: Headers
-    body: memoryview
-
-    def header(self, name: str) -> str | None:
-        """A header's value; None if absent."""
-        return self.headers.get(name)
 
 
 class Transport:
@@ -60,16 +42,13 @@ class Transport:
         self.endpoint = endpoint
         self._connect_timeout_s = connect_timeout_s
         self._stall_s = stall_s
-        self._idle: deque[tuple[socket.socket, float]] = deque()
+        self._idle: deque[Connection] = deque()
         self._pid = os.getpid()
 
-    @property
-    def name(self) -> str:
-        """``host:port``, for messages."""
-        return self.endpoint.name
-
-    def exchange(self, path: str, head: bytes, body: Buffer = b"", *, deadline: float, slow: bool = False) -> Answer:
-        """Send one request and read its answer, whatever its status.
+    def exchange(
+        self, path: str, head: bytes, body: Buffer = b"", *, deadline: float, slow: bool = False
+    ) -> Response:
+        """Send one request and read its answer, whatever its status; of an error's body at most 64 KiB.
 
         Args:
             path: what the request is about, for errors.
@@ -79,132 +58,100 @@ class Transport:
             slow: the server works long before it answers: only the deadline counts.
 
         Raises:
-            UnreachableError, DeadlineError, TryAgainError (the answer broke off, or was no HTTP).
+            UnreachableError (also where the answer broke off, or was no HTTP), DeadlineError. CredentialsError,
+            DeniedError: a proxy does not let us through.
         """
-        method = head[: head.index(b" ")].decode()
         count(kind_of(head))
-        head = self.endpoint.sent(head)
         while True:
-            link, reused = self._take(path, deadline)
-            started = False
+            connection: Connection | None = None
             try:
-                _allow(link, min(self._stall_s, _left(deadline)))
-                broken = self._send(link, head, body, deadline)
-                if slow:
-                    _allow(link, _left(deadline))
-                reply = Reply(link, method)
-                started = True
-                answer = Answer(reply.status, reply.headers, reply.body(lambda: _left(deadline)))
-                keep = not reply.closing and broken is None
-                if broken is not None and answer.status < 400:
-                    raise broken
-            except (OSError, http.client.HTTPException) as error:
-                link.close()
-                if reused and not started and not isinstance(error, TimeoutError):
-                    continue  # the server had closed the idle connection: one is taken off the pile each time
-                raise self._broken(path, error) from error
+                connection = self._kept() or self._dial(deadline)
+                response = self._answer(connection, head, body, deadline, slow=slow)
+            except (OSError, BrokenResponse) as error:
+                if connection is not None:
+                    connection.close()
+                late = isinstance(error, (*WOULD_BLOCK, TimeoutError))
+                if connection is not None and connection.stale and not late:
+                    continue  # the next of the pile, which grows shorter each time
+                raise from_network(path, TimeoutError() if late else error, self.endpoint) from error
             except BaseException:
-                link.close()
+                if connection is not None:
+                    connection.close()
                 raise
-            if keep and len(self._idle) < _KEPT:
-                self._idle.append((link, time.monotonic()))
-            else:
-                link.close()
-            return answer
-
-    def _send(self, link: socket.socket, head: bytes, body: Buffer, deadline: float) -> OSError | None:
-        """Send a request, a large body piece by piece: each may take as long as a silence may.
-
-        A server that has refused early and closed its side has left an answer to be read: then the error is returned.
-        """
-        try:
-            if len(body) < _TOGETHER:
-                link.sendall(b"".join((head, body)) if body else head)
-                return None
-            view = memoryview(body)
-            for start in range(_begin(link, head, view[:_CHUNK]), len(view), _CHUNK):
-                _allow(link, min(self._stall_s, _left(deadline)))
-                link.sendall(view[start : start + _CHUNK])
-        except (BrokenPipeError, ConnectionResetError) as error:
-            return error
-        return None
+            self._keep(connection)
+            return response
 
     def close(self) -> None:
         """Close idle connections."""
         while self._idle:
-            self._idle.pop()[0].close()
+            self._idle.pop().close()
 
-    def _broken(self, path: str, error: Exception) -> HeadraceError:
-        if isinstance(error, OSError):
-            return from_network(path, error, self.endpoint)
-        return TryAgainError(f"the answer of {self.name} broke off ({type(error).__name__})", path=path)
+    def _answer(
+        self, connection: Connection, head: bytes, body: Buffer, deadline: float, *, slow: bool
+    ) -> Response:
+        connection.allow(min(self._stall_s, _left(deadline)))
+        broken = self._send(connection, head, body, deadline)
+        if slow:
+            connection.allow(_left(deadline))
+        scratch = memoryview(bytearray(_SCRATCH))
+        while not connection.advance(scratch):
+            _left(deadline)
+        response, connection.response = connection.response, None
+        assert response is not None
+        if broken is not None:
+            connection.close()
+            if response.status < 400:
+                raise broken
+        return response
 
-    def _take(self, path: str, deadline: float) -> tuple[socket.socket, bool]:
+    def _send(self, connection: Connection, head: bytes, body: Buffer, deadline: float) -> OSError | None:
+        """Send a request, a large body piece by piece: each may take as long as a silence may.
+
+        A server that has refused early and closed its side has left an answer to be read: then the error is returned.
+        """
+        view = memoryview(body)
+        first = b"".join((head, view[:_TOGETHER])) if view else head
+        try:
+            connection.request(first, bodiless=head.startswith(b"HEAD "))
+            for start in range(_TOGETHER, len(view), _CHUNK):
+                connection.allow(min(self._stall_s, _left(deadline)))
+                connection.sock.sendall(view[start : start + _CHUNK])
+        except (BrokenPipeError, ConnectionResetError) as error:
+            connection.unsent = b""
+            return error
+        return None
+
+    def _kept(self) -> Connection | None:
         if self._pid != os.getpid():
             self._idle, self._pid = deque(), os.getpid()
         while self._idle:
             try:
-                link, since = self._idle.pop()
+                connection = self._idle.pop()
             except IndexError:
                 break
-            if time.monotonic() - since < _STALE_S:
-                return link, True
-            link.close()
-        return self._connect(path, deadline), False
+            if time.monotonic() - connection.last < _STALE_S:
+                return connection
+            connection.close()
+        return None
 
-    def _connect(self, path: str, deadline: float) -> socket.socket:
-        where = self.endpoint
-        link: socket.socket | None = None
-        try:
-            link = socket.create_connection(where.address, min(self._connect_timeout_s, _left(deadline)))
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if tunnel := where.tunnel:
-                link.sendall(tunnel)
-                status = Reply(link, "CONNECT").status  # it reads no further: TLS's server waits for us
-                if status // 100 != 2:
-                    raise TunnelError(where, status)
-            return where.tls.wrap_socket(link, server_hostname=where.host) if where.tls else link
-        except (OSError, http.client.HTTPException) as error:
-            if link is not None:
-                link.close()
-            raise self._broken(path, error) from error
+    def _keep(self, connection: Connection) -> None:
+        if connection.state is not CLOSED and len(self._idle) < _KEPT:
+            connection.last = time.monotonic()
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _dial(self, deadline: float) -> Connection:
+        return dial(self.endpoint, _room, min(self._connect_timeout_s, _left(deadline)), self._stall_s)
 
 
-def kind_of(head: bytes) -> Kind:
-    """What providers charge a request for; `head`: all of it."""
-    method, _, rest = head.partition(b" ")
-    query = rest.partition(b" ")[0].partition(b"?")[2]
-    if method == b"GET":
-        return "list" if query.startswith(b"uploads") or b"list-type=" in query else "get"
-    if method == b"HEAD":
-        return "head"
-    return "delete" if method == b"DELETE" or query.startswith(b"delete") else "put"
+def _room(size: int) -> memoryview:
+    if size <= _SMALL:
+        return memoryview(bytearray(size))
+    # Here, because a command's first request, a listing as a rule, need not wait until NumPy is imported.
+    from headrace.base.memory import take
 
-
-@lru_cache(maxsize=128)
-def http_time(text: str | None) -> int:
-    """Microseconds since the epoch of an HTTP date; 0 where there is none."""
-    try:
-        return round(parsedate_to_datetime(text).timestamp() * 1_000_000) if text else 0
-    except ValueError:
-        return 0
-
-
-def _allow(link: socket.socket, seconds: float) -> None:
-    """Longest silence from now on. A system call only where it changes: on a busy interpreter each costs a turn."""
-    if link.gettimeout() != seconds:
-        link.settimeout(seconds)
-
-
-def _begin(link: socket.socket, head: bytes, first: memoryview) -> int:
-    """Send a head, in one piece with what goes of the body's `first` bytes. Returns how many of these have gone."""
-    if isinstance(link, ssl.SSLSocket):
-        link.sendall(head)
-        return 0
-    sent = link.sendmsg((head, first))
-    if sent < len(head):
-        link.sendall(head[sent:])
-    return max(sent - len(head), 0)
+    return take(size)
 
 
 def _left(deadline: float) -> float:
