@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from select import EPOLLIN
-from typing import TYPE_CHECKING
 
 from headrace.base.errors import (
     CredentialsError,
@@ -26,6 +25,7 @@ from headrace.base.settings import FetchSettings
 from headrace.fetch.answer import blob_of, wrong_answer
 from headrace.fetch.budget import Budget
 from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
+from headrace.fetch.loop import Loop
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
 from headrace.store.http1.connection import CLOSED, WOULD_BLOCK, Address, Connection, resolve
@@ -33,9 +33,6 @@ from headrace.store.http1.failures import BrokenResponse, from_network, lasting
 from headrace.store.http1.response import Response
 from headrace.store.http1.retry import pause_s
 from headrace.store.protocol import RENEWALS, Blob, ObjectInfo, Wire
-
-if TYPE_CHECKING:
-    from headrace.fetch.reactor import Reactor
 
 _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
@@ -48,14 +45,14 @@ _UNKNOWN_SIZE = 1024 * 1024
 class Pool:
     """The reads of one store, over up to `settings.connections` connections to its endpoint."""
 
-    def __init__(self, wire: Wire, settings: FetchSettings, budget: Budget, metrics: Metrics, reactor: Reactor) -> None:
+    def __init__(self, wire: Wire, settings: FetchSettings, budget: Budget, metrics: Metrics, loop: Loop) -> None:
         self.wire = wire
-        self.level = Level(settings.connections, settings.connections if reactor.bulk else FIRST)
+        self.level = Level(settings.connections, settings.connections if loop.bulk else FIRST)
         self.latency = Latency()
         self._settings = settings
         self._budget = budget
         self._metrics = metrics
-        self._reactor = reactor
+        self._loop = loop
         self._demand: deque[Operation] = deque()
         self._ahead: deque[Operation] = deque()
         self._idle: list[Connection] = []
@@ -127,7 +124,7 @@ class Pool:
             if operation is not None and operation.hedges:
                 self._settle_race(operation, connection, response)
         if not finished or response is None:
-            self._reactor.rewatch(self, connection)
+            self._loop.rewatch(self, connection)
         elif operation is None:
             self._drop(connection)
         else:
@@ -180,7 +177,7 @@ class Pool:
         for operation in list({id(o): o for o in self._busy.values()}.values()):
             self._end(operation, InternalError("the fetcher was closed"))
         for connection in self._idle:
-            self._reactor.forget(connection)
+            self._loop.forget(connection)
             connection.close()
         self.tell()
         self._demand.clear()
@@ -233,7 +230,7 @@ class Pool:
             self._lost(connection, operation, error)
             return
         if connection.unsent or connection.watched != EPOLLIN:
-            self._reactor.rewatch(self, connection)
+            self._loop.rewatch(self, connection)
 
     def _connection(self) -> Connection:
         if self._idle:
@@ -268,7 +265,7 @@ class Pool:
             return
         if response.status == 416:
             self._release(operation)
-            self._reactor.aside(lambda: self._past_the_end(operation))
+            self._loop.aside(lambda: self._past_the_end(operation))
             return
         error = self.wire.error(operation.read.key, response.status, bytes(response.body)).at(operation.read.path)
         if isinstance(error, SlowDownError):
@@ -277,7 +274,7 @@ class Pool:
         if isinstance(error, (CredentialsError, DeniedError)) and operation.renewals < RENEWALS:
             operation.renewals += 1
             self._release(operation)
-            self._reactor.aside(lambda: self._refresh(operation, error))
+            self._loop.aside(lambda: self._refresh(operation, error))
             return
         if isinstance(error, TryAgainError):
             self._again(operation, error)
@@ -350,7 +347,7 @@ class Pool:
         self._metrics.add("fetch.retries")
         self._release(operation)
         self._later.append((now + wait, operation))
-        self._reactor.wake_at(now + wait)
+        self._loop.wake_at(now + wait)
 
     def _hedge(self, operation: Operation) -> None:
         if operation.hedges == _HEDGES or operation.into is not None:
@@ -393,7 +390,7 @@ class Pool:
         del self._busy[connection]
         operation.without(connection)
         if connection.state == CLOSED:
-            self._reactor.forget(connection)
+            self._loop.forget(connection)
         else:
             self._idle.append(connection)
 
@@ -401,7 +398,7 @@ class Pool:
         self._busy.pop(connection, None)
         if connection in self._idle:
             self._idle.remove(connection)
-        self._reactor.forget(connection)
+        self._loop.forget(connection)
         connection.close()
 
     def _late(self, operation: Operation) -> DeadlineError:
