@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.base.errors import ChangedError, HeadraceError, TryAgainError, UnsupportedError
 from headrace.fetch.read import Read
-from headrace.store.http1.response import Response
+from headrace.store.http1 import Response
 from headrace.store.protocol import Blob, ObjectInfo, is_stamp
 
 

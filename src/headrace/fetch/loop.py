@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from headrace.store.http1.connection import Connection
+from headrace.store.http1 import Connection
 
 _log = logging.getLogger("headrace.fetch")
 _SWEEP = 0.02

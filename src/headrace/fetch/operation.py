@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headrace.base.errors import HeadraceError
 from headrace.fetch.read import Read, Ticket
-from headrace.store.http1.connection import Connection
+from headrace.store.http1 import Connection
 from headrace.store.protocol import Blob
 
 

@@ -9,8 +9,7 @@ from urllib.parse import quote, urlsplit
 from headrace.base.errors import DeniedError, HeadraceError, NotFoundError, SlowDownError, UnreachableError
 from headrace.fetch.level import Latency
 from headrace.fetch.read import Read
-from headrace.store.http1.endpoint import Endpoint
-from headrace.store.http1.request import range_line
+from headrace.store.http1 import Endpoint, range_line
 
 PATH: Final = "/v1/object"
 _FIRST_LATE_S: Final = 1.0

@@ -28,10 +28,18 @@ from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
 from headrace.fetch.loop import Loop
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
-from headrace.store.http1.connection import CLOSED, WOULD_BLOCK, Address, Connection, resolve
-from headrace.store.http1.failures import BrokenResponse, from_network, lasting
-from headrace.store.http1.response import Response
-from headrace.store.http1.retry import pause_s
+from headrace.store.http1 import (
+    CLOSED,
+    WOULD_BLOCK,
+    Address,
+    BrokenResponse,
+    Connection,
+    Response,
+    from_network,
+    lasting,
+    pause_s,
+    resolve,
+)
 from headrace.store.protocol import RENEWALS, Blob, ObjectInfo, Wire
 
 _log = logging.getLogger("headrace.fetch")

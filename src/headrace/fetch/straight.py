@@ -31,10 +31,17 @@ from headrace.base.settings import FetchSettings
 from headrace.fetch.answer import blob_of, wrong_answer
 from headrace.fetch.level import ROUND_TRIP, Level
 from headrace.fetch.read import Read, sealed
-from headrace.store.http1.connection import CLOSED, WOULD_BLOCK, Connection, dial
-from headrace.store.http1.failures import BrokenResponse, from_network, lasting
-from headrace.store.http1.response import Response
-from headrace.store.http1.retry import pause_s
+from headrace.store.http1 import (
+    CLOSED,
+    WOULD_BLOCK,
+    BrokenResponse,
+    Connection,
+    Response,
+    dial,
+    from_network,
+    lasting,
+    pause_s,
+)
 from headrace.store.protocol import RENEWALS, Blob, Store, Wire
 
 _STALL = 10.0

@@ -28,7 +28,7 @@ from headrace.base.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from headrace.store.http1.proxy import PASSWORD_HINT
+from headrace.store.http1 import PASSWORD_HINT
 
 _CODE = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,1000})</Message>")

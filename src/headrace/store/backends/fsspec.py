@@ -26,7 +26,7 @@ from headrace.base.errors import (
 )
 from headrace.store.backends.errors import from_fsspec
 from headrace.store.backends.spool import SpoolAssembly
-from headrace.store.http1.retry import Patience, persist
+from headrace.store.http1 import Patience, persist
 from headrace.store.protocol import (
     Assembly,
     Blob,

@@ -17,11 +17,7 @@ from headrace.store.backends.objectinfo import info_of, measured
 from headrace.store.backends.objects import ObjectStore, client_options, retry_config
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.spool import SpoolAssembly
-from headrace.store.http1.endpoint import Endpoint
-from headrace.store.http1.request import range_line
-from headrace.store.http1.response import NOT_MODIFIED, Response
-from headrace.store.http1.retry import Patience, persist
-from headrace.store.http1.transport import Transport
+from headrace.store.http1 import NOT_MODIFIED, Endpoint, Patience, Response, Transport, persist, range_line
 from headrace.store.protocol import (
     Assembly,
     Blob,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from headrace.base.errors import InputError
 from headrace.store.backends.s3xml import clean_etag
-from headrace.store.http1.response import Response, http_time
+from headrace.store.http1 import Response, http_time
 from headrace.store.protocol import ObjectInfo
 
 

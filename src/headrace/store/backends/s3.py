@@ -32,9 +32,7 @@ from headrace.store.backends.s3api import ContestedError, S3Api
 from headrace.store.backends.s3upload import S3Assembly
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.sigv4 import quote_path
-from headrace.store.http1.endpoint import Endpoint
-from headrace.store.http1.request import byte_range, range_line
-from headrace.store.http1.response import NOT_MODIFIED, Response
+from headrace.store.http1 import NOT_MODIFIED, Endpoint, Response, byte_range, range_line
 from headrace.store.probe import PREFIX, probe_condition, probe_exact_keys, probe_parts
 from headrace.store.protocol import (
     LARGEST_OBJECT,

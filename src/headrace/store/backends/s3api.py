@@ -27,10 +27,7 @@ from headrace.store.backends.errors import from_botocore, from_http
 from headrace.store.backends.s3demands import Demands
 from headrace.store.backends.sigv4 import EMPTY_SHA256, UNSIGNED, Signer, quote_query
 from headrace.store.backends.storetime import StoreTime
-from headrace.store.http1.endpoint import Endpoint
-from headrace.store.http1.response import NOT_MODIFIED, Response
-from headrace.store.http1.retry import Patience, persist
-from headrace.store.http1.transport import Transport
+from headrace.store.http1 import NOT_MODIFIED, Endpoint, Patience, Response, Transport, persist
 from headrace.store.protocol import RENEWALS, Buffer, StoreOptions
 
 _UNSIGNED_FROM = 1 << 20

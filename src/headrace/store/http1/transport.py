@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from typing import TypeAlias
 
 from headrace.base.account import count
 from headrace.store.http1.connection import CLOSED, WOULD_BLOCK, Connection, dial
@@ -16,8 +17,8 @@ from headrace.store.http1.endpoint import Endpoint
 from headrace.store.http1.failures import BrokenResponse, from_network
 from headrace.store.http1.request import kind_of
 from headrace.store.http1.response import Response
-from headrace.store.protocol import Buffer
 
+Body: TypeAlias = "bytes | bytearray | memoryview"
 _CHUNK = 1 << 20
 _TOGETHER = 65536
 """So much of a body goes out in one piece with its head."""
@@ -46,7 +47,7 @@ class Transport:
         self._pid = os.getpid()
 
     def exchange(
-        self, path: str, head: bytes, body: Buffer = b"", *, deadline: float, slow: bool = False
+        self, path: str, head: bytes, body: Body = b"", *, deadline: float, slow: bool = False
     ) -> Response:
         """Send one request and read its answer, whatever its status; of an error's body at most 64 KiB.
 
@@ -87,7 +88,7 @@ class Transport:
             self._idle.pop().close()
 
     def _answer(
-        self, connection: Connection, head: bytes, body: Buffer, deadline: float, *, slow: bool
+        self, connection: Connection, head: bytes, body: Body, deadline: float, *, slow: bool
     ) -> Response:
         connection.allow(min(self._stall_s, _left(deadline)))
         broken = self._send(connection, head, body, deadline)
@@ -104,7 +105,7 @@ class Transport:
                 raise broken
         return response
 
-    def _send(self, connection: Connection, head: bytes, body: Buffer, deadline: float) -> OSError | None:
+    def _send(self, connection: Connection, head: bytes, body: Body, deadline: float) -> OSError | None:
         """Send a request, a large body piece by piece: each may take as long as a silence may.
 
         A server that has refused early and closed its side has left an answer to be read: then the error is returned.
