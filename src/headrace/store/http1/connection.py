@@ -11,7 +11,6 @@ import random
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
@@ -364,25 +363,14 @@ def resolve(endpoint: Endpoint) -> list[Address]:
 
 
 def dial(endpoint: Endpoint, take: Callable[[int], memoryview], connect_s: float, patience: float) -> Connection:
-    """A connection that blocks, ready for requests: the first of the endpoint's addresses that answers, in any order.
+    """A connection that blocks, ready for requests: to the first of the endpoint's addresses that answers.
 
-    `connect_s`: longest it may take. `patience`: see `Connection`.
+    `connect_s`: longest that each address, the proxy and TLS may be silent. `patience`: see `Connection`.
 
     Raises:
         OSError: none answered, or the proxy or TLS failed; TimeoutError.
     """
-    until = time.monotonic() + connect_s
-    addresses = resolve(endpoint)
-    random.shuffle(addresses)
-    for left, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
-        try:
-            connection = Connection(endpoint, address, take, max(until - time.monotonic(), 0.001))
-            break
-        except OSError:
-            if not left:
-                raise
-    else:
-        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    connection = _first(endpoint, take, connect_s)
     try:
         connection.establish()
         connection.allow(patience)
@@ -390,3 +378,14 @@ def dial(endpoint: Endpoint, take: Callable[[int], memoryview], connect_s: float
         connection.close()
         raise
     return connection
+
+
+def _first(endpoint: Endpoint, take: Callable[[int], memoryview], connect_s: float) -> Connection:
+    addresses = resolve(endpoint)
+    families = [family for family, _ in addresses]
+    random.shuffle(addresses)  # a store's servers have work alike
+    addresses.sort(key=lambda address: families.index(address[0]))  # IPv4 or IPv6 first, as the system prefers
+    for address in addresses[:-1]:
+        with suppress(OSError):
+            return Connection(endpoint, address, take, connect_s)
+    return Connection(endpoint, addresses[-1], take, connect_s)
