@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.base.errors import NotFoundError
+from headrace.base.errors import DeniedError, NotFoundError, UnreachableError
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.fetch import Fetcher, Read
 from headrace.store import Store, StoreOptions, open_store
@@ -97,3 +97,21 @@ def test_headers_in_any_writing(serve: Callable[[Answer], tuple[ScriptedServer, 
     _, store = serve(lambda connection, path, number: connection.sendall(head + b"body"))
     assert get(store, "a") == b"body"
     assert store.get("a").info.etag == "v1"
+
+
+@pytest.mark.parametrize(("status", "error"), [("403 Forbidden", DeniedError), ("200 OK", UnreachableError)])
+def test_an_answer_before_all_of_the_body_was_sent_is_a_refusal_or_nothing(status: str, error: type[Exception]) -> None:
+    """The server reads no further and closes; nothing is sent twice."""
+
+    def answer(connection: socket.socket, path: str, number: int) -> None:
+        connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+        connection.close()
+
+    server = ScriptedServer(answer)
+    options = StoreOptions(
+        endpoint=f"http://127.0.0.1:{server.port}", access_key_id="a", secret_access_key="b", retries=0
+    )
+    with closing(open_store("s3://bucket", options)) as store, pytest.raises(error):
+        store.put("k", bytes(6 << 20))
+    assert len(server.requests) == 1
+    server.close()

@@ -97,12 +97,13 @@ class Transport:
         scratch = memoryview(bytearray(_SCRATCH))
         while not connection.advance(scratch):
             _left(deadline)
-        response, connection.response = connection.response, None
+        response = connection.response
         assert response is not None
         if broken is not None:
             connection.close()
             if response.status < 400:
                 raise broken
+        connection.response = None  # an idle connection must not keep the last body alive
         return response
 
     def _send(self, connection: Connection, head: bytes, body: Body, deadline: float) -> OSError | None:
