@@ -45,19 +45,15 @@ class Watcher(Protocol):
 
     def ready(self, connection: Connection, scratch: memoryview) -> None:
         """The connection's socket is ready."""
-        ...
 
     def pump(self) -> None:
         """Start what may start, after some connections were ready."""
-        ...
 
     def sweep(self, now: float) -> None:
         """Look at timers, every few ten milliseconds."""
-        ...
 
     def close(self) -> None:
         """The loop ends."""
-        ...
 
 
 class Loop:

@@ -13,24 +13,7 @@ from headrace.store.http1.retry import Patience, pause_s, persist
 from headrace.store.http1.transport import Transport
 
 __all__ = [
-    "CLOSED",
-    "NOT_MODIFIED",
-    "PASSWORD_HINT",
-    "WOULD_BLOCK",
-    "Address",
-    "BrokenResponse",
-    "Connection",
-    "Endpoint",
-    "Patience",
-    "Response",
-    "Transport",
-    "byte_range",
-    "dial",
-    "from_network",
-    "http_time",
-    "lasting",
-    "pause_s",
-    "persist",
-    "range_line",
-    "resolve",
-]
+    "CLOSED", "NOT_MODIFIED", "PASSWORD_HINT", "WOULD_BLOCK", "Address", "BrokenResponse", "Connection",
+    "Endpoint", "Patience", "Response", "Transport", "byte_range", "dial", "from_network", "http_time", "lasting",
+    "pause_s", "persist", "range_line", "resolve",
+]  # fmt: skip
