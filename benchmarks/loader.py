@@ -67,9 +67,11 @@ class Bench:
             endpoint = self.real.endpoint
             env |= self.real.env
         else:
-            endpoint = {"latency": self.static.latency, "stragglers": self.static.stragglers}.get(
-                contender.server, self.static.plain
-            )
+            static = self.static
+            named = {"latency": static.latency, "stragglers": static.stragglers, "secure": static.secure}
+            endpoint = named.get(contender.server, static.plain)
+        if contender.server == "secure":  # each client takes another of these
+            env |= dict.fromkeys(("AWS_CA_BUNDLE", "SSL_CERT_FILE"), str(self.static.authority))
         return Job(
             contender.peer,
             endpoint,
@@ -101,7 +103,7 @@ class Bench:
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--rows", default="1,2,3,4,5,6,7,8", help="which rows, comma-separated (default: all)")
+    parser.add_argument("--rows", default="1,2,3,4,5,6,7,8,9", help="which rows, comma-separated (default: all)")
     parser.add_argument(
         "--repeat", type=int, default=3, help="repetitions, interleaved; the median counts (default: 3)"
     )

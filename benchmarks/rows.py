@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Server = Literal["plain", "latency", "stragglers", "real", "none"]
+Server = Literal["plain", "latency", "stragglers", "secure", "real", "none"]
 NO_CACHE = {"HEADRACE_CACHE_SIZE": "0"}
 CACHE = {"HEADRACE_CACHE_SIZE": "2GB", "HEADRACE_CACHE_MIN_FREE": "1GB"}
 MANY = {"HEADRACE_FETCH_CONNECTIONS": "256"}
@@ -303,7 +303,30 @@ def _real() -> Row:
     )
 
 
+def _secure() -> Row:
+    def peers(size: str, dataset: str) -> tuple[Contender, ...]:
+        return (
+            ours(f"headrace, {size}", server="secure", dataset=dataset),
+            Contender(f"obstore threads, {size}", "obstore_threads", "secure", dataset=dataset),
+            Contender(f"CRT connector, threads, {size}", "crt", "secure", dataset=dataset),
+        )
+
+    sizes = (("110 kB", "small"), ("4.2 MB", "large"))
+    return Row(
+        9,
+        "over TLS",
+        "small",
+        tuple(contender for size in sizes for contender in peers(*size)),
+        tuple(
+            Requirement(f"{limit:g}x {peer}, {size}", "ratio", limit, f"headrace, {size}", (f"{peer}, {size}",))
+            for size, _ in sizes
+            for peer, limit in (("obstore threads", 2.0), ("CRT connector, threads", 1.5))
+        ),
+    )
+
+
 def rows(*, quick: bool) -> list[Row]:
     """All rows; `quick` lists fewer objects and shorter manifests."""
     tiny = TINY_QUICK if quick else TINY
-    return [_large(), _small(), _stragglers(), _second_epoch(), _budget(), _listing(tiny), _flat(quick), _real()]
+    first = [_large(), _small(), _stragglers(), _second_epoch(), _budget(), _listing(tiny), _flat(quick), _real()]
+    return [*first, _secure()]

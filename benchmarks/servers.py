@@ -2,8 +2,8 @@
 
 nginx answers GETs with ``sendfile`` from the page cache and never checks signatures: what is measured is the client.
 Listings (``?list-type=2``) come from ``index.tsv`` through a few lines of Lua, in pages of 1,000, with prefix,
-delimiter, start-after and continuation token. Every key below ``flat/`` is one and the same object. Three ports: plain;
-15-25 ms of latency; the same and one second more on 0.5 % of requests.
+delimiter, start-after and continuation token. Every key below ``flat/`` is one and the same object. Four ports: plain;
+15-25 ms of latency; the same and one second more on 0.5 % of requests; TLS, of an authority that is in a file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+import trustme
 
 from headrace.base.ports import reserve_port
 
@@ -85,7 +87,7 @@ _STRAGGLE = _LATENCY + " if math.random() < 0.005 then ngx.sleep(1) end"
 
 _SERVER = """
   server {{
-    listen 127.0.0.1:{port};
+    listen 127.0.0.1:{port}{tls};
     root {root};
     location = /bench {{ content_by_lua_block {{ listing() }} }}
     location = /bench/ {{ content_by_lua_block {{ listing() }} }}
@@ -112,6 +114,8 @@ http {{
   keepalive_requests 100000000;
   open_file_cache max=50000 inactive=1h;
   open_file_cache_valid 1h;
+  ssl_certificate {scratch}/server.pem;
+  ssl_certificate_key {scratch}/server.pem;
   client_body_temp_path {scratch}/body;
   proxy_temp_path {scratch}/proxy;
   fastcgi_temp_path {scratch}/fastcgi;
@@ -134,6 +138,7 @@ class StaticServer:
     plain: str = ""
     latency: str = ""
     stragglers: str = ""
+    secure: str = ""
     _process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -142,8 +147,10 @@ class StaticServer:
         if not os.path.exists(nginx) or missing:
             raise SystemExit("nginx with Lua is missing: apt-get install nginx-light libnginx-mod-http-lua wrk curl")
         self.scratch.mkdir(parents=True, exist_ok=True)
-        ports = [reserve_port() for _ in range(3)]
-        self.plain, self.latency, self.stragglers = (f"http://127.0.0.1:{port}" for port in ports)
+        ports = [reserve_port() for _ in range(4)]
+        self.plain, self.latency, self.stragglers, _ = (f"http://127.0.0.1:{port}" for port in ports)
+        self.secure = f"https://127.0.0.1:{ports[3]}"
+        self._certify()
         config = self.scratch / "nginx.conf"
         config.write_text(self._config(ports))
         self._process = subprocess.Popen([nginx, "-p", str(self.scratch), "-c", str(config)], stdin=subprocess.DEVNULL)
@@ -159,6 +166,11 @@ class StaticServer:
         self._stop()
 
     @property
+    def authority(self) -> Path:
+        """The certificate of the authority that vouches for `secure`, PEM."""
+        return self.scratch / "ca.pem"
+
+    @property
     def pid(self) -> int:
         """Of the first of its processes."""
         if self._process is None:
@@ -170,8 +182,14 @@ class StaticServer:
             stop(self._process)
             self._process = None
 
+    def _certify(self) -> None:
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(str(self.authority))
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(self.scratch / "server.pem"))
+
     def _config(self, ports: list[int]) -> str:
-        accesses = ("", f"access_by_lua_block {{ {_LATENCY} }}", f"access_by_lua_block {{ {_STRAGGLE} }}")
+        late, later = (f"access_by_lua_block {{ {lua} }}" for lua in (_LATENCY, _STRAGGLE))
+        kinds = (("", ""), (late, ""), (later, ""), ("", " ssl"))
         return _CONFIG.format(
             modules="\n".join(f"load_module {MODULE_FOLDER / name};" for name in MODULES),
             workers=self.workers or min(2, os.cpu_count() or 1),
@@ -179,8 +197,8 @@ class StaticServer:
             index=self.root / "index.tsv",
             listing=_LISTING,
             servers="".join(
-                _SERVER.format(port=port, root=self.root, access=access)
-                for port, access in zip(ports, accesses, strict=True)
+                _SERVER.format(port=port, root=self.root, access=access, tls=tls)
+                for port, (access, tls) in zip(ports, kinds, strict=True)
             ),
         )
 

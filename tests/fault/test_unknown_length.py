@@ -21,8 +21,9 @@ from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.dataset import Dataset
 from headrace.dataset.source import Part
 from headrace.fetch import Fetcher, Read
-from headrace.fetch.response import BrokenResponse, Chunks
 from headrace.namespace import Namespace
+from headrace.store.http1.failures import BrokenResponse
+from headrace.store.http1.response import Chunks
 from headrace.store.protocol import Store
 from tests.standins import MemoryIndex
 

@@ -39,7 +39,7 @@ def headers_of(store: Store, key: str) -> dict[str, str]:
     """As the server answers them, names in lower case."""
     assert isinstance(store, S3Store)
     answer = store._api.call("HEAD", key, path=key)
-    return {name.lower(): value for name, value in answer.headers.items()}
+    return dict(answer.headers())
 
 
 def by_wire(store: Store, key: str) -> bytes:

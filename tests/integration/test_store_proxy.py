@@ -110,6 +110,7 @@ def test_a_store_is_read_written_and_listed_through_the_proxy(
     [
         {"no_proxy": "0.0.0.0"},
         {"NO_PROXY": "example.com, 0.0.0.0"},
+        {"NO_PROXY": "example.com, 0.0.0.0/8"},
         {"NO_PROXY": "*"},
         {"HTTP_PROXY": "", "HTTPS_PROXY": "", "ALL_PROXY": ""},
     ],

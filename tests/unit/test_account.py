@@ -12,7 +12,7 @@ from headrace.base.errors import SettingError
 from headrace.base.settings import Settings
 from headrace.base.threads import Threads
 from headrace.store import open_store
-from headrace.store.backends.transport import kind_of
+from headrace.store.http1.request import kind_of
 from headrace.store.wrappers import OnAccount
 from headrace.web.cost import Cost
 

@@ -138,7 +138,7 @@ def rate_of(
     fetch = dataclasses.replace(settings.fetch, hedge=False)
     cache = dataclasses.replace(settings.cache, size=0)
     fetcher = Fetcher.open(dataclasses.replace(settings, fetch=fetch, cache=cache), None, Metrics())
-    slots, lock = threading.Semaphore(at_once), threading.Lock()
+    lock = threading.Lock()
     ends: list[tuple[float, int]] = []
     errors: list[HeadraceError] = []
 
@@ -148,15 +148,10 @@ def rate_of(
                 errors.append(result.at(read.path))
             else:
                 ends.append((time.monotonic(), len(result.data)))
-        slots.release()
 
     started = time.monotonic()
     try:
-        for read in _until(reads, started + seconds, most, errors):
-            slots.acquire()
-            fetcher.submit([read], sink)
-        for _ in range(at_once):
-            slots.acquire()
+        fetcher.read_all(_until(reads, started + seconds, most, errors), sink, in_flight=at_once)
     finally:
         fetcher.close()
     if errors:

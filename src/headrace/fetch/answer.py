@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 from headrace.base.errors import ChangedError, HeadraceError, TryAgainError, UnsupportedError
 from headrace.fetch.read import Read
-from headrace.fetch.response import Response
+from headrace.store.http1 import Response
 from headrace.store.protocol import Blob, ObjectInfo, is_stamp
-
-
-def pause(attempt: int) -> float:
-    """Seconds before the retry after so many failures, 1 or more."""
-    return random.uniform(0.2, 1.0) * min(0.05 * 2**attempt, 5.0)
 
 
 def blob_of(read: Read, response: Response) -> Blob | HeadraceError:
@@ -39,7 +32,7 @@ def wrong_answer(read: Read, response: Response, result: Blob | HeadraceError) -
     Somebody on the way has answered, or has changed the answer: worth another try, never taken for a changed object.
     """
     etag = response.etag
-    packed = response.header(b"content-encoding")
+    packed = response.header("content-encoding")
     if packed and packed.lower() != "identity" and (etag is None or etag.startswith("W/")) and etag != read.version:
         # An object that is stored so comes with a strong ETag, and as long as it is told.
         reason = f"came with Content-Encoding: {packed}, which was not asked for"

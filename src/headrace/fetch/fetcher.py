@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Generator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from headrace.base.errors import DeadlineError, HeadraceError
+from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.cache import Cache, Entries
@@ -19,12 +20,10 @@ from headrace.fetch.direct import Direct
 from headrace.fetch.filling import DRAIN_S
 from headrace.fetch.operation import Operation
 from headrace.fetch.peers import Peers
+from headrace.fetch.pending import Pending
 from headrace.fetch.read import Read, Sink, Ticket, sealed
 from headrace.fetch.straight import Limiter, Straight
 from headrace.store.protocol import Blob, ObjectInfo, Store
-
-_GRACE_S = 5.0
-"""How much longer than its deadline a read is waited for: its own error says more than ours."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +63,23 @@ class Fetcher:
         return Fetcher(settings, cache if cache is not None and cache.enabled else None, metrics)
 
     def submit(
-        self, reads: Sequence[Read], sink: Sink, *, demand: bool = True, here: bool = False, pieces: bool = False
+        self,
+        reads: Sequence[Read],
+        sink: Sink,
+        *,
+        demand: bool = True,
+        here: bool = False,
+        pieces: bool = False,
+        ticket: Ticket | None = None,
     ) -> Ticket:
         """Start reading; `sink(read, blob or error)` is called for each read as it ends, on a fetch thread.
 
         `demand` False marks speculation (read-ahead), which yields to demand in the one memory budget. `here`: the
         caller has nothing better to do: it may read what is cached itself, and its thread call `sink`, before this
         returns; a hand-over to another thread costs as much as a short read. `pieces`: bytes that came with several
-        requests need not be copied together: see `Blob.more`.
+        requests need not be copied together: see `Blob.more`. `ticket`: of an earlier call, which these reads share.
         """
-        ticket = Ticket()
+        ticket = ticket or Ticket()
         if here and self._cached is not None and self._cached.quick:
             reads = self._cached.serve(reads, sink)
         direct: dict[int, tuple[Store, list[Operation]]] = {}
@@ -131,26 +137,55 @@ class Fetcher:
             blob = self._cached.peek(read)
             if blob is not None:
                 return sealed(blob)
-        arrived = threading.Event()
-        results: list[Blob | HeadraceError] = []
+        return self.start([read]).blob()
 
-        def sink(_: Read, result: Blob | HeadraceError) -> None:
-            results.append(result)
-            arrived.set()
+    def start(self, reads: Sequence[Read], *, here: bool = False, pieces: bool = False) -> Pending:
+        """Start reading, and wait when their bytes are needed. Tags are not looked at; the rest as `submit`."""
+        path = reads[0].path if reads else ""
+        pending = Pending(len(reads), path, self.settings.fetch.deadline, self.hurry)
+        placed = [read._replace(tag=place) for place, read in enumerate(reads)]
+        pending.ticket = self.submit(placed, pending.deliver, here=here, pieces=pieces)
+        return pending
 
-        ticket = self.submit([read], sink)
+    def in_order(self, reads: Iterable[Read], *, ahead: int) -> Generator[Blob]:
+        """The bytes of one read after the other, the next `ahead` under way meanwhile. Raises as `get`, when it is the
+        failed one's turn; what is under way then, or when nobody goes on, is cancelled.
+        """
+        under_way: deque[Pending] = deque()
         try:
-            with self.hurry():
-                in_time = arrived.wait(self.settings.fetch.deadline + _GRACE_S)
-            if not in_time:
-                raise DeadlineError(f"not read within {self.settings.fetch.deadline:g} s", path=read.path)
+            for read in reads:
+                under_way.append(self.start([read]))
+                if len(under_way) > ahead:
+                    yield under_way.popleft().blob()
+            while under_way:
+                yield under_way.popleft().blob()
+        finally:
+            for pending in under_way:
+                pending.cancel()
+
+    def read_all(self, reads: Iterable[Read], sink: Sink, *, in_flight: int, pieces: bool = False) -> None:
+        """Read every one with at most `in_flight` under way, and wait for the last; `sink` and `pieces` as `submit`.
+
+        The next is taken from `reads` when there is room for it. What interrupts the wait cancels what is under way.
+        """
+        room, ticket, coming = threading.Semaphore(in_flight), Ticket(), iter(reads)
+
+        def told(read: Read, result: Blob | HeadraceError) -> None:
+            try:
+                sink(read, result)
+            finally:
+                room.release()
+
+        try:
+            room.acquire()
+            for read in coming:
+                self.submit([read], told, pieces=pieces, ticket=ticket)
+                room.acquire()
+            for _ in range(in_flight - 1):
+                room.acquire()
         except BaseException:
             ticket.cancel()
             raise
-        result = results[0]
-        if isinstance(result, HeadraceError):
-            raise result
-        return result
 
     def straights(self, count: int) -> list[Straight]:
         """Readers for so many threads that receive themselves, each with large reads one after the other and work of

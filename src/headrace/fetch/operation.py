@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError
 from headrace.fetch.read import Read, Ticket
+from headrace.store.http1 import Connection
 from headrace.store.protocol import Blob
-
-if TYPE_CHECKING:
-    from headrace.fetch.wire import Connection
 
 
 class Operation:

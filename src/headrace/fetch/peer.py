@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 from headrace.base.errors import DeniedError, HeadraceError, NotFoundError, SlowDownError, UnreachableError
 from headrace.fetch.level import Latency
 from headrace.fetch.read import Read
-from headrace.store.endpoint import Endpoint
+from headrace.store.http1 import Endpoint, range_line
 
 PATH: Final = "/v1/object"
 _FIRST_LATE_S: Final = 1.0
@@ -32,8 +32,7 @@ class _Wire:
         self._tail = f" HTTP/1.1\r\nhost: {parts.netloc}\r\nauthorization: Bearer {token}\r\n"
 
     def request(self, key: str, start: int, stop: int | None, if_match: str | None) -> bytes:  # noqa: ARG002
-        ranged = f"range: bytes={start}-{'' if stop is None else stop - 1}\r\n" if start or stop is not None else ""
-        return f"GET {key}{self._tail}{ranged}\r\n".encode()
+        return f"GET {key}{self._tail}{range_line(start, stop)}\r\n".encode()
 
     def error(self, key: str, status: int, body: bytes) -> HeadraceError:  # noqa: ARG002
         if status in (401, 403):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import time
 from collections import deque
 from collections.abc import Callable
 from select import EPOLLIN
-from typing import TYPE_CHECKING
 
 from headrace.base.budget import ByteBudget
 from headrace.base.errors import (
@@ -20,18 +20,27 @@ from headrace.base.errors import (
     SlowDownError,
     TryAgainError,
 )
+from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
-from headrace.fetch.answer import blob_of, pause, wrong_answer
+from headrace.fetch.answer import blob_of, wrong_answer
 from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
+from headrace.fetch.loop import Loop
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read
-from headrace.fetch.response import BrokenResponse, Response
-from headrace.fetch.wire import CLOSED, WOULD_BLOCK, Connection, broken, resolve
+from headrace.store.http1 import (
+    CLOSED,
+    WOULD_BLOCK,
+    Address,
+    BrokenResponse,
+    Connection,
+    Response,
+    from_network,
+    lasting,
+    pause_s,
+    resolve,
+)
 from headrace.store.protocol import RENEWALS, Blob, ObjectInfo, Wire
-
-if TYPE_CHECKING:
-    from headrace.fetch.reactor import Reactor
 
 _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
@@ -45,15 +54,15 @@ class Pool:
     """The reads of one store, over up to `settings.connections` connections to its endpoint."""
 
     def __init__(
-        self, wire: Wire, settings: FetchSettings, budget: ByteBudget, metrics: Metrics, reactor: Reactor
+        self, wire: Wire, settings: FetchSettings, budget: ByteBudget, metrics: Metrics, loop: Loop
     ) -> None:
         self.wire = wire
-        self.level = Level(settings.connections, settings.connections if reactor.bulk else FIRST)
+        self.level = Level(settings.connections, settings.connections if loop.bulk else FIRST)
         self.latency = Latency()
         self._settings = settings
         self._budget = budget
         self._metrics = metrics
-        self._reactor = reactor
+        self._loop = loop
         self._demand: deque[Operation] = deque()
         self._ahead: deque[Operation] = deque()
         self._idle: list[Connection] = []
@@ -61,7 +70,7 @@ class Pool:
         self._same: dict[tuple[str, str | None, int, int | None], Operation] = {}
         self._active = 0
         self._later: list[tuple[float, Operation]] = []
-        self._addresses: list[tuple[int, tuple[object, ...]]] = []
+        self._addresses: list[Address] = []
         self._requests = self._received = 0
         self._told = (0, 0)
         self._first_byte = FirstByte()
@@ -125,7 +134,7 @@ class Pool:
             if operation is not None and operation.hedges:
                 self._settle_race(operation, connection, response)
         if not finished or response is None:
-            self._reactor.rewatch(self, connection)
+            self._loop.rewatch(self, connection)
         elif operation is None:
             self._drop(connection)
         else:
@@ -154,7 +163,7 @@ class Pool:
             elif now > operation.deadline:
                 self._end(operation, self._late(operation))
             elif now - connection.last > _STALL:
-                self._lost(connection, operation, TimeoutError(f"no byte for {_STALL:.0f} s"))
+                self._lost(connection, operation, TimeoutError(errno.ETIMEDOUT, f"no byte for {_STALL:.0f} s"))
             elif straggling is not None and now - operation.connections[-1].last > straggling:
                 self._hedge(operation)
         self.pump()
@@ -178,7 +187,7 @@ class Pool:
         for operation in list({id(o): o for o in self._busy.values()}.values()):
             self._end(operation, InternalError("the fetcher was closed"))
         for connection in self._idle:
-            self._reactor.forget(connection)
+            self._loop.forget(connection)
             connection.close()
         self.tell()
         self._demand.clear()
@@ -217,7 +226,7 @@ class Pool:
             self._end(operation, error.at(read.path))
             return
         except OSError as error:
-            self._again(operation, broken(error, read.path))
+            self._failed(operation, error)
             return
         self._requests += 1
         if operation.ticket.account is not None:
@@ -231,14 +240,14 @@ class Pool:
             self._lost(connection, operation, error)
             return
         if connection.unsent or connection.watched != EPOLLIN:
-            self._reactor.rewatch(self, connection)
+            self._loop.rewatch(self, connection)
 
     def _connection(self) -> Connection:
         if self._idle:
             return self._idle.pop()
         if not self._addresses:
             self._addresses = resolve(self.wire.endpoint)
-        connection = Connection(self.wire.endpoint, random.choice(self._addresses))
+        connection = Connection(self.wire.endpoint, random.choice(self._addresses), take)
         self._metrics.add("fetch.connections")
         return connection
 
@@ -266,7 +275,7 @@ class Pool:
             return
         if response.status == 416:
             self._release(operation)
-            self._reactor.aside(lambda: self._past_the_end(operation))
+            self._loop.aside(lambda: self._past_the_end(operation))
             return
         error = self.wire.error(operation.read.key, response.status, bytes(response.body)).at(operation.read.path)
         if isinstance(error, SlowDownError):
@@ -275,7 +284,7 @@ class Pool:
         if isinstance(error, (CredentialsError, DeniedError)) and operation.renewals < RENEWALS:
             operation.renewals += 1
             self._release(operation)
-            self._reactor.aside(lambda: self._refresh(operation, error))
+            self._loop.aside(lambda: self._refresh(operation, error))
             return
         if isinstance(error, TryAgainError):
             self._again(operation, error)
@@ -318,7 +327,7 @@ class Pool:
         return go_on
 
     def _lost(self, connection: Connection, operation: Operation | None, error: Exception) -> None:
-        stale = not connection.fresh and connection.response is None and not isinstance(error, TimeoutError)
+        stale = connection.stale and not isinstance(error, TimeoutError)
         self._drop(connection)
         if operation is None:
             return
@@ -329,15 +338,18 @@ class Pool:
             # The server closed a kept connection before it saw the request: no failure of the read.
             self._attempt(operation)
             return
-        failure = broken(error, operation.read.path)
-        if isinstance(failure, TryAgainError):
+        self._failed(operation, error)
+
+    def _failed(self, operation: Operation, error: Exception) -> None:
+        failure = from_network(operation.read.path, error, self.wire.endpoint)
+        if isinstance(failure, TryAgainError) and not lasting(failure):
             self._again(operation, failure)
-        else:  # a proxy that does not let us through
+        else:  # also a proxy that does not let us through
             self._end(operation, failure)
 
     def _again(self, operation: Operation, error: HeadraceError) -> None:
         operation.attempts += 1
-        wait = pause(operation.attempts)
+        wait = pause_s(operation.attempts)  # the level asks for less of a store that is too busy
         now = time.monotonic()
         if operation.attempts > self._settings.retries or now + wait > operation.deadline:
             self._end(operation, error)
@@ -345,7 +357,7 @@ class Pool:
         self._metrics.add("fetch.retries")
         self._release(operation)
         self._later.append((now + wait, operation))
-        self._reactor.wake_at(now + wait)
+        self._loop.wake_at(now + wait)
 
     def _hedge(self, operation: Operation) -> None:
         if operation.hedges == _HEDGES or operation.into is not None:
@@ -388,7 +400,7 @@ class Pool:
         del self._busy[connection]
         operation.without(connection)
         if connection.state == CLOSED:
-            self._reactor.forget(connection)
+            self._loop.forget(connection)
         else:
             self._idle.append(connection)
 
@@ -396,7 +408,7 @@ class Pool:
         self._busy.pop(connection, None)
         if connection in self._idle:
             self._idle.remove(connection)
-        self._reactor.forget(connection)
+        self._loop.forget(connection)
         connection.close()
 
     def _late(self, operation: Operation) -> DeadlineError:

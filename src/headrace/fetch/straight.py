@@ -8,7 +8,7 @@ design/018-received-where-it-is-used.md.
 
 from __future__ import annotations
 
-import random
+import errno
 import socket
 import threading
 import time
@@ -25,14 +25,23 @@ from headrace.base.errors import (
     SlowDownError,
     TryAgainError,
 )
-from headrace.base.memory import copy
+from headrace.base.memory import copy, take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
-from headrace.fetch.answer import blob_of, pause, wrong_answer
+from headrace.fetch.answer import blob_of, wrong_answer
 from headrace.fetch.level import ROUND_TRIP, Level
 from headrace.fetch.read import Read, sealed
-from headrace.fetch.response import BrokenResponse, Response
-from headrace.fetch.wire import CLOSED, WOULD_BLOCK, Connection, broken, resolve
+from headrace.store.http1 import (
+    CLOSED,
+    WOULD_BLOCK,
+    BrokenResponse,
+    Connection,
+    Response,
+    dial,
+    from_network,
+    lasting,
+    pause_s,
+)
 from headrace.store.protocol import RENEWALS, Blob, Store, Wire
 
 _STALL = 10.0
@@ -177,7 +186,7 @@ class Straight:
             if isinstance(result, Blob):
                 return result
             attempts += 1
-            wait = pause(attempts)
+            wait = pause_s(attempts)
             if self._closed or attempts > self._settings.retries or time.monotonic() + wait > deadline:
                 raise result
             self._metrics.add("fetch.retries")
@@ -190,10 +199,11 @@ class Straight:
         except (*WOULD_BLOCK, TimeoutError):
             if time.monotonic() >= deadline:
                 raise self._late(read) from None
-            return broken(TimeoutError(f"no byte for {self._patience:g} s"), read.path)
+            silence = TimeoutError(errno.ETIMEDOUT, f"no byte for {self._patience:g} s")
+            return from_network(read.path, silence, wire.endpoint)
         except (OSError, BrokenResponse) as error:
-            failure = broken(error, read.path)
-            if not isinstance(failure, TryAgainError):  # a proxy that does not let us through
+            failure = from_network(read.path, error, wire.endpoint)
+            if not isinstance(failure, TryAgainError) or lasting(failure):  # also a proxy that does not let us through
                 raise failure from error
             return failure
         if response.whole:
@@ -237,10 +247,10 @@ class Straight:
             except (*WOULD_BLOCK, TimeoutError):
                 raise
             except OSError:
-                if kept.response is not None:
+                if not kept.stale:
                     raise
-                # The server closed a kept connection before it saw the request: no failure of the read.
-        connection = Connection(wire.endpoint, random.choice(resolve(wire.endpoint)), self._patience)
+        connection = dial(wire.endpoint, take, self._patience, self._patience)
+        connection.fill()
         self._metrics.add("fetch.connections")
         self._of = wire
         self._prepare(connection, read, until)

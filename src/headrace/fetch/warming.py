@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headrace.base.errors import HeadraceError, UnsupportedError
@@ -66,12 +66,12 @@ class Warmer:
 
     def run(self, reads: Iterable[Read]) -> Warmed:
         """Load every object; goes on after a failed one."""
-        fetch_all(self._fetcher, self._missing(reads), self._done, in_flight=self._in_flight)
+        self._fetcher.read_all(self._missing(reads), self._done, in_flight=self._in_flight)
         for _ in range(_TRIES):
             lost = self._settle()
             if not lost:
                 break
-            fetch_all(self._fetcher, lost, self._again, in_flight=self._in_flight)
+            self._fetcher.read_all(lost, self._again, in_flight=self._in_flight)
             self._unsettled.extend(lost)
         self.result.not_kept += len(self._settle())
         return self.result
@@ -127,22 +127,3 @@ class Warmer:
             return False
         name = self._cache.name(read.store.identity, read.key, read.version, read.size)
         return self._cache.path(name) is not None
-
-
-def fetch_all(
-    fetcher: Fetcher, reads: Iterable[Read], done: Callable[[Read, Blob | HeadraceError], None], *, in_flight: int
-) -> None:
-    """Fetch every read with at most `in_flight` under way; `done` is called on a fetch thread as each ends."""
-    slots = threading.Semaphore(in_flight)
-
-    def sink(read: Read, result: Blob | HeadraceError) -> None:
-        try:
-            done(read, result)
-        finally:
-            slots.release()
-
-    for read in reads:
-        slots.acquire()
-        fetcher.submit([read], sink)
-    for _ in range(in_flight):
-        slots.acquire()

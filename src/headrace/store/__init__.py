@@ -3,7 +3,7 @@
 Backends are imported when a URL needs them, so importing this package is quick.
 """
 
-from headrace.store.endpoint import Endpoint
+from headrace.store.http1 import Endpoint
 from headrace.store.probe import probe
 from headrace.store.protocol import (
     Assembly,

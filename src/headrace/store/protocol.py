@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.base.errors import HeadraceError, UnsupportedError
-from headrace.store.endpoint import Endpoint
+from headrace.store.http1 import Endpoint
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 

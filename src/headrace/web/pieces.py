@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from headrace.base.errors import ChangedError, DeadlineError, HeadraceError, NotFoundError, UnsupportedError
+from headrace.base.errors import ChangedError, HeadraceError, NotFoundError, UnsupportedError
 from headrace.base.threads import Threads
 from headrace.dataset.showing import SIDE, PartShown, needed, shown_part
 from headrace.dataset.source import Part
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob, Store
 
-_GRACE_S: Final = 5.0
 _HEADS: Final = 16
 """Objects that are asked about at once."""
 
@@ -100,9 +98,11 @@ Piece: TypeAlias = Stored | Valued
 def looked_at(pieces: Sequence[Stored]) -> list[PartShown]:
     """What is said of each, from its first bytes, read side by side. What cannot be read says why."""
     wanted = [(place, needed(piece.name, piece.size or 0)) for place, piece in enumerate(pieces)]
-    reads = [pieces[place].stretch(0, count)._replace(tag=place) for place, count in wanted if count]
-    found = _read_all(reads, pieces[0].fetcher) if reads else {}
-    return [_shown(piece, found.get(place, memoryview(b""))) for place, piece in enumerate(pieces)]
+    asked = [(place, count) for place, count in wanted if count]
+    reads = [pieces[place].stretch(0, count) for place, count in asked]
+    results = pieces[0].fetcher.start(reads, here=True).wait() if reads else []
+    found = dict(zip((place for place, _ in asked), results, strict=True))
+    return [_shown(piece, found.get(place)) for place, piece in enumerate(pieces)]
 
 
 def readable(pieces: Sequence[Stored]) -> list[bool]:
@@ -136,31 +136,12 @@ def _version_now(piece: Stored) -> str | None:
         return None
 
 
-def _shown(piece: Stored, found: memoryview | HeadraceError) -> PartShown:
+def _shown(piece: Stored, found: Blob | HeadraceError | None) -> PartShown:
     if isinstance(found, ChangedError | NotFoundError):
         return PartShown(piece.name, "gone", piece.size, "the store no longer gives this version")
     if isinstance(found, HeadraceError):
         return PartShown(piece.name, "gone", piece.size, f"cannot be read: {found.reason}")
-    return shown_part(piece.name, found, piece.size)
-
-
-def _read_all(reads: Sequence[Read], fetcher: Fetcher) -> dict[int, memoryview | HeadraceError]:
-    """By the reads' tags."""
-    found: dict[int, memoryview | HeadraceError] = {}
-    over = threading.Event()
-
-    def sink(read: Read, result: Blob | HeadraceError) -> None:
-        found[read.tag] = result if isinstance(result, HeadraceError) else result.data
-        if len(found) == len(reads):
-            over.set()
-
-    ticket = fetcher.submit(reads, sink, here=True)
-    with fetcher.hurry():
-        in_time = over.wait(fetcher.settings.fetch.deadline + _GRACE_S)
-    if not in_time:
-        ticket.cancel()
-        raise DeadlineError(f"not read within {fetcher.settings.fetch.deadline:g} s", path=reads[0].path)
-    return found
+    return shown_part(piece.name, memoryview(b"") if found is None else found.data, piece.size)
 
 
 __all__ = ["Piece", "Stored", "Valued", "looked_at", "readable"]

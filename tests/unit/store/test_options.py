@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from headrace.base.settings import Settings
 from headrace.store import StoreOptions, open_store, parse_options
 from headrace.store.backends.credentials import Credentials
 from headrace.store.backends.s3api import find_address
+from headrace.store.http1.tls import tls_of
 from headrace.store.registry import matching_table, merge
 from tests.fault.scripted import ScriptedServer, ok, reset
 
@@ -220,13 +220,11 @@ def test_the_shared_configuration_is_read_as_botocore_reads_it(
     with pytest.raises(ConnectionAbortedError):
         client.get_object(Bucket="bucket", Key="k")
     url = urlsplit(sent[0])
-    trusted: list[str] = []
-    variables.setattr(ssl.SSLContext, "load_verify_locations", lambda _self, cafile=None, **_: trusted.append(cafile))
     ours = find_address("bucket", StoreOptions(), "s3://bucket")
     assert (ours.host, f"{ours.base}k", ours.endpoint.tls is not None) == (url.netloc, url.path, url.scheme == "https")
     assert ours.region == client.meta.region_name
     bundle = session.get_config_variable("ca_bundle")
-    assert [one for one in trusted if one == bundle] == ([bundle] if bundle else [])
+    assert ours.endpoint.tls is (tls_of(bundle, "s3://bucket") if url.scheme == "https" else None)
 
 
 @pytest.mark.parametrize("known", ["AWS_REGION", "AWS_DEFAULT_REGION", "option", "profile", "nothing"])

@@ -16,10 +16,11 @@ from headrace.base.errors import (
     TryAgainError,
     UnreachableError,
 )
-from headrace.store.backends.errors import from_http, from_network
+from headrace.store.backends.errors import from_http
 from headrace.store.backends.s3xml import Page, clean_etag, page_text, parse_page, parse_time
-from headrace.store.endpoint import Endpoint
-from headrace.store.retry import Patience, persist
+from headrace.store.http1.endpoint import Endpoint
+from headrace.store.http1.failures import from_network
+from headrace.store.http1.retry import Patience, persist
 
 TIME = "2024-01-31T12:00:00.500Z"
 AWS = f"<Key>{{}}</Key><LastModified>{TIME}</LastModified><ETag>&quot;abc-2&quot;</ETag><Size>7</Size>"

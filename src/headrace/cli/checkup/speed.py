@@ -15,7 +15,6 @@ from headrace.base.settings import Settings
 from headrace.base.units import format_bytes, format_seconds
 from headrace.cli.checkup.finding import Finding
 from headrace.fetch import Fetcher, Read
-from headrace.fetch.warming import fetch_all
 
 if TYPE_CHECKING:
     from headrace.store.protocol import Blob
@@ -97,7 +96,7 @@ def _measure(settings: Settings, reads: Sequence[Read], level: int, seconds: flo
     until = started + seconds
     try:
         endless = itertools.takewhile(lambda _: time.monotonic() < until and not errors, itertools.cycle(reads))
-        fetch_all(fetcher, endless, done, in_flight=level)
+        fetcher.read_all(endless, done, in_flight=level)
     finally:
         fetcher.close()
     if errors:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from queue import Empty, SimpleQueue
 
-from headrace.base.errors import CorruptError, DeadlineError, HeadraceError
+from headrace.base.errors import CorruptError
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
@@ -15,11 +14,10 @@ from headrace.dataset.shards.compression import decompressed
 from headrace.dataset.shards.index import Packed, Shard
 from headrace.dataset.source import AGAIN
 from headrace.fetch import Fetcher, Read
-from headrace.store.protocol import Blob, Store
+from headrace.store.protocol import Store
 
 _PIECE = 4 << 20
 _AHEAD = 3
-_GRACE_S = 5.0
 
 
 class Kept:
@@ -103,20 +101,9 @@ def unpacked(settings: Settings, store: Store, shard: Shard, packed: Packed) -> 
 
 
 def _pieces(fetcher: Fetcher, store: Store, shard: Shard) -> Iterator[memoryview]:
-    under_way: deque[SimpleQueue[Blob | HeadraceError]] = deque()
-    wait = fetcher.settings.fetch.deadline + _GRACE_S
-    for start in range(0, shard.size + _AHEAD * _PIECE, _PIECE):
-        if start < shard.size:
-            answer: SimpleQueue[Blob | HeadraceError] = SimpleQueue()
-            # Without the size, the read is not for the cache: that has what comes out.
-            read = Read(store, shard.key, None, shard.version, start, min(start + _PIECE, shard.size))
-            fetcher.submit([read], lambda _, result, answer=answer: answer.put(result))
-            under_way.append(answer)
-        if under_way and (len(under_way) > _AHEAD or start >= shard.size):
-            try:
-                result = under_way.popleft().get(timeout=wait)
-            except Empty:
-                raise DeadlineError(f"not read within {wait:g} s", path=f"{store.url}/{shard.key}") from None
-            if isinstance(result, HeadraceError):
-                raise result
-            yield result.data
+    # Without the size, a read is not for the cache: that has what comes out.
+    size, version = shard.size, shard.version
+    reads = (
+        Read(store, shard.key, None, version, start, min(start + _PIECE, size)) for start in range(0, size, _PIECE)
+    )
+    return (blob.data for blob in fetcher.in_order(reads, ahead=_AHEAD))

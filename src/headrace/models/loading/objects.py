@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.base import memory
 from headrace.base.errors import HeadraceError, NotFoundError
-from headrace.fetch import Fetcher, Read, Ticket
+from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob
 
 if TYPE_CHECKING:
@@ -116,29 +116,21 @@ def announce(view: memoryview, start: int, stop: int) -> None:
 def _fill(fetcher: Fetcher, read: Read) -> None:
     """Read all of an object through the cache, a few pieces at a time, and wait until they are kept."""
     size = read.length()
-    slots = threading.Semaphore(_AT_ONCE)
     failed: list[HeadraceError] = []
-    tickets: list[Ticket] = []
 
     def sink(_: Read, result: Blob | HeadraceError) -> None:
         if isinstance(result, HeadraceError):
             failed.append(result)
-        slots.release()
 
-    try:
+    def pieces() -> Iterator[Read]:
         for start in range(0, size, _PIECE):
-            slots.acquire()
             while fetcher.behind and not failed:
                 time.sleep(_LOOK_S)
             if failed:
-                break
-            piece = read._replace(start=start, stop=min(start + _PIECE, size))
-            tickets.append(fetcher.submit([piece], sink, pieces=True))
-        for _ in range(_AT_ONCE):
-            slots.acquire()
-    finally:
-        for ticket in tickets:
-            ticket.cancel()
+                return
+            yield read._replace(start=start, stop=min(start + _PIECE, size))
+
+    fetcher.read_all(pieces(), sink, in_flight=_AT_ONCE, pieces=True)
     if failed:
         raise failed[0]
     fetcher.settle(_WRITTEN_S)

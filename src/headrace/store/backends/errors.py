@@ -1,11 +1,9 @@
-"""Foreign failures become ours, here and nowhere else: HTTP answers, sockets, files, obstore, botocore, fsspec."""
+"""Foreign failures become ours: HTTP answers, files, obstore, botocore, fsspec; sockets in `http1/failures.py`."""
 
 from __future__ import annotations
 
 import errno
 import re
-import socket
-import ssl
 from dataclasses import dataclass
 from html import unescape
 from typing import Final
@@ -30,7 +28,7 @@ from headrace.base.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from headrace.store.endpoint import PASSWORD_HINT, PROXY_HINT, Endpoint, TunnelError
+from headrace.store.http1 import PASSWORD_HINT
 
 _CODE = re.compile(rb"<Code>([^<]{1,200})</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,1000})</Message>")
@@ -132,39 +130,6 @@ def _by_class(status: int) -> tuple[type[HeadraceError], str, str | None]:
 def _text(pattern: re.Pattern[bytes], body: bytes) -> str:
     match = pattern.search(body)
     return unescape(match[1].decode(errors="replace")) if match else ""
-
-
-def from_network(path: str, error: OSError, endpoint: Endpoint) -> HeadraceError:
-    """The error for a socket that failed: refused, reset, unknown host, TLS, time out."""
-    if isinstance(error, TimeoutError):
-        return DeadlineError("no answer in time", path=path, hint=f"is {endpoint.name} reachable from here?")
-    if isinstance(error, TunnelError):
-        return error.ours(path)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return UnreachableError(
-            f"the certificate of {endpoint.server} is not trusted: {error.verify_message}",
-            path=path,
-            hint="set ca_file, or AWS_CA_BUNDLE, to the authority's certificate",
-        )
-    if isinstance(error, ssl.SSLError):
-        return UnreachableError(
-            f"no TLS with {endpoint.server}: {error.reason or error}",
-            path=path,
-            hint="is the endpoint http:// and not https://?",
-        )
-    if isinstance(error, socket.gaierror):
-        hint = PROXY_HINT if endpoint.proxy else "check the endpoint and the name server"
-        return UnreachableError(f"unknown host {endpoint.name}", path=path, hint=hint)
-    if isinstance(error, ConnectionRefusedError):
-        return UnreachableError(
-            f"{endpoint.name} refuses connections", path=path, hint="is the server up, and the port right?"
-        )
-    return UnreachableError(f"the connection to {endpoint.name} failed: {error.strerror or error}", path=path)
-
-
-def lasting(error: HeadraceError) -> bool:
-    """Whether trying again within seconds is pointless: unknown host, untrusted certificate."""
-    return isinstance(error.__cause__, (ssl.SSLCertVerificationError, socket.gaierror))
 
 
 _ERRNOS: Final[dict[int, tuple[type[HeadraceError], str, str | None]]] = {

@@ -26,6 +26,7 @@ from headrace.base.errors import (
 )
 from headrace.store.backends.errors import from_fsspec
 from headrace.store.backends.spool import SpoolAssembly
+from headrace.store.http1 import Patience, persist
 from headrace.store.protocol import (
     Assembly,
     Blob,
@@ -36,7 +37,6 @@ from headrace.store.protocol import (
     Store,
     StoreOptions,
 )
-from headrace.store.retry import Patience, persist
 from headrace.store.url import StoreUrl
 
 _ODD = re.compile(r"\x00|(?:^|/)\.{1,2}(?:/|\Z)|//|\A/|/\Z|\A\Z")

@@ -11,14 +11,13 @@ from urllib.parse import quote
 import obstore
 
 from headrace.base.errors import ChangedError, CredentialsError, HeadraceError, InputError, UnsupportedError
+from headrace.base.settings import environment
 from headrace.store.backends.errors import from_http
 from headrace.store.backends.objectinfo import info_of, measured
 from headrace.store.backends.objects import ObjectStore, client_options, retry_config
-from headrace.store.backends.s3api import tls_context
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.spool import SpoolAssembly
-from headrace.store.backends.transport import NOT_MODIFIED, Answer, Transport
-from headrace.store.endpoint import Endpoint, proxy_of
+from headrace.store.http1 import NOT_MODIFIED, Endpoint, Patience, Response, Transport, persist, range_line
 from headrace.store.protocol import (
     Assembly,
     Blob,
@@ -30,7 +29,6 @@ from headrace.store.protocol import (
     StoreOptions,
     is_stamp,
 )
-from headrace.store.retry import Patience, persist
 from headrace.store.url import StoreUrl
 
 _LIST_HINT = "only WebDAV servers list; name objects by URL, or give a table of paths to Dataset.open"
@@ -62,9 +60,7 @@ class HttpWire:
 
     def request(self, key: str, start: int, stop: int | None, if_match: str | None) -> bytes:
         """See `headrace.store.protocol.Wire`. A weak ETag is no condition (RFC 9110, 13.1.1): compare the answer's."""
-        extra = ""
-        if start or stop is not None:
-            extra = f"range: bytes={start}-{'' if stop is None else stop - 1}\r\n"
+        extra = range_line(start, stop)
         if if_match is not None and not if_match.startswith("W/"):
             extra += f"if-match: {quoted(if_match)}\r\n"
         return self.head("GET", key, extra)
@@ -89,8 +85,8 @@ class HttpStore(Store):
     def __init__(self, url: StoreUrl, options: StoreOptions) -> None:
         self.url = str(url)
         host, port = _split(url)
-        tls = tls_context(options, self.url) if url.scheme == "https" else None
-        endpoint = Endpoint(host, port, tls, proxy_of(url.scheme, host, port, self.url))
+        ca_file = options.ca_file or environment("AWS_CA_BUNDLE")
+        endpoint = Endpoint.of(url.scheme, host, port, self.url, ca_file)
         base = "/" + "".join(f"{quote(part, safe='~%')}/" for part in url.prefix.split("/") if url.prefix)
         self._wire = HttpWire(endpoint, base, url.place, self.url)
         self._transport = Transport(endpoint, options.connect_timeout_s, max(1.0, options.timeout_s / 4))
@@ -116,10 +112,10 @@ class HttpStore(Store):
     def presigned(self, key: str, seconds: int) -> str:  # noqa: ARG002  it is public as it is
         return self._wire.address(key)
 
-    def _call(self, key: str, head: bytes, *, also: int = 206) -> Answer:
+    def _call(self, key: str, head: bytes, *, also: int = 206) -> Response:
         """`also`: a status that is no failure, beside 200 and 206."""
 
-        def attempt(deadline: float) -> Answer:
+        def attempt(deadline: float) -> Response:
             answer = self._transport.exchange(f"{self.url}/{key}", head, deadline=deadline)
             if answer.status not in (200, 206, also):
                 raise self._wire.error(key, answer.status, bytes(answer.body[:65536]))
@@ -160,7 +156,7 @@ class HttpStore(Store):
         return Blob(memoryview(b""), info)
 
     def head(self, key: str) -> ObjectInfo:
-        def get(headers: Mapping[str, str]) -> Answer:
+        def get(headers: Mapping[str, str]) -> Response:
             return self._call(
                 key, self._wire.head("GET", key, "".join(f"{name}: {text}\r\n" for name, text in headers.items()))
             )

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 from headrace.base.errors import InputError
 from headrace.store.backends.s3xml import clean_etag
-from headrace.store.backends.transport import Answer, http_time
+from headrace.store.http1 import Response, http_time
 from headrace.store.protocol import ObjectInfo
 
 
-def measured(key: str, head: Answer, get: Callable[[Mapping[str, str]], Answer]) -> ObjectInfo:
+def measured(key: str, head: Response, get: Callable[[Mapping[str, str]], Response]) -> ObjectInfo:
     """From the answer to a HEAD. Where that tells no length (RFC 9110 lets it), a GET of one byte is asked, and where
     this tells none either, the object is read to its end: an unknown size is not 0.
 
@@ -27,7 +27,7 @@ def measured(key: str, head: Answer, get: Callable[[Mapping[str, str]], Answer])
     return info_of(key, answer)
 
 
-def _told_size(answer: Answer) -> int | None:
+def _told_size(answer: Response) -> int | None:
     """The whole object's size, by the headers alone."""
     total = (answer.header("content-range") or "").rpartition("/")[2]
     if answer.status == 206 or total.isdigit():
@@ -36,7 +36,7 @@ def _told_size(answer: Answer) -> int | None:
     return int(length) if length.isdigit() and not answer.header("transfer-encoding") else None
 
 
-def info_of(key: str, answer: Answer) -> ObjectInfo:
+def info_of(key: str, answer: Response) -> ObjectInfo:
     """From the headers of a GET, HEAD or PUT. Size -1: of a part, whose answer does not tell the whole's."""
     size = _told_size(answer)
     if size is None:

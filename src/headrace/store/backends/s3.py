@@ -32,8 +32,7 @@ from headrace.store.backends.s3api import ContestedError, S3Api
 from headrace.store.backends.s3upload import S3Assembly
 from headrace.store.backends.s3xml import quoted
 from headrace.store.backends.sigv4 import quote_path
-from headrace.store.backends.transport import NOT_MODIFIED, Answer
-from headrace.store.endpoint import Endpoint
+from headrace.store.http1 import NOT_MODIFIED, Endpoint, Response, byte_range, range_line
 from headrace.store.probe import PREFIX, probe_condition, probe_exact_keys, probe_parts
 from headrace.store.protocol import (
     LARGEST_OBJECT,
@@ -88,9 +87,7 @@ class S3Wire:
 
     def request(self, key: str, start: int, stop: int | None, if_match: str | None) -> bytes:
         """See `headrace.store.protocol.Wire`."""
-        extra = ""
-        if start or stop is not None:
-            extra = f"range: bytes={start}-{'' if stop is None else stop - 1}\r\n"
+        extra = range_line(start, stop)
         if if_match is not None:
             extra += f"if-match: {quoted(if_match)}\r\n"
         return self._get(self._base + key, extra)
@@ -210,8 +207,8 @@ class S3Store(Store):
         if start < 0 or (stop is not None and stop <= start):
             return self._empty(key, start, if_match)
         headers: dict[str, str] = {}
-        if start or stop is not None:
-            headers["range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
+        if asked := byte_range(start, stop):
+            headers["range"] = asked
         if if_match is not None:
             headers["if-match"] = quoted(if_match)
         try:
@@ -248,15 +245,15 @@ class S3Store(Store):
 
     def describe(self, key: str) -> Described:
         answer = self._head(key)
-        return Described(self._info(key, answer), usermeta.from_s3(answer.headers.items()), _kept(answer))
+        return Described(self._info(key, answer), usermeta.from_s3(answer.headers()), _kept(answer))
 
-    def _info(self, key: str, head: Answer) -> ObjectInfo:
-        def get(headers: Mapping[str, str]) -> Answer:
+    def _info(self, key: str, head: Response) -> ObjectInfo:
+        def get(headers: Mapping[str, str]) -> Response:
             return self._api.call("GET", self._full(key), path=self._path(key), headers=headers)
 
         return measured(key, head, get)
 
-    def _head(self, key: str) -> Answer:
+    def _head(self, key: str) -> Response:
         full = self._full(key)
         try:
             return self._api.call("HEAD", full, path=self._path(key))
@@ -534,7 +531,7 @@ class S3Store(Store):
         self._api.close()
 
 
-def _kept(answer: Answer) -> dict[str, str]:
+def _kept(answer: Response) -> dict[str, str]:
     """Headers that a copy with other metadata loses, unless it is given them: what is not the user's."""
     return {name: value for name in usermeta.KEPT if (value := answer.header(name))}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -28,10 +27,8 @@ from headrace.store.backends.errors import from_botocore, from_http
 from headrace.store.backends.s3demands import Demands
 from headrace.store.backends.sigv4 import EMPTY_SHA256, UNSIGNED, Signer, quote_query
 from headrace.store.backends.storetime import StoreTime
-from headrace.store.backends.transport import NOT_MODIFIED, Answer, Transport
-from headrace.store.endpoint import Endpoint, proxy_of
+from headrace.store.http1 import NOT_MODIFIED, Endpoint, Patience, Response, Transport, persist
 from headrace.store.protocol import RENEWALS, Buffer, StoreOptions
-from headrace.store.retry import Patience, persist
 
 _UNSIGNED_FROM = 1 << 20
 _REFUSED = (400, 403)
@@ -80,9 +77,9 @@ def find_address(bucket: str, options: StoreOptions, path: str) -> Address:
     default = 443 if parts.scheme == "https" else 80
     port = _port(url, path) or default
     shown = f"[{host}]" if ":" in host else host
-    tls = tls_context(options, path, shared.ca_bundle) if parts.scheme == "https" else None
+    ca_file = options.ca_file or environment("AWS_CA_BUNDLE") or shared.ca_bundle
     return Address(
-        Endpoint(host, port, tls, proxy_of(parts.scheme, host, port, path)),
+        Endpoint.of(parts.scheme, host, port, path, ca_file),
         shown if port == default else f"{shown}:{port}",
         f"{parts.path}/{bucket}/" if style and bucket else f"{parts.path}/",
         region,
@@ -165,26 +162,6 @@ def _is_true(variable: str) -> bool:
     return (environment(variable) or "").lower() == "true"
 
 
-def tls_context(options: StoreOptions, path: str, ca_bundle: str | None = None) -> ssl.SSLContext:
-    """The system's certificate authorities, and those of `ca_file`, ``AWS_CA_BUNDLE`` or a profile's `ca_bundle`.
-
-    Raises:
-        SettingError: that file cannot be read.
-    """
-    ca_file = options.ca_file or environment("AWS_CA_BUNDLE") or ca_bundle
-    context = ssl.create_default_context()
-    try:
-        if ca_file:
-            context.load_verify_locations(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingError(
-            f"the certificate file {ca_file} cannot be used: {error.strerror or error}",
-            path=path,
-            hint="ca_file, AWS_CA_BUNDLE and a profile's ca_bundle name a PEM file",
-        ) from error
-    return context
-
-
 class ContestedError(ChangedError):
     """A condition failed on a request sent more than once: an earlier try may itself have changed the object."""
 
@@ -241,7 +218,7 @@ class S3Api:
         body: Buffer = b"",
         slow: bool = False,
         again: Callable[[], None] | None = None,
-    ) -> Answer:
+    ) -> Response:
         """One request, tried again while that may help.
 
         Args:
@@ -265,12 +242,12 @@ class S3Api:
 
         sent = 0
 
-        def once(deadline: float) -> tuple[Answer, float]:
+        def once(deadline: float) -> tuple[Response, float]:
             dated = self._time.now()
             head = self.signer.head(method, self.address.base + key, quote_query(query or {}), lines, digest)
             return self._transport.exchange(path, head, body, deadline=deadline, slow=slow), dated
 
-        def attempt(deadline: float) -> Answer:
+        def attempt(deadline: float) -> Response:
             nonlocal sent
             sent += 1
             if sent > 1 and again is not None:
@@ -297,7 +274,7 @@ class S3Api:
             return UNSIGNED
         return hashlib.sha256(body).hexdigest()
 
-    def _with_renewal(self, attempt: Callable[[float], Answer], more_s: float) -> Answer:
+    def _with_renewal(self, attempt: Callable[[float], Response], more_s: float) -> Response:
         patience = dataclasses.replace(self._patience, timeout_s=self._patience.timeout_s + more_s)
         for _ in range(RENEWALS):
             try:

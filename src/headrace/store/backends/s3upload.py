@@ -24,7 +24,7 @@ from headrace.store.backends import s3xml
 from headrace.store.backends.parts import Part, Parts
 from headrace.store.backends.register import Begun, register
 from headrace.store.backends.s3api import S3Api
-from headrace.store.backends.transport import http_time
+from headrace.store.http1 import http_time
 from headrace.store.protocol import Assembly, Buffer, ObjectInfo, Unfinished
 
 MULTIPART_FROM: Final = 64 << 20

@@ -10,7 +10,7 @@ import time
 from typing import Final
 
 from headrace.base.units import format_seconds
-from headrace.store.backends.transport import http_time
+from headrace.store.http1 import http_time
 
 _log = logging.getLogger("headrace.store")
 _OFF_S: Final = 300.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.base.errors import DeadlineError, SlowDownError, TryAgainError
-from headrace.store.backends.errors import lasting
+from headrace.store.http1.failures import lasting
 
 T = TypeVar("T")
 
@@ -29,8 +29,10 @@ class Patience:
     retries: int = 8
 
 
-def pause_s(attempt: int, error: TryAgainError) -> float:
-    """How long to wait after failed attempt number `attempt` (from 0)."""
+def pause_s(attempt: int, error: TryAgainError | None = None) -> float:
+    """How long to wait after failed attempt number `attempt` (from 0). `error`: for a caller that asks for fewer things
+    at once by nothing but this pause.
+    """
     scale = 5 if isinstance(error, SlowDownError) else 1
     return random.uniform(0, min(_LONGEST_S, _FIRST_S * scale * 2**attempt))
 
