@@ -7,35 +7,52 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from headrace.base.errors import InputError, NotFoundError
-from headrace.base.progress import Progress
-from headrace.cli.left_out import LeftOut
-from headrace.cli.target import base_name, is_snapshot, target, walk
+from headrace.base.progress import SILENT, Progress
+from headrace.namespace.entry import Entry
+from headrace.namespace.left_out import LeftOut
+from headrace.namespace.naming import tell_hidden
+from headrace.namespace.paths import base_name
 
 if TYPE_CHECKING:
     from headrace.fetch import Read
-    from headrace.namespace import Entry, Namespace
+    from headrace.namespace.namespace import Namespace
 
 _Item = TypeVar("_Item")
 
-
-class There(Enum):
-    """What becomes of a file that is there already. `RESUME`: it is left alone if it is as large and no older;
-    `CHECKSUM`: if it holds the same bytes.
-    """
-
-    OVERWRITE = auto()
-    KEEP = auto()
-    RESUME = auto()
-    CHECKSUM = auto()
+Existing: TypeAlias = Literal["overwrite", "keep", "resume", "checksum"]
+"""What becomes of a file that is there already. ``resume``: it is left alone if it is as large and no older;
+``checksum``: if it holds the same bytes.
+"""
+Versions: TypeAlias = Callable[[str], Iterator[tuple[str, "Read"]] | None]
+"""Of a name that stands for recorded object versions, such as a snapshot: key and read of each; else None."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CopyOptions:
+    """How many files are copied.
+
+    Args:
+        recursive: whole trees too.
+        existing: what becomes of files that are there.
+        follow: of a tree of this machine, also what links lead to that point out of it.
+        jobs: copies at a time.
+        progress: told of files and bytes.
+        tell: called with a line for each thing in a tree of this machine that is left out.
+    """
+
+    recursive: bool = False
+    existing: Existing = "overwrite"
+    follow: bool = False
+    jobs: int = 16
+    progress: Progress = SILENT
+    tell: Callable[[str], object] = lambda _line: None
+
+
+class _Pair(NamedTuple):
     """One file to copy, as a listing tells of it. `pinned`: the version that is meant; None: the one that is there."""
 
     source: Entry
@@ -43,51 +60,75 @@ class Pair:
     pinned: Read | None = None
 
 
-def plan(
+def copy_many(
     namespace: Namespace,
     sources: Sequence[str],
-    destination: str,
-    *,
-    recursive: bool,
-    follow: bool,
-    tell: Callable[[str], object],
-) -> Iterator[Pair]:
-    """Pairs for ``cp``, as its help states the rules; trees are walked while pairs are taken. `follow`: also links that
-    lead out of a tree of this machine; `tell` gets a line for each thing there that is left out.
+    target: str,
+    options: CopyOptions,
+    versions: Versions = lambda _: None,
+) -> None:
+    """Copy files and trees. One source lands at `target`: a file under that name, a tree with its files directly below
+    it. Where `target` ends in ``/`` or is a folder, or there are several sources, each file lands in it under its own
+    name; several trees each in a folder of their own.
+
+    Each file appears whole or not at all. The first error ends it, when the copies under way have ended. One thread.
 
     Raises:
-        NotFoundError: a source is not there.
-        InputError: a source is a folder or a snapshot and `recursive` is not set.
+        NotFoundError: a source is not there. InputError: it is a folder or names `versions`, and `options.recursive`
+        is not set. HeadraceError: of the first copy that failed.
     """
-    goal = target(namespace, destination)
-    several = len(sources) > 1
-    into = several or goal.endswith("/") or _is_folder(namespace, goal)
+    goal = _named(namespace, target)
+    into = len(sources) > 1 or goal.endswith("/") or _is_folder(namespace, goal)
     goal = goal.rstrip("/") if goal != "/" else goal
-    for text in sources:
-        if is_snapshot(text):
-            if not recursive:
-                raise InputError("is a snapshot", path=text, hint="cp -r copies its objects")
-            yield from _of_snapshot(namespace, text, f"{goal}/{text}" if several else goal)
-            continue
-        source = target(namespace, text)
-        entry = namespace.stat(source)
-        if entry.kind == "file":
-            yield Pair(entry, f"{goal}/{base_name(source)}" if into else goal)
-            continue
-        if not recursive:
-            raise InputError("is a folder", path=text, hint="cp -r copies everything below it")
-        root = f"{goal}/{base_name(source)}" if several else goal
-        skipped = _left_out(namespace, source, tell, follow=follow)
-        for file in walk(namespace, source):
-            local = _local(namespace, file.path) if skipped is not None else None
-            if skipped is not None and local is not None and local in skipped:
+
+    def pairs() -> Iterator[_Pair]:
+        for text in sources:
+            found = versions(text)
+            if found is None:
+                yield from _below(namespace, text, goal, options, into=into, several=len(sources) > 1)
                 continue
-            yield Pair(file, root + file.path[len(source.rstrip("/")) :])
+            if not options.recursive:
+                raise InputError("is a snapshot", path=text, hint="cp -r copies its objects")
+            root = f"{goal}/{text}" if len(sources) > 1 else goal
+            for key, read in found:
+                yield _Pair(Entry(base_name(key), read.path, "file", read.size or 0), f"{root}/{key}", read)
+
+    def copy(pair: _Pair) -> None:
+        if _is_done(namespace, pair, options.existing):
+            return
+        if pair.pinned is None:
+            namespace.copy(pair.source, pair.destination, progress=options.progress)
+        else:
+            namespace.copy_version(pair.pinned, pair.destination, progress=options.progress)
+
+    _for_each(copy, pairs(), jobs=options.jobs)
 
 
-def _left_out(namespace: Namespace, source: str, tell: Callable[[str], object], *, follow: bool) -> LeftOut | None:
-    local = _local(namespace, source)
-    return LeftOut(local, tell, follow=follow) if local is not None else None
+def _below(
+    namespace: Namespace, text: str, goal: str, options: CopyOptions, *, into: bool, several: bool
+) -> Iterator[_Pair]:
+    """Pairs of one source; a tree is walked while they are taken."""
+    source = _named(namespace, text)
+    entry = namespace.stat(source)
+    name = base_name(source.rstrip("/"))
+    if entry.is_file:
+        yield _Pair(entry, f"{goal}/{name}" if into else goal)
+        return
+    if not options.recursive:
+        raise InputError("is a folder", path=text, hint="cp -r copies everything below it")
+    root = f"{goal}/{name}" if several else goal
+    folder = _local(namespace, source)
+    skipped = LeftOut(folder, options.tell, follow=options.follow) if folder is not None else None
+    for file in namespace.walk(source):
+        local = _local(namespace, file.path) if skipped is not None else None
+        if skipped is None or local is None or local not in skipped:
+            yield _Pair(file, root + file.path[len(source.rstrip("/")) :])
+
+
+def _named(namespace: Namespace, text: str) -> str:
+    found = namespace.named(text)
+    tell_hidden(found)
+    return found
 
 
 def _local(namespace: Namespace, path: str) -> str | None:
@@ -96,52 +137,24 @@ def _local(namespace: Namespace, path: str) -> str | None:
     return os.path.join(at.store.local_root, at.key) if at.store.local_root is not None else None
 
 
-def _of_snapshot(namespace: Namespace, name: str, root: str) -> Iterator[Pair]:
-    from headrace.cli.snapshot_tree import open_objects, reads
-    from headrace.namespace import Entry
-
-    for key, read in reads(open_objects(namespace, name)):
-        yield Pair(Entry(base_name(key), read.path, "file", read.size or 0), f"{root}/{key}", read)
-
-
-def copy_all(
-    namespace: Namespace, pairs: Iterable[Pair], progress: Progress, *, jobs: int, there: There = There.OVERWRITE
-) -> None:
-    """Copy every pair, `jobs` at a time. The first error ends it, when the copies under way have ended. `there`: what
-    becomes of files that are there.
-
-    Raises:
-        HeadraceError: of the first copy that failed.
-    """
-
-    def one(pair: Pair) -> None:
-        if not _done(namespace, pair, there):
-            if pair.pinned is None:
-                namespace.copy(pair.source, pair.destination, progress=progress)
-            else:
-                namespace.copy_version(pair.pinned, pair.destination, progress=progress)
-
-    for_each(one, pairs, jobs=jobs)
-
-
-def _done(namespace: Namespace, pair: Pair, there: There) -> bool:
+def _is_done(namespace: Namespace, pair: _Pair, existing: Existing) -> bool:
     """Whether there is nothing to copy."""
-    if there is There.OVERWRITE:
+    if existing == "overwrite":
         return False
     try:
         found = namespace.stat(pair.destination)
     except NotFoundError:
         return False
-    if there is There.KEEP:
+    if existing == "keep":
         return True
-    if found.kind != "file" or found.size != pair.source.size:
+    if not found.is_file or found.size != pair.source.size:
         return False
-    if there is There.RESUME:
+    if existing == "resume":
         return found.mtime_us >= pair.source.mtime_us
     return namespace.same(pair.source.path, pair.destination)
 
 
-def for_each(work: Callable[[_Item], None], items: Iterable[_Item], *, jobs: int) -> None:
+def _for_each(work: Callable[[_Item], None], items: Iterable[_Item], *, jobs: int) -> None:
     """Call `work` on every item from `jobs` threads; at most twice as many items are waiting at any time.
 
     Raises:
@@ -155,7 +168,7 @@ def for_each(work: Callable[[_Item], None], items: Iterable[_Item], *, jobs: int
 
     rest = iter(items)
     waiting: set[Future[None]] = set()
-    with ThreadPoolExecutor(jobs, thread_name_prefix="headrace-cli") as pool:
+    with ThreadPoolExecutor(jobs, thread_name_prefix="headrace-copy") as pool:
         try:
             while True:
                 waiting |= {pool.submit(guarded, item) for item in islice(rest, 2 * jobs - len(waiting))}
