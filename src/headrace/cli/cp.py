@@ -41,11 +41,11 @@ def command(
     import headrace as hr
     from headrace.cli.progress import progress
 
-    existing = [name for name, said in (("keep", no_clobber), ("resume", resume), ("checksum", checksum)) if said]
-    if len(existing) > 1:
+    if no_clobber + resume + checksum > 1:
         raise click.UsageError("--no-clobber, --resume and --checksum exclude each other")
+    existing = "keep" if no_clobber else "resume" if resume else "checksum" if checksum else "overwrite"
     with progress("copied", "files") as report:
         hr.copy(
-            sources, destination, recursive=recursive, existing=existing[0] if existing else "overwrite",
-            follow=follow, jobs=jobs, progress=report, tell=lambda line: click.echo(line, err=True),
+            sources, destination, recursive=recursive, existing=existing, follow=follow, jobs=jobs,
+            progress=report, tell=lambda line: click.echo(line, err=True),
         )  # fmt: skip

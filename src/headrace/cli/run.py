@@ -17,8 +17,7 @@ from headrace.cli.job_words import JobCommand
 if TYPE_CHECKING:
     from headrace.cli.run_tasks import TaskOptions
     from headrace.jobs import JobSpec, Outcome, Source
-    from headrace.tracking.record import RunRecord
-    from headrace.tracking.runs import Run
+    from headrace.tracking import Run, RunRecord
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2)
@@ -197,8 +196,8 @@ def run_here(
     from headrace.base.settings import Settings, whole_environment
     from headrace.cli.target import open_namespace
     from headrace.jobs import Job, Runner, Site
-    from headrace.namespace.home import Home
-    from headrace.tracking.runs import Run
+    from headrace.namespace import Home
+    from headrace.tracking import Run
 
     logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
     settings = Settings.load()
@@ -234,9 +233,8 @@ def run_on_cluster(
     from headrace.base.settings import Settings
     from headrace.cli.target import open_namespace
     from headrace.cluster import Following, submit
-    from headrace.namespace.home import Home
-    from headrace.tracking.record import as_name, new_id
-    from headrace.tracking.runs import Run
+    from headrace.namespace import Home
+    from headrace.tracking import Run, as_name, new_id
 
     settings = Settings.load()
     run = Run(Home.of(open_namespace(), settings), run_id or new_id(as_name(spec.title)))

@@ -13,7 +13,7 @@ from headrace.base.errors import HeadraceError, InputError
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
     from headrace.jobs import JobSpec, Leading, Report, Source, TaskOrder
-    from headrace.namespace.home import Home
+    from headrace.namespace import Home
 
 _PROGRAM = (sys.executable, "-m", "headrace.cli.run_tasks")
 
@@ -46,8 +46,8 @@ def work(order: TaskOrder) -> Report:
     from headrace.cli.run import run_here, run_on_cluster
     from headrace.cli.target import open_namespace
     from headrace.jobs import Here, Recorded, Report
-    from headrace.namespace.home import Home
-    from headrace.tracking.runs import Run
+    from headrace.namespace import Home
+    from headrace.tracking import Run
 
     parent = dict(order.parent)
     try:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
+from headrace.base.progress import SILENT, Progress
 from headrace.dataset.snapshot_files import open_objects, reads, snapshot_entries
 from headrace.fetch import Read
-from headrace.namespace import CopyOptions, Entry, Namespace, Usage, is_snapshot_text, tell_hidden
+from headrace.namespace import CopyOptions, Entry, Existing, Namespace, Usage, is_snapshot_text, tell_hidden
 from headrace.namespace.copying import copy_many
 from headrace.namespace.usage import add_up
 
@@ -36,7 +36,18 @@ def usage(text: str, depth: int = 1, *, namespace: Namespace | None = None) -> l
     return add_up(root, entries, depth)
 
 
-def copy(sources: str | Sequence[str], target: str, *, namespace: Namespace | None = None, **options: Any) -> None:
+def copy(
+    sources: str | Sequence[str],
+    target: str,
+    *,
+    recursive: bool = False,
+    existing: Existing = "overwrite",
+    follow: bool = False,
+    jobs: int = 16,
+    namespace: Namespace | None = None,
+    progress: Progress = SILENT,
+    tell: Callable[[str], object] = lambda _line: None,
+) -> None:
     """``copy("imagenet@v3", "/scratch/imagenet", recursive=True)``: files, trees and snapshots, as `headrace cp`.
 
     One source lands at `target`: a file under that name, a tree with its files directly below it. Where `target` ends
@@ -47,9 +58,14 @@ def copy(sources: str | Sequence[str], target: str, *, namespace: Namespace | No
     Args:
         sources: paths, URLs, files of this machine, snapshots; one or several.
         target: a path, a URL, or a place on this machine.
+        recursive: whole trees and snapshots too.
+        existing: what becomes of a file that is there: ``overwrite``; ``keep`` it; ``resume``: leave it alone if it is
+            as large and no older; ``checksum``: if it holds the same bytes.
+        follow: of a tree of this machine, also what links lead to that point out of it.
+        jobs: copies at a time.
         namespace: where paths are resolved; None: that of the settings.
-        options: the fields of `headrace.namespace.CopyOptions`: `recursive`, `existing`, `follow`, `jobs`,
-            `progress`, `tell`.
+        progress: told of files and bytes.
+        tell: called with a line for each thing in a tree of this machine that is left out.
 
     Raises:
         NotFoundError: a source is not there. InputError: it is a folder or a snapshot, and `recursive` is not set.
@@ -60,7 +76,8 @@ def copy(sources: str | Sequence[str], target: str, *, namespace: Namespace | No
     def versions(text: str) -> Iterator[tuple[str, Read]] | None:
         return reads(open_objects(space, text)) if is_snapshot_text(text) else None
 
-    copy_many(space, [sources] if isinstance(sources, str) else sources, target, CopyOptions(**options), versions)
+    options = CopyOptions(recursive, existing, follow, jobs, progress, tell)
+    copy_many(space, [sources] if isinstance(sources, str) else sources, target, options, versions)
 
 
 def _listed(namespace: Namespace, text: str) -> tuple[str, Iterator[Entry]]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from headrace.base.each import for_each
 from headrace.base.errors import InputError, NotFoundError
 from headrace.base.progress import SILENT, Progress
 from headrace.namespace.entry import Entry
@@ -20,8 +18,6 @@ from headrace.namespace.paths import base_name
 if TYPE_CHECKING:
     from headrace.fetch import Read
     from headrace.namespace.namespace import Namespace
-
-_Item = TypeVar("_Item")
 
 Existing: TypeAlias = Literal["overwrite", "keep", "resume", "checksum"]
 """What becomes of a file that is there already. ``resume``: it is left alone if it is as large and no older;
@@ -101,7 +97,7 @@ def copy_many(
         else:
             namespace.copy_version(pair.pinned, pair.destination, progress=options.progress)
 
-    _for_each(copy, pairs(), jobs=options.jobs)
+    for_each(copy, pairs(), jobs=options.jobs)
 
 
 def _below(
@@ -152,35 +148,6 @@ def _is_done(namespace: Namespace, pair: _Pair, existing: Existing) -> bool:
     if existing == "resume":
         return found.mtime_us >= pair.source.mtime_us
     return namespace.same(pair.source.path, pair.destination)
-
-
-def _for_each(work: Callable[[_Item], None], items: Iterable[_Item], *, jobs: int) -> None:
-    """Call `work` on every item from `jobs` threads; at most twice as many items are waiting at any time.
-
-    Raises:
-        Exception: the first that `work` raised; nothing new is started after it.
-    """
-    stopped = threading.Event()
-
-    def guarded(item: _Item) -> None:
-        if not stopped.is_set():
-            work(item)
-
-    rest = iter(items)
-    waiting: set[Future[None]] = set()
-    with ThreadPoolExecutor(jobs, thread_name_prefix="headrace-copy") as pool:
-        try:
-            while True:
-                waiting |= {pool.submit(guarded, item) for item in islice(rest, 2 * jobs - len(waiting))}
-                if not waiting:
-                    return
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-        except BaseException:
-            stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _is_folder(namespace: Namespace, path: str) -> bool:

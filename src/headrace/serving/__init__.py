@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from headrace.serving.options import Way as Way
     from headrace.serving.server import Server as Server
     from headrace.serving.server import Supervisor as Supervisor
+    from headrace.serving.until import Ending as Ending
+    from headrace.serving.until import serve as serve
 
-__all__ = ["Options", "Route", "Rules", "Server", "Supervisor", "Way", "needed"]
+__all__ = ["Ending", "Options", "Route", "Rules", "Server", "Supervisor", "Way", "needed", "serve"]
 
 __getattr__, __dir__ = face(
     __name__,
@@ -28,5 +30,6 @@ __getattr__, __dir__ = face(
         "extra": ("needed",),
         "options": ("Options", "Route", "Way"),
         "server": ("Server", "Supervisor"),
+        "until": ("Ending", "serve"),
     },
 )
