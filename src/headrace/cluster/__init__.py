@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.cluster.peers import serve_peers as serve_peers
     from headrace.cluster.pieces import Workers as Workers
     from headrace.cluster.pieces import workers as workers
+    from headrace.cluster.run_there import run_on_cluster as run_on_cluster
     from headrace.cluster.shells.here import RankShell as RankShell
     from headrace.cluster.shells.here import rank_shell as rank_shell
     from headrace.cluster.submit import Following as Following
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checked", "ClusterWarmed", "Following", "LocalCluster", "PeerServer", "RankShell", "Workers", "listing_on",
-    "load_on", "pack_on", "rank_shell", "scanning_on", "serve_peers", "submit", "unpack_on", "verify_caches",
-    "workers",
+    "load_on", "pack_on", "rank_shell", "run_on_cluster", "scanning_on", "serve_peers", "submit", "unpack_on",
+    "verify_caches", "workers",
 ]  # fmt: skip
 
 __getattr__, __dir__ = face(
@@ -46,6 +47,7 @@ __getattr__, __dir__ = face(
         "local": ("LocalCluster",),
         "peers": ("PeerServer", "serve_peers"),
         "pieces": ("Workers", "workers"),
+        "run_there": ("run_on_cluster",),
         "shells.here": ("RankShell", "rank_shell"),
         "submit": ("Following", "submit"),
     },

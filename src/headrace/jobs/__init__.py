@@ -13,6 +13,7 @@ from headrace.jobs.outputs import open_sync
 from headrace.jobs.place import AsItLies, Here, Recorded, Sent, Source
 from headrace.jobs.process import Exit, Process
 from headrace.jobs.recover import Recovered, recover
+from headrace.jobs.request import RunRequest, TaskOptions, run_here
 from headrace.jobs.runner import Outcome, Runner
 from headrace.jobs.scratch import Scratch
 from headrace.jobs.shell import ShellRequest, shell
@@ -40,6 +41,7 @@ __all__ = [
     "Recovered",
     "Report",
     "RunFolder",
+    "RunRequest",
     "Runner",
     "Scratch",
     "Sent",
@@ -47,6 +49,7 @@ __all__ = [
     "Site",
     "Source",
     "Start",
+    "TaskOptions",
     "TaskOrder",
     "bring_checkpoint",
     "capture",
@@ -54,6 +57,7 @@ __all__ = [
     "local_home",
     "open_sync",
     "recover",
+    "run_here",
     "serve",
     "shell",
     "swept",
