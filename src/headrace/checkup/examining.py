@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -9,14 +10,14 @@ from headrace.base.settings import Settings
 from headrace.base.units import format_seconds
 from headrace.checkup.finding import Finding, guarded
 from headrace.checkup.node import check_cache, check_settings
-from headrace.namespace import Namespace, tell_hidden
+from headrace.namespace import Namespace, PathLike, tell_hidden
 
 _OBJECTS = 2000
 """Objects to read while measuring; more than a store's own small caches would favour."""
 
 
 def doctor(
-    path: str | None = None,
+    path: PathLike | None = None,
     *,
     write: bool = False,
     seconds: float = 12.0,
@@ -40,7 +41,8 @@ def doctor(
     Raises:
         SettingError: the settings cannot be read.
     """
-    return _findings(settings or Settings.load(), path, tell, write=write, seconds=seconds)
+    where = None if path is None else os.fspath(path)
+    return _findings(settings or Settings.load(), where, tell, write=write, seconds=seconds)
 
 
 def _findings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,28 +10,24 @@ from typing import Any
 
 from headrace.dataset.dataset import Dataset
 from headrace.dataset.stats import Stats
-from headrace.namespace import Namespace, is_snapshot_text, tell_hidden
+from headrace.namespace import Namespace, PathLike, is_snapshot_text, tell_hidden
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One measured epoch: `number` from 1; `stats` as `Loader.stats`, but for hits and misses of the cache, which are
-    counted of this epoch alone.
-    """
+    """One measured epoch: `number` from 1; `stats` as `Loader.stats`, of this epoch alone."""
 
     number: int
     stats: Stats
-    cache_hits: int
-    cache_misses: int
 
     def as_dict(self) -> dict[str, Any]:
         """For tables and JSON; bytes and seconds."""
-        counts = {"cache_hits": self.cache_hits, "cache_misses": self.cache_misses}
+        counts = {"cache_hits": self.stats.cache_hits, "cache_misses": self.stats.cache_misses}
         return {"id": self.number, **self.stats.as_dict(), **counts}
 
 
 def bench(
-    path: str,
+    path: PathLike,
     by: str = "stem",
     *,
     format: str | None = None,  # noqa: A002  as `Dataset.open`
@@ -57,16 +54,15 @@ def bench(
         As ``Dataset.open``, and iterating a loader.
     """
     space = namespace or Namespace.load()
-    where = path
-    if not is_snapshot_text(path):
-        where = space.named(path)
+    where = os.fspath(path)
+    if not is_snapshot_text(where):
+        where = space.named(where)
         tell_hidden(where)
     samples = Dataset.open(where, by, space, format=format).shuffle(seed=0).batch(batch)
     return _measured(samples, epochs, seconds, prefetch)
 
 
 def _measured(samples: Dataset, epochs: int, seconds: float, prefetch: int | str) -> Iterator[Epoch]:
-    hits = misses = 0
     for number in range(1, epochs + 1):
         with samples.loader(prefetch=prefetch) as loader:
             until = time.monotonic() + seconds
@@ -74,5 +70,4 @@ def _measured(samples: Dataset, epochs: int, seconds: float, prefetch: int | str
                 if time.monotonic() > until:
                     break
             stats = loader.stats()
-        yield Epoch(number, stats, stats.cache_hits - hits, stats.cache_misses - misses)
-        hits, misses = stats.cache_hits, stats.cache_misses
+        yield Epoch(number, stats)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 
 from headrace.base.progress import SILENT, Progress
 from headrace.dataset.snapshot_files import open_objects, reads, snapshot_entries
 from headrace.fetch import Read
-from headrace.namespace import CopyOptions, Entry, Existing, Namespace, Usage, is_snapshot_text, tell_hidden
+from headrace.namespace import CopyOptions, Entry, Existing, Namespace, PathLike, Usage, is_snapshot_text, tell_hidden
 from headrace.namespace.copying import copy_many
 from headrace.namespace.usage import add_up
 
 
-def files_named(text: str, *, namespace: Namespace | None = None) -> Iterator[Entry]:
+def files_named(text: PathLike, *, namespace: Namespace | None = None) -> Iterator[Entry]:
     """Every file at or below `text`, or in the snapshot ``NAME@VERSION`` of that name; streamed. One thread.
 
     Raises:
         NotFoundError: nothing there. CorruptError: the snapshot's manifest is damaged. Any store error.
     """
-    return _listed(namespace or Namespace.load(), text)[1]
+    return _listed(namespace or Namespace.load(), os.fspath(text))[1]
 
 
-def usage(text: str, depth: int = 1, *, namespace: Namespace | None = None) -> list[Usage]:
+def usage(text: PathLike, depth: int = 1, *, namespace: Namespace | None = None) -> list[Usage]:
     """``usage("imagenet@v3")``: files and bytes below each folder, as `headrace du` shows; all of it comes last.
 
     Args:
@@ -32,13 +33,13 @@ def usage(text: str, depth: int = 1, *, namespace: Namespace | None = None) -> l
     Raises:
         As `files_named`.
     """
-    root, entries = _listed(namespace or Namespace.load(), text)
+    root, entries = _listed(namespace or Namespace.load(), os.fspath(text))
     return add_up(root, entries, depth)
 
 
 def copy(
-    sources: str | Sequence[str],
-    target: str,
+    sources: PathLike | Sequence[PathLike],
+    target: PathLike,
     *,
     recursive: bool = False,
     existing: Existing = "overwrite",
@@ -77,7 +78,8 @@ def copy(
         return reads(open_objects(space, text)) if is_snapshot_text(text) else None
 
     options = CopyOptions(recursive, existing, follow, jobs, progress, tell)
-    copy_many(space, [sources] if isinstance(sources, str) else sources, target, options, versions)
+    several = [sources] if isinstance(sources, (str, os.PathLike)) else sources
+    copy_many(space, [os.fspath(one) for one in several], os.fspath(target), options, versions)
 
 
 def _listed(namespace: Namespace, text: str) -> tuple[str, Iterator[Entry]]:

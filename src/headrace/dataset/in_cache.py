@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,13 +12,12 @@ from headrace.base.settings import Settings
 from headrace.cache import Cache, Evicted
 from headrace.dataset.below import reads_below
 from headrace.dataset.inventory import find_place, recent_objects
-from headrace.fetch import Fetcher
-from headrace.fetch.warming import Warmed, Warmer
-from headrace.namespace import Namespace, tell_hidden
+from headrace.fetch import Fetcher, Warmed, Warmer
+from headrace.namespace import Namespace, PathLike, tell_hidden
 
 
 def load(
-    path: str,
+    path: PathLike,
     *,
     in_flight: int = 256,
     namespace: Namespace | None = None,
@@ -43,12 +43,15 @@ def load(
     found = settings or Settings.load()
     fetcher = Fetcher.open(found)
     try:
-        return Warmer(fetcher, progress, in_flight=in_flight).run(reads_below(namespace or Namespace.load(found), path))
+        reads = reads_below(namespace or Namespace.load(found), os.fspath(path))
+        return Warmer(fetcher, progress, in_flight=in_flight).run(reads)
     finally:
         fetcher.close()
 
 
-def pin(path: str, *, pinned: bool = True, namespace: Namespace | None = None, settings: Settings | None = None) -> int:
+def pin(
+    path: PathLike, *, pinned: bool = True, namespace: Namespace | None = None, settings: Settings | None = None
+) -> int:
     """Keep what is at or below `path`, or in a snapshot, from being evicted; load it first. Returns how many objects.
 
     `pinned` False: let it be evicted again. One thread. Raises as `load`; UnsupportedError: the cache is off.
@@ -57,7 +60,7 @@ def pin(path: str, *, pinned: bool = True, namespace: Namespace | None = None, s
     return cache.pin(_names(cache, path, namespace or Namespace.load(settings)), pinned=pinned)
 
 
-def evict(path: str, *, namespace: Namespace | None = None, settings: Settings | None = None) -> Evicted:
+def evict(path: PathLike, *, namespace: Namespace | None = None, settings: Settings | None = None) -> Evicted:
     """Drop what the cache holds of `path`, or of a snapshot; pinned entries stay. One thread. Raises as `pin`."""
     cache = _open(settings or Settings.load())
     return cache.evict(names=_names(cache, path, namespace or Namespace.load(settings)))
@@ -69,7 +72,7 @@ def evict_to(target_bytes: int, *, settings: Settings | None = None) -> Evicted:
 
 
 def refresh(
-    path: str, *, namespace: Namespace | None = None, settings: Settings | None = None, progress: Progress = SILENT
+    path: PathLike, *, namespace: Namespace | None = None, settings: Settings | None = None, progress: Progress = SILENT
 ) -> None:
     """List `path` again, so that data sets on this node see today's objects before ``cache.ttl`` is over. One thread.
 
@@ -86,7 +89,7 @@ def _open(settings: Settings) -> Cache:
     return Cache.open(settings.cache, Metrics(), required=True)
 
 
-def _names(cache: Cache, path: str, namespace: Namespace) -> Iterator[str]:
-    for read in reads_below(namespace, path):
+def _names(cache: Cache, path: PathLike, namespace: Namespace) -> Iterator[str]:
+    for read in reads_below(namespace, os.fspath(path)):
         if read.version is not None and read.size is not None:
             yield cache.name(read.store.identity, read.key, read.version, read.size)

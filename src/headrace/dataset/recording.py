@@ -10,14 +10,14 @@ from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.dataset.opening import index_snapshot
 from headrace.dataset.snapshot import Snapshot, take_snapshot
-from headrace.namespace import Namespace, tell_hidden
+from headrace.namespace import Namespace, PathLike, tell_hidden
 
 if TYPE_CHECKING:
     from headrace.dataset.inventory import Listing
 
 
 def snapshot(
-    path: str,
+    path: PathLike,
     name: str | None = None,
     version: str | None = None,
     *,
@@ -54,7 +54,7 @@ def snapshot(
 
 
 def take(
-    path: str,
+    path: PathLike,
     name: str | None,
     version: str | None,
     *,

@@ -37,9 +37,11 @@ def stop(run: Run, grace_s: float | None = None, *, wait_s: float | None = None)
     if view.over:
         return Stopped(view, ordered=False)
     run.order_stop(Order.from_here(grace_s))
-    until = time.monotonic() + (wait_s or 0.0)
+    if wait_s is None:
+        return Stopped(view, ordered=True)
+    until = time.monotonic() + wait_s
     while not (view := run.look()).over and time.monotonic() < until:
         time.sleep(_LOOK_S)
-    if wait_s is not None and not view.over:
+    if not view.over:
         raise DeadlineError(f"is still {view.state}", path=run.id, hint="headrace logs tells what it does")
     return Stopped(view, ordered=True)
