@@ -132,8 +132,7 @@ def test_a_listing_is_made_again_before_its_time(bucket: str) -> None:
 def test_epochs_are_measured(bucket: str) -> None:
     rows = [one.as_dict() for one in hr.bench(f"{bucket}/data", batch=2, epochs=3, prefetch="1MB")]
     assert [(row["id"], row["samples"]) for row in rows] == [(1, 2), (2, 2), (3, 2)]
-    assert rows[0]["cache_hits"] == 0 < rows[0]["cache_misses"]
-    assert [(row["cache_hits"], row["cache_misses"]) for row in rows[1:]] == [(4, 0), (4, 0)], "of each epoch alone"
+    assert [row["cache_hits"] for row in rows] == [0, 4, 4], "of each epoch alone"
 
 
 def test_doctor_gives_its_findings_one_by_one(bucket: str) -> None:
