@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 _TIMEOUT_S = 300
 _ROOMS = (
     "base", "store", "store.backends", "fetch", "cache", "namespace", "upload", "pack", "dataset", "dataset.shards",
-    "dataset.tables", "cli", "cli.checkup",
+    "dataset.tables", "cli", "checkup",
 )  # fmt: skip
 _NOT_NEEDED = frozenset({"jax", "tf", "tf_elements", "torch", "torch_dataset", "__main__"})
 """Modules that import a framework, or run."""

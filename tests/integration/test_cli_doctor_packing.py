@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
-from headrace.cli.checkup import Finding
-from headrace.cli.checkup.packing import Spot, check_packing
+from headrace.checkup import Finding
+from headrace.checkup.packing import Spot, check_packing
 from headrace.fetch import Read
 from headrace.store import open_store
 from headrace.store.protocol import Blob, Store

@@ -20,7 +20,7 @@ import trustme
 from headrace.base.errors import CredentialsError, DeniedError, HeadraceError, SettingError, UnreachableError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings, Settings
-from headrace.cli.checkup.reach import check_clock
+from headrace.checkup.reach import check_clock
 from headrace.fetch import Fetcher, Read
 from headrace.store import Store, StoreOptions, open_store
 from headrace.store.embedded import EmbeddedS3

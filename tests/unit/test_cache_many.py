@@ -11,7 +11,7 @@ from headrace.base.errors import InternalError
 from headrace.base.settings import CacheSettings
 from headrace.cache import Busy, Cache, Claim, Fill, batch_io
 from headrace.cache.batch_io.plain import PlainCalls
-from headrace.cli.checkup.node import check_cache
+from headrace.checkup.node import check_cache
 from tests.cache_kit import MB, content, entry_file, fill, named, open_cache, read_many
 
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from headrace.cli.output import Column, Row, json_option, show_table
+from headrace.cli.output import Column, json_option, show_table
 from headrace.cli.target import from_option
-
-if TYPE_CHECKING:
-    from headrace.dataset import Dataset
 
 COLUMNS = [
     Column("id", "EPOCH"),
@@ -53,31 +46,10 @@ def command(
     machine, this store and these objects; the order is the same every time.
     """
     import headrace as hr
-    from headrace.cli.target import is_snapshot, open_namespace, target
 
-    namespace = open_namespace()
-    where = path if is_snapshot(path) else target(namespace, path)
-    samples = hr.Dataset.open(where, by, namespace, format=source_format).shuffle(seed=0).batch(batch)
-    rows = list(measure(samples, epochs, seconds, prefetch))
-    show_table(rows, COLUMNS, as_json=as_json)
+    measured = list(hr.bench(
+        path, by, format=source_format, batch=batch, epochs=epochs, seconds=seconds, prefetch=prefetch
+    ))  # fmt: skip
+    show_table([epoch.as_dict() for epoch in measured], COLUMNS, as_json=as_json)
     if not as_json:
-        click.echo(rows[-1]["verdict"])
-
-
-def measure(samples: Dataset, epochs: int, seconds: float, prefetch: str) -> Iterator[Row]:
-    """Run `epochs` epochs of at most `seconds` each; every one over the same samples."""
-    before: dict[str, Any] = {}
-    for epoch in range(1, epochs + 1):
-        with samples.loader(prefetch=prefetch) as loader:
-            until = time.monotonic() + seconds
-            for _ in loader:
-                if time.monotonic() > until:
-                    break
-            stats = loader.stats()
-        counts = {"cache_hits": stats.cache_hits, "cache_misses": stats.cache_misses}
-        yield {
-            "id": epoch,
-            **stats.as_dict(),
-            **{name: count - before.get(name, 0) for name, count in counts.items()},
-        }
-        before = counts
+        click.echo(measured[-1].stats.verdict)

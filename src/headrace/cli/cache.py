@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -60,7 +59,7 @@ def verify(*, on: str | None, as_json: bool) -> None:
 def _verify_on(on: str, *, as_json: bool) -> None:
     from headrace.base.settings import Settings
     from headrace.cli.progress import progress
-    from headrace.cluster.data.caches import verify_caches
+    from headrace.cluster import verify_caches
 
     with workers_on(on, Settings.load()) as workers, progress("verified", "entries") as report:
         assert workers is not None
@@ -93,15 +92,12 @@ def _judge(where: str, damaged: int) -> None:
 @click.option("--all", "everything", is_flag=True, help="Evict all that is not pinned.")
 def evict(path: str | None, *, goal: str | None, everything: bool) -> None:
     """Drop entries: of what is below PATH, or down to a size. Pinned entries stay."""
+    import headrace as hr
     from headrace.base.units import format_bytes, parse_bytes
 
     if sum((path is not None, goal is not None, everything)) != 1:
         raise InputError("evict what?", hint="name one of PATH, --to SIZE, --all")
-    cache = _open()
-    if path is not None:
-        gone = cache.evict(names=_names(cache, path))
-    else:
-        gone = cache.evict(target_bytes=parse_bytes(goal, name="--to") if goal else 0)
+    gone = hr.evict(path) if path is not None else hr.evict_to(parse_bytes(goal, name="--to") if goal else 0)
     click.echo(f"evicted {gone.entries:,} entries, {format_bytes(gone.bytes)}")
 
 
@@ -123,20 +119,15 @@ def unpin(path: str) -> None:
 @click.argument("path")
 def refresh(path: str) -> None:
     """List PATH anew now, so that data sets and mounts on this node see today's objects before cache.ttl is over."""
+    import headrace as hr
     from headrace.base.settings import Settings
     from headrace.cli.progress import progress
-    from headrace.cli.target import open_namespace, target
-    from headrace.dataset.inventory import find_place, recent_objects
 
-    settings = Settings.load()
-    namespace = open_namespace()
-    place = find_place(target(namespace, path), namespace)
-    impatient = dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0.0))
     with progress("listed") as report:
-        recent_objects(place, impatient, report)
+        hr.refresh(path, progress=report)
     from headrace.mount import refresh_all
 
-    refresh_all(settings)
+    refresh_all(Settings.load())
 
 
 @command.command()
@@ -152,7 +143,7 @@ def serve() -> None:
     from headrace.base.settings import Settings
     from headrace.cli.serving import stop_on_signals
     from headrace.cli.target import open_namespace
-    from headrace.cluster.peers import serve as serve_peers
+    from headrace.cluster import serve_peers
     from headrace.fetch import Keepers
 
     settings = Settings.load()
@@ -177,16 +168,8 @@ def _open() -> Cache:
     return Cache.open(Settings.load().cache, Metrics(), required=True)
 
 
-def _names(cache: Cache, path: str) -> Iterator[str]:
-    from headrace.cli.target import open_namespace
-    from headrace.dataset.below import reads_below
-
-    for read in reads_below(open_namespace(), path):
-        if read.version is not None and read.size is not None:
-            yield cache.name(read.store.identity, read.key, read.version, read.size)
-
-
 def _pin(path: str, *, pinned: bool) -> None:
-    cache = _open()
-    count = cache.pin(_names(cache, path), pinned=pinned)
+    import headrace as hr
+
+    count = hr.pin(path, pinned=pinned)
     click.echo(f"{'pinned' if pinned else 'unpinned'} {count:,} objects below {path}")

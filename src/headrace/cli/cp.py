@@ -38,19 +38,14 @@ def command(
 
     Of a snapshot NAME@VERSION exactly the recorded versions are copied; one that is no more ends the copying.
     """
+    import headrace as hr
     from headrace.cli.progress import progress
-    from headrace.cli.target import open_namespace
-    from headrace.cli.transfer import There, copy_all, plan
 
-    chosen = {There.KEEP: no_clobber, There.RESUME: resume, There.CHECKSUM: checksum}
-    there = [one for one, said in chosen.items() if said]
-    if len(there) > 1:
+    if no_clobber + resume + checksum > 1:
         raise click.UsageError("--no-clobber, --resume and --checksum exclude each other")
-    namespace = open_namespace()
+    existing = "keep" if no_clobber else "resume" if resume else "checksum" if checksum else "overwrite"
     with progress("copied", "files") as report:
-        pairs = plan(namespace, sources, destination, recursive=recursive, follow=follow, tell=_tell)
-        copy_all(namespace, pairs, report, jobs=jobs, there=there[0] if there else There.OVERWRITE)
-
-
-def _tell(line: str) -> None:
-    click.echo(line, err=True)
+        hr.copy(
+            sources, destination, recursive=recursive, existing=existing, follow=follow, jobs=jobs,
+            progress=report, tell=lambda line: click.echo(line, err=True),
+        )  # fmt: skip

@@ -23,10 +23,10 @@ def command(path: str, *, allow_writes: bool, only_write: bool, host: str, port:
     """
     from headrace.cli.serving import stop_on_signals
     from headrace.cli.target import open_namespace
-    from headrace.web.extra import needed
+    from headrace.web import needed
 
     needed("jupyter")
-    from headrace.web.jupyter.configured import Shown, user_folder, write
+    from headrace.web.jupyter import Shown, user_folder, write
 
     shown = Shown.of(open_namespace(), path, allow_writes=allow_writes)
     if only_write:
@@ -34,11 +34,11 @@ def command(path: str, *, allow_writes: bool, only_write: bool, host: str, port:
         show_record({"path": file, "shows": shown.path, "allow_writes": allow_writes}, as_json=as_json,
                     kinds={"allow_writes": "flag"})  # fmt: skip
         return
-    from headrace.web.jupyter.lab import lab
+    from headrace.web.jupyter import running_lab
 
     stop_on_signals()
     try:
-        with lab(shown, host, port) as running:
+        with running_lab(shown, host, port) as running:
             if as_json:
                 show_record({"id": running.url, "url": running.entry, "shows": shown.path}, as_json=True)
             else:

@@ -102,8 +102,7 @@ def csi(endpoint: str, node_id: str, state: str, grace: str) -> None:
 
     from headrace.base.units import parse_seconds
     from headrace.cli import run_guarded
-    from headrace.cluster.csi import Volumes
-    from headrace.cluster.csi.attendant import attend
+    from headrace.cluster.csi import Volumes, attend
 
     seconds = parse_seconds(grace, name="--grace")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
@@ -117,7 +116,7 @@ def _plugin(endpoint: str, node_id: str, volumes: Volumes) -> None:
     import threading
 
     try:
-        from headrace.cluster.csi.plugin import Plugin
+        from headrace.cluster.csi import Plugin
     except ModuleNotFoundError as error:
         raise UnsupportedError(f"the CSI plugin needs {error.name}", hint="pip install 'headrace[csi]'") from None
     ended = threading.Event()

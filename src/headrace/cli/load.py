@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.base.errors import InputError, TryAgainError
+from headrace.base.errors import InputError
 from headrace.cli.on import on_option, tell
 from headrace.cli.output import Column, json_option, show_record, show_table
 
 if TYPE_CHECKING:
-    from headrace.cluster.data.loading import ClusterWarmed
-    from headrace.fetch.warming import Warmed
+    from headrace.cluster import ClusterWarmed
+    from headrace.fetch import Warmed
 
 _COUNTS = ("loaded", "already", "local", "not_kept", "failed", "size")
 _NODES = [
@@ -38,30 +38,20 @@ def command(path: str, *, jobs: int, on: str | None, copies: int | None, as_json
         return
     if copies is not None:
         raise InputError("--copies is about the nodes of a cluster", path="--copies", hint="name one: --on ray://…")
-    from headrace.base.settings import Settings
+    import headrace as hr
     from headrace.cli.progress import progress
-    from headrace.cli.target import open_namespace
-    from headrace.dataset.below import reads_below
-    from headrace.fetch import Fetcher
-    from headrace.fetch.warming import Warmer
 
-    namespace = open_namespace()
-    fetcher = Fetcher.open(Settings.load())
-    try:
-        with progress("loaded") as report:
-            warmed = Warmer(fetcher, report, in_flight=jobs).run(reads_below(namespace, path))
-    finally:
-        fetcher.close()
+    with progress("loaded") as report:
+        warmed = hr.load(path, in_flight=jobs, progress=report)
     show_record({"path": path, **_row(warmed)}, as_json=as_json, kinds={"size": "bytes"})
-    _judge(path, warmed, "headrace cache status")
+    warmed.check(path)
 
 
 def _on_cluster(path: str, on: str, jobs: int, copies: int | None, *, as_json: bool) -> None:
     from headrace.base.settings import Settings
     from headrace.cli.progress import progress
     from headrace.cli.target import open_namespace
-    from headrace.cluster.data.loading import load_on
-    from headrace.cluster.pieces import workers
+    from headrace.cluster import load_on, workers
 
     settings, namespace = Settings.load(), open_namespace()
     with workers(on, settings) as crew, progress("loaded") as report:
@@ -70,7 +60,7 @@ def _on_cluster(path: str, on: str, jobs: int, copies: int | None, *, as_json: b
             progress=report, tell=tell,
         )  # fmt: skip
     _show(path, found, as_json=as_json)
-    _judge(path, found.total, "headrace cache status, on the nodes")
+    found.total.check(path, "headrace cache status, on the nodes")
 
 
 def _show(path: str, found: ClusterWarmed, *, as_json: bool) -> None:
@@ -87,15 +77,3 @@ def _show(path: str, found: ClusterWarmed, *, as_json: bool) -> None:
 def _row(warmed: Warmed) -> dict[str, Any]:
     errors = [str(error) for error in warmed.errors]
     return {**{name: getattr(warmed, name) for name in _COUNTS}, "errors": errors or None}
-
-
-def _judge(path: str, warmed: Warmed, status: str) -> None:
-    if warmed.failed:
-        first = warmed.errors[0]
-        raise type(first)(f"{warmed.failed} not loaded; first: {first.reason}", path=first.path, hint=first.hint)
-    if warmed.not_kept:
-        raise TryAgainError(
-            f"{warmed.not_kept} objects were read but not kept by the cache",
-            path=path,
-            hint=f"its limit or its disk may be too small: {status}",
-        )

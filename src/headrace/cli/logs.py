@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -12,10 +11,7 @@ import click
 from headrace.cli.output import rfc3339
 
 if TYPE_CHECKING:
-    from headrace.tracking.logs import Line
-
-_EVERY_S = 1.0
-_STATE_S = 5.0
+    from headrace.tracking import Line
 
 
 @click.command()
@@ -35,29 +31,12 @@ def command(
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
     from headrace.cli.run_access import find_run
-    from headrace.tracking.logs import LogReader
-    from headrace.tracking.record import FINAL
+    from headrace.tracking import log_lines
 
-    found = find_run(run)
-    found.record()
-    reader = LogReader(found.store, f"{found.prefix}logs/", streams or ("stdout", "stderr"))
     out = _Out(rank, times=times, as_json=as_json)
-    over = found.look().over  # asked before reading: what was there when it ended is read
-    out.show(reader.read() if tail is None else reader.tail(tail))
-    look_at = time.monotonic() + _STATE_S
-    while follow and not over:
-        time.sleep(_EVERY_S)
-        out.show(reader.poll())
-        if time.monotonic() >= look_at:
-            lease = found.lease()
-            over = found.look().over if lease is None or lease[0].state in FINAL or _old(lease[1].mtime_us) else False
-            look_at = time.monotonic() + _STATE_S
-    out.show(reader.read())
+    for lines in log_lines(find_run(run), streams or ("stdout", "stderr"), tail=tail, follow=follow):
+        out.show(lines)
     out.close()
-
-
-def _old(mtime_us: int) -> bool:
-    return time.time() - mtime_us / 1e6 > 2 * 15.0
 
 
 class _Out:

@@ -45,14 +45,12 @@ def as_row(entry: Entry) -> Row:
 
 
 def _entries(namespace: Namespace, path: str, *, recursive: bool) -> Iterable[Entry]:
-    from headrace.cli.snapshot_tree import snapshot_entries
-    from headrace.cli.target import is_snapshot, target, walk
+    from headrace.cli.target import target
+    from headrace.dataset import files_named
 
-    if is_snapshot(path):
-        return snapshot_entries(namespace, path)
-    where = target(namespace, path)
     if recursive:
-        return walk(namespace, where)
+        return files_named(path, namespace=namespace)
+    where = target(namespace, path)
     entry = namespace.stat(where)
     return [entry] if entry.kind == "file" else namespace.list(where)
 

@@ -11,7 +11,7 @@ import click
 from headrace.cli.output import Column, json_option, rfc3339, show_table
 
 if TYPE_CHECKING:
-    from headrace.tracking.reading import MetricsReader, Series
+    from headrace.tracking import MetricsReader, Series
 
 COLUMNS = (
     Column("run", "RUN"),
@@ -22,7 +22,6 @@ COLUMNS = (
     Column("min", "MIN", "rate"),
     Column("max", "MAX", "rate"),
 )
-_OURS = ("system/*", "job/*", "headrace/*")
 _EVERY_S = 5.0
 _MOST_PLOTS = 12
 
@@ -46,7 +45,7 @@ def command(
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
     from headrace.cli.run_access import find_run
-    from headrace.tracking.reading import MetricsReader
+    from headrace.tracking import MetricsReader
 
     readers: dict[str, MetricsReader] = {}
     for run in map(find_run, runs):
@@ -65,14 +64,10 @@ def command(
 
 
 def _read(reader: MetricsReader, rank: int | None, *, every: bool) -> dict[str, Series]:
-    from fnmatch import fnmatchcase
-
-    from headrace.tracking.reading import series
+    from headrace.tracking import OURS, series
 
     found = series(reader.poll(), rank=rank)
-    if every:
-        return found
-    return {name: one for name, one in found.items() if not any(fnmatchcase(name, pattern) for pattern in _OURS)}
+    return {name: one for name, one in found.items() if every or not name.startswith(OURS)}
 
 
 def _rows(read: dict[str, dict[str, Series]], *, whole: bool) -> list[dict[str, object]]:
@@ -97,7 +92,7 @@ def _number(value: float) -> float | str:
 def _draw(read: dict[str, dict[str, Series]], x: str, *, log: bool) -> None:
     import shutil
 
-    from headrace.tracking.plot import draw
+    from headrace.tracking import draw
 
     names = sorted({name for metrics in read.values() for name in metrics})
     if not names:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from headrace.cli.output import Column, json_option, show_record, show_table
@@ -46,38 +44,21 @@ def serve(backend: str | None, *, host: str, port: int, workers: int, as_json: b
     checkpoints of mirrored runs are among them, read-only. It asks for no password, so it listens on loopback unless
     told. A database's password is safest in HEADRACE_RUN_MLFLOW_BACKEND.
     """
-    from headrace.base.settings import Settings, whole_environment
     from headrace.cli.serving import stop_on_signals, wait
-    from headrace.cli.target import open_namespace
-    from headrace.namespace.home import Home
-    from headrace.tracking.mlflow_server import (
-        Listening,
-        artifacts_of,
-        backend_uri,
-        mlflow_server,
-        shown,
-        why_outputs_are_hidden,
-    )
-    from headrace.tracking.program import Program, address, choose_port
+    from headrace.tracking import serving_mlflow
 
     stop_on_signals()
-    settings = Settings.load()
-    home = Home.of(open_namespace(), settings)
-    state = os.path.join(os.path.dirname(os.path.abspath(settings.run.state)), "mlflow")
-    chosen = backend if backend is not None else settings.run.mlflow_backend
-    where = Listening(host, choose_port(host, port, 5000))
-    made = mlflow_server(home, chosen, state, whole_environment(), where, workers)
-    with Program(made) as program:
-        url, kept = address(where.host, where.port), shown(backend_uri(chosen, state))
-        if why := why_outputs_are_hidden(url):
-            click.echo(f"MLflow does not show outputs of runs: {why}; see {made.log}", err=True)
+    with serving_mlflow(backend, host=host, port=port, workers=workers) as shown:
+        if shown.hidden:
+            click.echo(f"MLflow does not show outputs of runs: {shown.hidden}; see {shown.log}", err=True)
         if as_json:
-            show_record({"id": url, "url": url, "backend": kept, "artifacts": artifacts_of(home)}, as_json=True)
+            told = {"id": shown.url, "url": shown.url, "backend": shown.backend, "artifacts": shown.artifacts}
+            show_record(told, as_json=True)
         else:
-            text = f"MLflow at {url} (Ctrl-C stops it); runs in {kept}, artifacts in {artifacts_of(home)}"
+            text = f"MLflow at {shown.url} (Ctrl-C stops it); runs in {shown.backend}, artifacts in {shown.artifacts}"
             click.echo(text, err=True)
-            click.echo(f"export MLFLOW_TRACKING_URI={url}")
-        wait(program)
+            click.echo(f"export MLFLOW_TRACKING_URI={shown.url}")
+        wait(shown.program)
 
 
 @command.command()
@@ -85,22 +66,14 @@ def serve(backend: str | None, *, host: str, port: int, workers: int, as_json: b
 @json_option
 def send(runs: tuple[str, ...], *, as_json: bool) -> None:
     """Send each RUN from the bucket to MLFLOW_TRACKING_URI; what is there already is not sent again."""
-    from headrace.base.errors import SettingError
     from headrace.cli.run_access import open_runs
-    from headrace.tracking.mlflow_client import MlflowServer
-    from headrace.tracking.mlflow_mirror import MlflowMirror, Source
+    from headrace.tracking import MlflowServer
+    from headrace.tracking import send as send_run
 
-    server = MlflowServer.of_environment()
-    if server is None:
-        raise SettingError("MLFLOW_TRACKING_URI is not set", hint="headrace mlflow starts a server, and says its URL")
-    home = open_runs()
+    server, home = MlflowServer.needed(), open_runs()
     rows: list[dict[str, object]] = []
     for text in runs:
         run = home.find(text)
-        view = run.look()
-        mirror = MlflowMirror(server, Source(view.record, run.store, run.prefix, run.url), everywhere=True)
-        mirror.follow()
-        if view.over:
-            mirror.finish(view.ended)
-        rows.append({"id": run.id, "mlflow": mirror.id, "points": mirror.points, "url": mirror.url})
+        sent = send_run(run, server)
+        rows.append({"id": run.id, "mlflow": sent.id, "points": sent.points, "url": sent.url})
     show_table(rows, _COLUMNS, as_json=as_json)

@@ -52,15 +52,9 @@ def publish(
     With --export, a PyTorch module is exported, and its outputs on the example are compared with the module's.
     """
     from headrace.cli.progress import progress
+    from headrace.models import from_file, named
     from headrace.models import publish as publish_
-    from headrace.models.loading.export import named
-    from headrace.models.names import check_alias
-    from headrace.models.pointing import point
-    from headrace.models.signatures import from_file
 
-    if alias is not None:
-        check_alias(alias)
-    registry = open_registry()
     signatures = None if signature is None else from_file(signature)
     if (export is None) != (example is None):
         raise InputError("--export and --example come together")
@@ -69,10 +63,8 @@ def publish(
     with progress("published", "files") as report:
         made = publish_(
             given, name, example=arguments, format=format_, signatures=signatures, runtime=runtime, gate=gate,
-            note=note, progress=report, registry=registry,
+            note=note, progress=report, alias=alias, registry=open_registry(),
         )  # fmt: skip
-    if alias is not None:
-        point(registry, name, alias, str(made.number))
     card = made.card
     row = {
         "id": made.id, "name": name, "number": made.number, "aliases": [alias] if alias else [], "format": card.format,
@@ -89,12 +81,12 @@ def publish(
 def pull(version: str, folder: str, *, as_json: bool) -> None:
     """Make DIR of the files of a version, each compared with its digest: all of them, or no DIR."""
     from headrace.cli.progress import progress
-    from headrace.models.pulling import pull as pull_
+    from headrace.models import pull as pull_
 
     registry = open_registry()
     found = registry.resolve(version)
     with progress("pulled", "files") as report:
-        path = pull_(registry, found, folder, report)
+        path = pull_(found.id, folder, progress=report, registry=registry)
     row = {"id": found.id, "path": str(path), "files": len(found.card.files), "bytes": found.card.bytes}
     show_record(row, as_json=as_json, kinds={"bytes": "bytes"})
 

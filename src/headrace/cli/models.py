@@ -85,12 +85,12 @@ def list_(name: str | None, *, limit: int, as_json: bool) -> None:
     """List all models, or the versions of NAME."""
     registry = open_registry()
     if name is None:
-        from headrace.models.overview import overview
+        from headrace.models import list as list_all
 
         rows = [
             {"id": one.name, "newest": one.newest.number, "versions": one.versions, "format": one.newest.card.format,
              "aliases": dict(one.aliases), "bytes": one.newest.card.bytes, "created": one.newest.card.created}
-            for one in overview(registry)
+            for one in list_all(registry=registry)
         ]  # fmt: skip
         empty = "no models yet; try: headrace models publish RUN NAME"
         show_table(rows if as_json else _in_words(rows), _MODELS, as_json=as_json, empty=empty)
@@ -140,15 +140,16 @@ def diff(a: str, b: str, *, as_json: bool) -> None:
 @json_option
 def alias(text: str, *, remove: bool, as_json: bool) -> None:
     """Let an alias name a version, NAME@prod=7; or show the aliases of NAME, and who moved them."""
-    from headrace.models import pointing
+    from headrace.models import alias as point
+    from headrace.models import unalias
 
     registry = open_registry()
     name, at, rest = text.partition("@")
-    which, equals, to = rest.partition("=")
+    _, equals, to = rest.partition("=")
     if remove:
-        _show(pointing.take_away(registry, text), as_json=as_json)
+        _show(unalias(text, registry=registry), as_json=as_json)
     elif equals:
-        _show(pointing.point(registry, name, which, to), as_json=as_json)
+        _show(point(text.partition("=")[0], to, registry=registry), as_json=as_json)
     elif at:
         hint = f"headrace models alias {text}=NUMBER, or headrace models show {text}"
         raise InputError("says not which version", path=text, hint=hint)
@@ -222,15 +223,12 @@ def mirror(names: tuple[str, ...], *, as_json: bool) -> None:
 
     Where that is set it is done after each change; this makes up for what was missed.
     """
-    from headrace.base.errors import SettingError
-    from headrace.models.mirroring import mirror as mirror_
-    from headrace.tracking.mlflow_client import MlflowServer
+    from headrace.models import mirror as mirror_
+    from headrace.tracking import MlflowServer
 
-    server = MlflowServer.of_environment()
-    if server is None:
-        raise SettingError("MLFLOW_TRACKING_URI is not set", hint="headrace mlflow starts a server, and says its URL")
+    MlflowServer.needed()
     registry = open_registry()
-    rows = [{"id": one, **dataclasses.asdict(mirror_(registry, one, server))} for one in names or registry.names()]
+    rows = [{"id": one, **dataclasses.asdict(mirror_(one, registry=registry))} for one in names or registry.names()]
     show_table(rows, _MIRRORED, as_json=as_json, empty="no models yet")
 
 

@@ -10,8 +10,8 @@ import click
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
-    from headrace.cluster.pieces import Workers
-    from headrace.dataset.inventory import Listing
+    from headrace.cluster import Workers
+    from headrace.dataset import Listing
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -28,7 +28,7 @@ def workers_on(on: str | None, settings: Settings) -> Generator[Workers | None]:
     if on is None:
         yield None
         return
-    from headrace.cluster.pieces import workers
+    from headrace.cluster import workers
 
     with workers(on, settings) as found:
         yield found
@@ -37,10 +37,10 @@ def workers_on(on: str | None, settings: Settings) -> Generator[Workers | None]:
 def listing_of(workers: Workers | None) -> Listing:
     """Who lists: the cluster, or this process."""
     if workers is None:
-        from headrace.dataset.inventory import listed_here
+        from headrace.dataset import listed_here
 
         return listed_here
-    from headrace.cluster.data.listing import listing_on
+    from headrace.cluster import listing_on
 
     return listing_on(workers, tell=tell)
 

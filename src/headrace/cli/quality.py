@@ -11,7 +11,7 @@ from headrace.base.units import format_bytes
 from headrace.cli.output import Column, printable, show_record, show_table
 
 if TYPE_CHECKING:
-    from headrace.dataset.quality import Group, Report
+    from headrace.dataset import Group, Report
 
 _FOLDERS_SHOWN = 20
 

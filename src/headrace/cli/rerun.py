@@ -22,8 +22,7 @@ def command(
     Says what cannot be the same. RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
     from headrace.cli.run_access import find_run
-    from headrace.cli.run_tasks import TaskOptions
-    from headrace.jobs import AsItLies, JobSpec, Recorded
+    from headrace.jobs import AsItLies, JobSpec, Recorded, RunRequest, TaskOptions
 
     found = find_run(run)
     record = found.record()
@@ -31,8 +30,7 @@ def command(
     spec = JobSpec.from_json(record.spec, path=found.id).with_flags(chosen).check()
     parent = {"run": found.id, "as": "resume" if resume else "rerun"}
     source = AsItLies(record.folder) if record.code is None else Recorded(found)
-    resumes = found if resume else None
-    start(
-        spec, run_id, source=source, parent=parent, resumes=resumes, repeats=record,
-        tasks=TaskOptions(at_once, fresh), detach=detach, quiet=quiet,
-    )  # fmt: skip
+    request = RunRequest(
+        spec, source, run_id, parent, found if resume else None, record, TaskOptions(at_once, fresh), quiet
+    )
+    start(request, detach=detach)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import InputError, ReadOnlyError
+from headrace.base.errors import InputError
 
 if TYPE_CHECKING:
     from headrace.namespace import Entry, Namespace
-
-_AT_ONCE = 1000
 
 
 @click.command()
@@ -35,7 +32,7 @@ def command(paths: tuple[str, ...], *, recursive: bool, dry_run: bool, uploads: 
     namespace = open_namespace()
     if uploads:
         for path in paths:
-            _clear(namespace, target(namespace, path), older_than, dry_run=dry_run)
+            _discard(namespace, target(namespace, path), older_than, dry_run=dry_run)
         return
     doomed = (entry for path in paths for entry in _files(namespace, target(namespace, path), recursive=recursive))
     if dry_run:
@@ -43,32 +40,21 @@ def command(paths: tuple[str, ...], *, recursive: bool, dry_run: bool, uploads: 
             click.echo(entry.path)
         return
     with progress("deleted") as report:
-        while group := list(islice(doomed, _AT_ONCE)):
-            namespace.delete([entry.path for entry in group])
-            report.advance(len(group), sum(entry.size for entry in group))
+        namespace.delete_files(doomed, progress=report)
 
 
-def _clear(namespace: Namespace, path: str, older_than: str, *, dry_run: bool) -> None:
+def _discard(namespace: Namespace, path: str, older_than: str, *, dry_run: bool) -> None:
     from headrace.base.units import format_seconds, parse_seconds
-    from headrace.namespace.paths import as_prefix
-    from headrace.upload import leftovers
 
-    at = namespace.resolve(path)
-    if at.read_only and not dry_run:
-        raise ReadOnlyError("is attached read-only", path=path)
-    age_s, whole = parse_seconds(older_than, name="--older-than"), as_prefix(at.key)
-    found = [one for one in leftovers(at.store, at.key, older_than_s=age_s) if f"{one.key}/".startswith(whole)]
+    age_s = parse_seconds(older_than, name="--older-than")
+    found = namespace.unfinished(path, older_than_s=age_s, discard=not dry_run)
+    url = namespace.resolve(path).store.url
     for one in found:
-        if not dry_run:
-            at.store.discard(one)
-        age = format_seconds(max(0.0, time.time() - one.started_us / 1e6))
-        click.echo(f"{at.store.url}/{one.key}, begun {age} ago")
+        click.echo(f"{url}/{one.key}, begun {format_seconds(max(0.0, time.time() - one.started_us / 1e6))} ago")
     click.echo(f"{len(found):,} uploads {'would be ' if dry_run else ''}thrown away", err=True)
 
 
 def _files(namespace: Namespace, path: str, *, recursive: bool) -> Iterator[Entry]:
-    from headrace.cli.target import walk
-
     if not recursive and namespace.stat(path).kind == "folder":
         raise InputError("is a folder", path=path, hint="rm -r deletes everything below it")
-    return walk(namespace, path)
+    return namespace.files(path)

@@ -15,10 +15,8 @@ from headrace.base.errors import InputError, TryAgainError
 from headrace.cli.job_words import JobCommand
 
 if TYPE_CHECKING:
-    from headrace.cli.run_tasks import TaskOptions
-    from headrace.jobs import JobSpec, Outcome, Source
-    from headrace.tracking.record import RunRecord
-    from headrace.tracking.runs import Run
+    from headrace.jobs import JobSpec, Outcome, RunRequest
+    from headrace.tracking import Run
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2)
@@ -82,8 +80,7 @@ def command(
     {lr} is a parameter's value.
     """
     from headrace.cli.run_access import find_run, unfinished_run
-    from headrace.cli.run_tasks import TaskOptions
-    from headrace.jobs import Here
+    from headrace.jobs import Here, RunRequest, TaskOptions
 
     if go_on and resume is not None:
         raise InputError("--go-on and --resume exclude each other", hint="leave one of them out")
@@ -99,10 +96,8 @@ def command(
         resumes = unfinished_run(spec.title)
     base = os.path.dirname(os.path.abspath(words[0])) if words and words[0].endswith(".toml") else os.getcwd()
     parent = {"run": resumes.id, "as": "resume"} if resumes is not None else None
-    start(
-        spec, run_id, source=Here(base), parent=parent, resumes=resumes, tasks=TaskOptions(at_once, fresh),
-        detach=detach, quiet=quiet,
-    )  # fmt: skip
+    tasks = TaskOptions(at_once, fresh)
+    start(RunRequest(spec, Here(base), run_id, parent, resumes, tasks=tasks, quiet=quiet), detach=detach)
 
 
 def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
@@ -120,34 +115,29 @@ def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
     return found | {f"environment.variables.{key}": value for key, value in pairs}, options["run_id"]
 
 
-def start(
-    spec: JobSpec,
-    run_id: str | None,
-    *,
-    source: Source,
-    parent: dict[str, str] | None,
-    resumes: Run | None,
-    repeats: RunRecord | None = None,
-    tasks: TaskOptions,
-    detach: bool,
-    quiet: bool,
-) -> None:
+def start(request: RunRequest, *, detach: bool) -> None:
     """Run it, and end as it does."""
-    tasks.check(spec)
-    if spec.cluster.on is not None and not spec.task:
-        outcome = run_on_cluster(
-            spec, run_id, getattr(source, "base", os.getcwd()), parent, resumes, repeats, detach=detach, quiet=quiet
-        )
-        _end(outcome)
-    more = spec.cluster.nodes > 1 or spec.cluster.workers is not None
-    if more and spec.cluster.on is None:
-        hint = "headrace run --on ray://HOST:10001 …"
-        raise InputError("asks for more than this machine, but names no cluster", path="cluster.on", hint=hint)
+    request.check()
+    if request.on_cluster:
+        _end(_on_cluster(request, detach=detach))
     ready = _to_background() if detach else None
+    logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
+
+    def started(run: str, log: str) -> None:
+        # The runner takes signals from here on, and gives this one back when all is over.
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            signal.signal(signal.SIGINT, _too_late)
+        if ready is not None:
+            os.write(ready, run.encode())
+            os.close(ready)
+            fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            os.dup2(fd, 2)
+            os.close(fd)
+
+    from headrace.jobs import run_here
+
     with _signals_are_the_commands():
-        outcome = run_here(
-            spec, run_id, source, parent, resumes, repeats, tasks=tasks if spec.task else None, ready=ready, quiet=quiet
-        )
+        outcome = run_here(request, passing=None if detach else (1, 2), started=started)
     _end(outcome)
 
 
@@ -179,86 +169,17 @@ def _spec(
     return swept(spec.with_flags(flags), [pair(text, "--sweep") for text in sweeps]).check()
 
 
-def run_here(
-    spec: JobSpec,
-    run_id: str | None,
-    source: Source,
-    parent: dict[str, str] | None,
-    resumes: Run | None,
-    repeats: RunRecord | None,
-    *,
-    tasks: TaskOptions | None = None,
-    ready: int | None = None,
-    quiet: bool,
-) -> Outcome:
-    """A run that this process leads, to its end. `tasks`: its command is to run them; `ready`: where its id is told,
-    and nobody looks. Raises any HeadraceError.
-    """
-    from headrace.base.settings import Settings, whole_environment
-    from headrace.cli.target import open_namespace
-    from headrace.jobs import Job, Runner, Site
-    from headrace.namespace.home import Home
-    from headrace.tracking.runs import Run
+def _on_cluster(request: RunRequest, *, detach: bool) -> Outcome:
+    from headrace.cluster import run_on_cluster
 
-    logging.basicConfig(format="headrace: %(message)s", level=logging.WARNING)
-    settings = Settings.load()
-    namespace = open_namespace()
-    home = Home.of(namespace, settings)
-    job = Job(
-        spec, source=source, environ=whole_environment(), run_id=run_id, parent=parent, resumes=resumes,
-        repeats=repeats, site=Site(namespace, settings), before=Run(home, parent["run"]) if parent else None,
-        leads=tasks is not None,
-    )  # fmt: skip
-    backend = tasks.backend(home, settings, source) if tasks is not None else None
+    def begins(run: str) -> None:
+        if not request.quiet and not detach:
+            click.echo(f"headrace: run {run} on {request.spec.cluster.on}; Ctrl-C stops it", err=True)
 
-    def started(log: str) -> None:
-        # The runner takes signals from here on, and gives this one back when all is over.
-        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-            signal.signal(signal.SIGINT, _too_late)
-        if ready is not None:
-            os.write(ready, job.id.encode())
-            os.close(ready)
-            fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            os.dup2(fd, 2)
-            os.close(fd)
-
-    passing = None if ready is not None else (1, 2)
-    return Runner(job, home, settings.run, passing=passing, quiet=quiet, backend=backend, started=started).run()
-
-
-def run_on_cluster(
-    spec: JobSpec, run_id: str | None, base: str, parent: dict[str, str] | None, resumes: Run | None,
-    repeats: RunRecord | None, *, detach: bool, quiet: bool,
-) -> Outcome:  # fmt: skip
-    """A run that a cluster's head leads, followed to its end, or until it is recorded. Raises any HeadraceError."""
-    from headrace.base.settings import Settings
-    from headrace.cli.target import open_namespace
-    from headrace.cluster import Following, submit
-    from headrace.namespace.home import Home
-    from headrace.tracking.record import as_name, new_id
-    from headrace.tracking.runs import Run
-
-    settings = Settings.load()
-    run = Run(Home.of(open_namespace(), settings), run_id or new_id(as_name(spec.title)))
-    signalled: list[tuple[str, None]] = []
-    before = {
-        number: signal.signal(number, lambda number, _frame: signalled.append((signal.Signals(number).name, None)))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        if not quiet and not detach:
-            click.echo(f"headrace: run {run.id} on {spec.cluster.on}; Ctrl-C stops it", err=True)
-        with _signals_are_the_commands():
-            outcome = submit(
-                spec, run, settings, folder=base, parent=parent, resumes=resumes.id if resumes is not None else None,
-                repeats=repeats.id if repeats is not None else None,
-                following=None if detach else Following(stop=lambda: signalled[0] if signalled else None), quiet=quiet,
-            )  # fmt: skip
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with _signals_are_the_commands():
+        run, outcome = run_on_cluster(request, detach=detach, begins=begins)
     if outcome is None:
-        click.echo(run.id)
+        click.echo(run)
         raise click.exceptions.Exit
     return outcome
 

@@ -14,7 +14,7 @@ from headrace.base.errors import InputError
 from headrace.cli.output import Column, Kind, Row, json_option, printable, show_record, show_table
 
 if TYPE_CHECKING:
-    from headrace.tracking.runs import RunView
+    from headrace.tracking import RunView
 
 COLUMNS = (
     Column("id", "RUN"),
@@ -77,7 +77,7 @@ def list_(
     """List the newest runs."""
     from headrace.cli import run_shown
     from headrace.cli.run_access import open_runs
-    from headrace.tracking.watching import Wanted, Watch
+    from headrace.tracking import Wanted, Watch
 
     pairs = {key: pattern if equals else "*" for key, equals, pattern in (text.partition("=") for text in tags)}
     wanted = Wanted(name, states, pairs, _moment(since) if since is not None else None)
@@ -111,7 +111,7 @@ def show(run: str, *, as_json: bool) -> None:
     from headrace.cli import run_shown
     from headrace.cli.model_files import open_registry
     from headrace.cli.run_access import find_run
-    from headrace.models.lineage import models_of
+    from headrace.models import models_of
 
     found = find_run(run)
     view = found.look()
@@ -167,13 +167,12 @@ def diff(a: str, b: str, *, patch: bool, as_json: bool) -> None:
 def rm(runs: tuple[str, ...], *, force: bool, as_json: bool) -> None:
     """Delete all that is recorded of each RUN: logs, metrics, outputs, checkpoints."""
     from headrace.cli.run_access import find_run
+    from headrace.tracking import RecordedRun
 
     rows: list[Row] = []
     for text in runs:
-        run = find_run(text)
-        if not force:
-            run.check_over()
-        rows.append({"id": run.id, "objects": run.delete()})
+        run = RecordedRun(find_run(text))
+        rows.append({"id": run.id, "objects": run.delete(force=force)})
     show_table(rows, (Column("id", "RUN"), Column("objects", "OBJECTS DELETED", "count")), as_json=as_json)
 
 

@@ -20,7 +20,7 @@ def command(folder: str, *, port: int, buckets: tuple[str, ...], as_json: bool) 
     import signal
     import time
 
-    from headrace.store.embedded import EmbeddedS3
+    from headrace.store import EmbeddedS3
 
     for ending in (signal.SIGINT, signal.SIGTERM):  # also when started in the background, where shells ignore SIGINT
         signal.signal(ending, signal.default_int_handler)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
-import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.output import json_option
+from headrace.cli.output import json_option, show_record
 from headrace.cli.serve_cluster import cluster_options, on_cluster
+from headrace.cli.serve_words import ServeWords, serve_options
+
+if TYPE_CHECKING:
+    from headrace.serving import Options, Supervisor
 
 _INTERRUPTED_S = 1.2
 """Ctrl-C ends any command within two seconds."""
@@ -17,29 +20,13 @@ _INTERRUPTED_S = 1.2
 
 @click.command()
 @click.argument("models", nargs=-1, metavar="NAME@ALIAS…")
-@click.option("--host", help="Address to listen on.  [default: 127.0.0.1; on a cluster the node's]")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port to listen on.  [default: a free one]")
-@click.option("--grpc-port", type=click.IntRange(0, 65535), help="Answer gRPC too, on this port; 0: a free one.")
-@click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Processes that share it.")
-@click.option("--threads", default=0, type=click.IntRange(0),
-              help="Threads of a model in each process.  [default: the processors, divided]")  # fmt: skip
-@click.option("--interval", default="5s", show_default=True, help="How often a model's aliases are looked at.")
-@click.option("--window", default="0s", show_default=True, help="How long a batch waits for more requests.")
-@click.option("--max-batch", default=64, show_default=True, type=click.IntRange(1), help="Rows of a batch.")
-@click.option("--queue", default=512, show_default=True, type=click.IntRange(1), help="Requests that may wait.")
-@click.option("--deadline", default="30s", show_default=True, help="After which a request gets no answer; 0: never.")
-@click.option("--max-body", default="64MB", show_default=True, help="Largest request.")
-@click.option("--admin", is_flag=True, help="Let clients load and unload models.")
-@click.option("--grace", default="10s", show_default=True, help="After SIGTERM, time for requests under way.")
-@click.option("--linger", help="After SIGTERM, time to go on while readiness says no.  [default: 0s; on a cluster 10s]")
+@serve_options
 @cluster_options
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, /, models: tuple[str, ...], host: str | None, port: int, *, grpc_port: int | None,
-    processes: int, threads: int, interval: str, window: str, max_batch: int, queue: int, deadline: str, max_body: str,
-    admin: bool, grace: str, linger: str | None, as_json: bool, **cluster: Any,
-) -> None:  # fmt: skip
+    context: click.Context, /, models: tuple[str, ...], *, words: ServeWords, as_json: bool, **cluster: Any
+) -> None:
     """Serve models over HTTP until Ctrl-C: the versions that their aliases name, swapped when an alias moves.
 
     NAME@prod follows an alias; NAME@7 is one version, NAME the latest at the start. NAME@prod=90,NAME@next=10 gives
@@ -55,49 +42,29 @@ def command(
         return
     if not models:
         raise click.UsageError("Missing argument 'NAME@ALIAS…'.", context)
-    from headrace.base.settings import environment
-    from headrace.base.units import parse_bytes, parse_seconds
-    from headrace.serving.extra import needed
+    from headrace.serving import Ending, needed, serve
 
     needed()
-    from headrace.serving import Options, Route, Rules, Supervisor
+    options, ending = words.options(models), Ending()
+    grace_s, linger_s = words.patience()
 
-    token, admin_token = environment("HEADRACE_SERVE_TOKEN"), environment("HEADRACE_SERVE_ADMIN_TOKEN")
-    options = Options(
-        tuple(Route.parse(one) for one in models), host or "127.0.0.1", port, grpc_port,
-        parse_seconds(interval, name="--interval"),
-        Rules(parse_seconds(window, name="--window"), max_batch, queue),
-        deadline=parse_seconds(deadline, name="--deadline"), body=parse_bytes(max_body, name="--max-body"),
-        processes=processes, threads=threads, token=token, known=token is not None, admin=admin,
-        admin_token=admin_token, admin_known=admin_token is not None,
-    )  # fmt: skip
-    grace_s, linger_s = parse_seconds(grace, name="--grace"), parse_seconds(linger or "0s", name="--linger")
-    ended, asked = threading.Event(), [grace_s]
+    def end(number: int, _frame: object) -> None:
+        if number == signal.SIGINT:
+            ending.ask(_INTERRUPTED_S)
+        else:
+            ending.ask(grace_s, linger_s=linger_s)
 
-    def end(number: int, frame: object) -> None:  # noqa: ARG001
-        asked[0] = _INTERRUPTED_S if number == signal.SIGINT else grace_s
-        ended.set()
+    def begun(server: Supervisor) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, end)
+        _greet(server, options, as_json=as_json)
 
-    with Supervisor(options) as server:
-        for ending in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(ending, end)
-        _greet(server.url, server.grpc, options, as_json=as_json)
-        while not ended.wait(1.0):  # a signal that comes just before a wait is heard when it is over
-            pass
-        click.echo("stopping", err=True)
-        server.leave()
-        if asked[0] == grace_s:
-            ended.clear()
-            ended.wait(linger_s)
-        server.drain(asked[0])
+    serve(options, ending, begun=begun, stopping=lambda: click.echo("stopping", err=True))
 
 
-def _greet(url: str, grpc: str | None, options: object, *, as_json: bool) -> None:
-    from headrace.cli.output import show_record
-    from headrace.serving import Options
-
-    assert isinstance(options, Options)
-    told: dict[str, object] = {"id": url, "url": url, "grpc": grpc, "models": [one.model for one in options.routes]}
+def _greet(server: Supervisor, options: Options, *, as_json: bool) -> None:
+    told: dict[str, object] = {"id": server.url, "url": server.url, "grpc": server.grpc}
+    told["models"] = [one.model for one in options.routes]
     if options.token is not None and not options.known:
         told["token"] = options.token
     if options.admin_token is not None and not options.admin_known:

@@ -80,9 +80,8 @@ def on_cluster(context: click.Context, given: dict[str, Any]) -> bool:
 def _serve(context: click.Context, asked: dict[str, Any]) -> None:
     from headrace.base.settings import Settings
     from headrace.cli.target import open_namespace
-    from headrace.cluster.serving import FollowingService, serve
-    from headrace.cluster.serving.service import SEND
-    from headrace.namespace.home import Home
+    from headrace.cluster.serving import SEND, FollowingService, serve
+    from headrace.namespace import Home
 
     as_json: bool = context.params["as_json"]
     settings = Settings.load()
@@ -117,7 +116,7 @@ def _spec(context: click.Context, asked: dict[str, Any]) -> ServiceSpec:
     from headrace.base.units import parse_seconds
     from headrace.cluster.serving import Scale, ServiceSpec
     from headrace.serving import Route
-    from headrace.tracking.record import as_name
+    from headrace.tracking import as_name
 
     given = context.params
     if given["host"] is not None:
@@ -156,9 +155,8 @@ def _known_token() -> bool:
 def _list(on: str | None, *, as_json: bool) -> None:
     from headrace.base.settings import Settings
     from headrace.cli.target import open_namespace
-    from headrace.cluster.serving import services
-    from headrace.cluster.serving.listing import all_listings
-    from headrace.namespace.home import Home
+    from headrace.cluster.serving import all_listings, services
+    from headrace.namespace import Home
 
     found = services(on) if on is not None else all_listings(Home.of(open_namespace(), Settings.load()))
     show_table(_rows(found), COLUMNS, as_json=as_json, empty="no service")
@@ -191,7 +189,7 @@ def _keep_upstreams(name: str | None, path: str, reload: str | None) -> None:
     from headrace.base.settings import Settings
     from headrace.cli.target import open_namespace
     from headrace.cluster.serving import Upstreams
-    from headrace.namespace.home import Home
+    from headrace.namespace import Home
 
     if name is None:
         raise InputError("names no service", path="--upstreams", hint="--name SERVICE")

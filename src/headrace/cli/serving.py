@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from headrace.tracking.program import Program
+    from headrace.tracking import Program
 
 
 def stop_on_signals() -> None:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import CorruptError, HeadraceError, InputError
+from headrace.base.errors import HeadraceError, InputError
 from headrace.cli.on import listing_of, on_option, tell, workers_on
 from headrace.cli.output import json_option, show_record
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
-    from headrace.cluster.pieces import Workers
-    from headrace.dataset.snapshot import Snapshot
+    from headrace.cluster import Workers
+    from headrace.dataset import Snapshot
     from headrace.namespace import Namespace
 
 
@@ -40,7 +40,7 @@ def command(
     """
     from headrace.base.settings import Settings
     from headrace.cli.target import is_snapshot, open_namespace
-    from headrace.dataset.snapshot import open_snapshot
+    from headrace.dataset import open_snapshot
 
     if form is not None and index is False:
         raise InputError("--format and --no-index", hint="the format is of the shards that are indexed")
@@ -70,52 +70,33 @@ def _taken(
     path: str, name: str | None, version: str | None, namespace: Namespace, settings: Settings, workers: Workers | None
 ) -> Snapshot:
     from headrace.cli.progress import progress
-    from headrace.cli.target import base_name, target
-    from headrace.dataset.snapshot import take_snapshot
+    from headrace.dataset import take
 
-    where = target(namespace, path)
     with progress("listed") as report:
-        return take_snapshot(
-            where, name or base_name(where), version, namespace=namespace, settings=settings, progress=report,
-            listing=listing_of(workers),
-        )  # fmt: skip
+        return take(
+            path, name, version, namespace=namespace, settings=settings, progress=report, listing=listing_of(workers)
+        )
 
 
 def _indexed(
     snapshot: Snapshot, form: str | None, namespace: Namespace, settings: Settings, workers: Workers | None, *,
     wanted: bool,
 ) -> int | None:  # fmt: skip
-    """Samples in the index that is kept now; None: there is none. Raises where that was not `wanted` only what damaged
-    or changed shards, and stores, raise.
-    """
     from headrace.base.units import format_bytes
     from headrace.cli.progress import passing
-    from headrace.dataset.opening import index_snapshot
+    from headrace.dataset import keep_index
 
     elsewhere = None
     if workers is not None:
-        from headrace.cluster.data.indexing import scanning_on
+        from headrace.cluster import scanning_on
 
         elsewhere = scanning_on(workers, snapshot, tell=tell)
 
     def begins(name: str, shards: int, size: int) -> None:
         click.echo(f"{snapshot.id} is recorded; indexing its {shards:,} {name} shards, {format_bytes(size)}", err=True)
 
-    try:
-        with passing("indexed") as report:
-            samples = index_snapshot(
-                snapshot, format=form, namespace=namespace, settings=settings, progress=report, begins=begins,
-                elsewhere=elsewhere,
-            )  # fmt: skip
-    except HeadraceError as error:
-        if isinstance(error, InputError) and not isinstance(error, CorruptError) and not wanted:
-            click.echo(f"no index is kept: {error.reason}; --format says what the shards are", err=True)
-            return None
-        error.hint = f"{error.hint}; " if error.hint else ""
-        error.hint += f"the snapshot stands, and its index can follow: headrace snapshot {snapshot.id}"
-        raise
-    if samples is None and wanted:
-        raise InputError(
-            "holds no shards that need an index", path=snapshot.id, hint="--format says what they are, if it does"
-        )
-    return samples
+    with passing("indexed") as report:
+        return keep_index(
+            snapshot, format=form, wanted=wanted, namespace=namespace, settings=settings, progress=report,
+            begins=begins, tell=tell, elsewhere=elsewhere,
+        )  # fmt: skip

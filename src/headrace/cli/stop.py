@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
-from headrace.base.errors import DeadlineError
 from headrace.cli.output import json_option, show_record
 
 
@@ -22,16 +19,10 @@ def command(run: str, *, grace: str | None, wait: str | None, as_json: bool) -> 
     """
     from headrace.base.units import parse_seconds
     from headrace.cli.run_access import find_run
-    from headrace.tracking.record import Order
+    from headrace.tracking import stop
 
+    grace_s = None if grace is None else parse_seconds(grace, name="--grace")
+    wait_s = None if wait is None else parse_seconds(wait, name="--wait")
     found = find_run(run)
-    view = found.look()
-    ordered = not view.over
-    if ordered:
-        found.order_stop(Order.from_here(None if grace is None else parse_seconds(grace, name="--grace")))
-        until = time.monotonic() + (0.0 if wait is None else parse_seconds(wait, name="--wait"))
-        while not (view := found.look()).over and time.monotonic() < until:
-            time.sleep(1.0)
-        if wait is not None and not view.over:
-            raise DeadlineError(f"is still {view.state}", path=found.id, hint="headrace logs tells what it does")
-    show_record({"id": found.id, "state": view.state, "ordered": ordered}, as_json=as_json)
+    stopped = stop(found, grace_s, wait_s=wait_s)
+    show_record({"id": found.id, "state": stopped.view.state, "ordered": stopped.ordered}, as_json=as_json)

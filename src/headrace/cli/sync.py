@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import ChangedError, HeadraceError, InputError, TryAgainError
+from headrace.base.errors import HeadraceError, InputError
 from headrace.cli.output import Column, json_option, show_record, show_table
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
-    from headrace.sync import Deletion, Report, SyncOptions
+    from headrace.sync import Report, SyncOptions
 
 _COLUMNS = (
     Column("folder", "FOLDER"),
@@ -88,8 +90,8 @@ def command(
     import dataclasses
 
     from headrace.base.settings import Settings
-    from headrace.base.units import parse_seconds
-    from headrace.sync import Deletion, statuses
+    from headrace.base.units import parse_bytes, parse_seconds
+    from headrace.sync import Deletion, SyncOptions, statuses
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     settings = Settings.load()
@@ -104,20 +106,22 @@ def command(
     if (doomed and not delete) or (force and not (delete or recover)):
         raise InputError("--force and --delete-checkpoint go with --delete", hint="headrace sync … --delete --force")
     deletion = Deletion(most / 100, doomed, force) if delete or force else None
-    options = _options(
-        settings, period=period, exclude=exclude, checkpoints=checkpoints, delete=deletion, bandwidth=bandwidth
-    )
+    options = SyncOptions.of(
+        settings.sync, exclude=exclude, checkpoints=checkpoints, delete=deletion, watch=not once,
+        period_s=None if period is None else parse_seconds(period, name="--period"),
+        bandwidth=None if bandwidth is None else parse_bytes(bandwidth, name="--bandwidth"),
+    )  # fmt: skip
     patience = settings.sync.drain if drain is None else parse_seconds(drain, name="--drain")
     if recover:
         _recover(settings, folder, options, patience, as_json=as_json)
         return
     assert folder is not None
     assert destination is not None
-    if once:
-        options = dataclasses.replace(options, watch=False)
-    report = _sync(settings, folder, destination, options, patience, follow=not once, complete=once)
+    report = _sync(settings, folder, destination, options, patience, follow=not once)
     _show(report, as_json=as_json)
-    _raise_for(report, folder)
+    if report.left:
+        _name(report)
+    report.check(folder)
 
 
 def _refuse(destination: str | None, *, once: bool) -> None:
@@ -131,38 +135,8 @@ def _of(folder: str | None, known: str) -> bool:
     return folder is None or os.path.realpath(folder) == known
 
 
-def _options(
-    settings: Settings,
-    *,
-    period: str | None,
-    exclude: tuple[str, ...],
-    checkpoints: tuple[str, ...],
-    delete: Deletion | None,
-    bandwidth: str | None,
-) -> SyncOptions:
-    import dataclasses
-
-    from headrace.base.units import parse_bytes, parse_seconds
-    from headrace.sync import CLASSES, IGNORED, SyncOptions
-
-    seconds = settings.sync.period if period is None else parse_seconds(period, name="--period")
-    rate = settings.sync.bandwidth if bandwidth is None else parse_bytes(bandwidth, name="--bandwidth")
-    classes = tuple(one if one.when_closed else dataclasses.replace(one, period=seconds) for one in CLASSES)
-    found = SyncOptions(
-        classes, (*IGNORED, *exclude), delete=delete, bandwidth=rate or None, requests=settings.sync.requests
-    )
-    return dataclasses.replace(found, checkpoints=checkpoints) if checkpoints else found
-
-
 def _sync(
-    settings: Settings,
-    folder: str,
-    destination: str,
-    options: SyncOptions,
-    drain: float,
-    *,
-    follow: bool,
-    complete: bool,
+    settings: Settings, folder: str, destination: str, options: SyncOptions, drain: float, *, follow: bool
 ) -> Report:
     from headrace.cli.progress import passing
     from headrace.cli.target import open_namespace, target
@@ -171,49 +145,44 @@ def _sync(
     namespace = open_namespace()
     place = target(namespace, destination)
     over = threading.Event()
-    terminate = signal.signal(signal.SIGTERM, lambda _number, _frame: over.set())
+    with (
+        _sigterm(over.set),
+        passing("sent") as report,
+        Sync.open(folder, place, options, namespace=namespace, settings=settings, progress=report) as sync,
+    ):
+        try:
+            if follow:
+                click.echo(f"{destination} follows {folder}", err=True)
+                while not over.wait(1.0):
+                    pass
+            return sync.finish(drain, complete=not follow)
+        except KeyboardInterrupt:
+            sync.close()
+            _name(sync.report())
+            raise
+
+
+@contextmanager
+def _sigterm(act: Callable[[], object]) -> Generator[None]:
+    """SIGTERM does this meanwhile, and ends nothing: what is left is sent first."""
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: act())
     try:
-        with (
-            passing("sent") as report,
-            Sync.open(folder, place, options, namespace=namespace, settings=settings, progress=report) as sync,
-        ):
-            try:
-                if follow:
-                    click.echo(f"{destination} follows {folder}", err=True)
-                    while not over.wait(1.0):
-                        pass
-                return sync.finish(drain, complete=complete)
-            except KeyboardInterrupt:
-                sync.close()
-                _name(sync.report())
-                raise
+        yield
     finally:
-        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _recover(settings: Settings, folder: str | None, options: SyncOptions, drain: float, *, as_json: bool) -> None:
-    import os
-
-    from headrace.sync import statuses
+    from headrace.cli.progress import passing
+    from headrace.sync import recover_syncs
 
     rows: list[dict[str, object]] = []
     failure: HeadraceError | None = None
-    for one in statuses(settings.sync.state):
-        if not _of(folder, one.folder) or one.state in ("running", "finished"):
-            continue
-        row: dict[str, object] = {"folder": one.folder, "url": one.url, "state": "gone", "files": 0, "bytes": 0}
-        rows.append(row)
-        if not os.path.isdir(one.folder):
-            continue
-        try:
-            chosen = options.recovering(one.options)
-            report = _sync(settings, one.folder, one.destination, chosen, drain, follow=False, complete=False)
-            _raise_for(report, one.folder)
-        except HeadraceError as error:
-            failure = error
-            row["state"] = str(error)
-        else:
-            row |= {"state": "finished", "files": report.files, "bytes": report.bytes}
+    with passing("sent") as report, _sigterm(lambda: None):
+        for one in recover_syncs(folder, options, drain, settings=settings, progress=report, left=_name):
+            state = {"folder": one.folder, "url": one.url, "state": one.state}
+            rows.append({**state, "files": one.files, "bytes": one.bytes})
+            failure = one.error or failure
     if folder is None:
         left = _recover_runs(settings, drain, rows)
         failure = left or failure
@@ -252,16 +221,6 @@ def _show(report: Report, *, as_json: bool) -> None:
     show_record(row, as_json=as_json, kinds=kinds)  # pyright: ignore[reportArgumentType]
     for name, reason in report.skipped[:_NAMED] if not as_json else ():
         click.echo(f"skipped: {name}: {reason}", err=True)
-
-
-def _raise_for(report: Report, folder: str) -> None:
-    if report.left:
-        _name(report)
-        hint = f"send them: headrace sync --recover {folder}"
-        raise TryAgainError(f"{len(report.left)} files are not sent", path=folder, hint=hint)
-    if report.refused:
-        hint = "look at the folder; --force deletes in the store what is gone here"
-        raise ChangedError(f"nothing is deleted in the store: {report.refused}", path=folder, hint=hint)
 
 
 def _name(report: Report) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.namespace import Entry, Namespace
+    from headrace.namespace import Namespace
 
 _FORMAT = re.compile(r'format="(\w+)"')
 
@@ -35,7 +35,7 @@ def open_namespace() -> Namespace:
 
 def target(namespace: Namespace, text: str) -> str:
     """The path or URL that `text` names: see `Namespace.named`, which says what is raised."""
-    from headrace.namespace.naming import tell_hidden
+    from headrace.namespace import tell_hidden
 
     found = namespace.named(text)
     tell_hidden(found)
@@ -44,22 +44,6 @@ def target(namespace: Namespace, text: str) -> str:
 
 def is_snapshot(text: str) -> bool:
     """Whether `text` is written like a snapshot, ``name@version``, and no file here has that name."""
-    from headrace.namespace.naming import is_snapshot_text
+    from headrace.namespace import is_snapshot_text
 
     return is_snapshot_text(text)
-
-
-def walk(namespace: Namespace, path: str) -> Iterator[Entry]:
-    """The files at or below `path`: one entry for a file.
-
-    Raises:
-        NotFoundError: there is neither a file nor a folder.
-    """
-    from headrace.dataset.below import files
-
-    return files(namespace, path)
-
-
-def base_name(path: str) -> str:
-    """The last part of a path or URL."""
-    return path.rstrip("/").rpartition("/")[2]

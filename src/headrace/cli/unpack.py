@@ -38,7 +38,7 @@ def command(source: str, destination: str, *, workers: int, overwrite: bool, on:
             )
         else:
             from headrace.base.settings import Settings
-            from headrace.cluster.data.unpacking import unpack_on
+            from headrace.cluster import unpack_on
 
             unpacked = unpack_on(
                 on, origin, goal, overwrite=overwrite, namespace=namespace, settings=Settings.load(), progress=report,

@@ -36,7 +36,7 @@ def command(
     from headrace.base.settings import environment
     from headrace.cli.output import show_record
     from headrace.cli.serving import stop_on_signals
-    from headrace.web.extra import needed
+    from headrace.web import needed
 
     needed()
     if file is not None:
@@ -44,9 +44,7 @@ def command(
         return
     if run is not None:
         raise InputError("--run names what --export writes", hint=f"headrace web --export {run}.html --run {run}")
-    from headrace.web import Options
-    from headrace.web.server import Server
-    from headrace.web.world import World
+    from headrace.web import Options, Server, World
 
     chosen = environment("HEADRACE_WEB_TOKEN")
     options = Options(host, port, base, _listed(hosts), frozenset(_listed(allow)), socket)
@@ -72,9 +70,9 @@ def _listed(text: str) -> tuple[str, ...]:
 
 def _export(run: str, file: str, *, as_json: bool) -> None:
     from headrace.cli.output import show_record
-    from headrace.web.export import export
+    from headrace.web import export_run
 
-    made = export(run, file)
+    made = export_run(run, file)
     told = made.left_out if as_json else "; ".join(made.left_out) or None
     row = {"id": made.run, "file": file, "bytes": len(made.html), "left_out": told}
     show_record(row, as_json=as_json, kinds={"bytes": "bytes"})

@@ -12,7 +12,7 @@ from headrace.cli.output import as_text, json_option
 
 if TYPE_CHECKING:
     from headrace.base.verdict import Verdict
-    from headrace.tracking.runs import Run
+    from headrace.tracking import Run
 
 _EVERY_S = 5.0
 
@@ -30,28 +30,21 @@ def command(run: str, *, last: str | None, rank: int | None, watch: bool, as_jso
     """
     from headrace.base.units import parse_seconds
     from headrace.cli.run_access import find_run
+    from headrace.tracking import RecordedRun
 
     seconds = parse_seconds(last) if last is not None else None
     found = find_run(run)
+    recorded = RecordedRun(found)
     if not found.exists():
         raise NotFoundError("there is no such run", path=found.id, hint="headrace runs lists them")
     while True:
-        verdict = _judged(found, seconds, rank)
+        verdict = recorded.why(last_s=seconds, rank=rank)
         if watch and not as_json:
             click.clear()
         _show(found, verdict, as_json=as_json)
         if not watch:
             break
         time.sleep(_EVERY_S)
-
-
-def _judged(run: Run, last_s: float | None, rank: int | None) -> Verdict:
-    from headrace.tracking.figures import NAMES
-    from headrace.tracking.judged import judged
-    from headrace.tracking.reading import read_metrics
-
-    points = read_metrics(run.store, f"{run.prefix}metrics/", names=NAMES).table
-    return judged(run, run.look(), points, last_s=last_s, rank=rank)
 
 
 def _show(run: Run, verdict: Verdict, *, as_json: bool) -> None:

@@ -5,28 +5,50 @@ Imported on first use (PEP 562), and Ray when something is asked of it: a worker
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headrace.base.face import face
 
 if TYPE_CHECKING:
-    from headrace.cluster.shells.here import RankShell, rank_shell
-    from headrace.cluster.submit import Following, submit
+    from headrace.cluster.data.caches import Checked as Checked
+    from headrace.cluster.data.caches import verify_caches as verify_caches
+    from headrace.cluster.data.indexing import scanning_on as scanning_on
+    from headrace.cluster.data.listing import listing_on as listing_on
+    from headrace.cluster.data.loading import ClusterWarmed as ClusterWarmed
+    from headrace.cluster.data.loading import load_on as load_on
+    from headrace.cluster.data.packing import pack_on as pack_on
+    from headrace.cluster.data.unpacking import unpack_on as unpack_on
+    from headrace.cluster.local import LocalCluster as LocalCluster
+    from headrace.cluster.peers import PeerServer as PeerServer
+    from headrace.cluster.peers import serve_peers as serve_peers
+    from headrace.cluster.pieces import Workers as Workers
+    from headrace.cluster.pieces import workers as workers
+    from headrace.cluster.run_there import run_on_cluster as run_on_cluster
+    from headrace.cluster.shells.here import RankShell as RankShell
+    from headrace.cluster.shells.here import rank_shell as rank_shell
+    from headrace.cluster.submit import Following as Following
+    from headrace.cluster.submit import submit as submit
 
-__all__ = ["Following", "RankShell", "rank_shell", "submit"]
-_FACE = {
-    "headrace.cluster.shells.here": ("RankShell", "rank_shell"),
-    "headrace.cluster.submit": ("Following", "submit"),
-}
+__all__ = [
+    "Checked", "ClusterWarmed", "Following", "LocalCluster", "PeerServer", "RankShell", "Workers", "listing_on",
+    "load_on", "pack_on", "rank_shell", "run_on_cluster", "scanning_on", "serve_peers", "submit", "unpack_on",
+    "verify_caches", "workers",
+]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    for where, names in _FACE.items():
-        if name in names:
-            module = importlib.import_module(where)
-            globals().update({one: getattr(module, one) for one in names})  # a module goes by a name of theirs
-            return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = face(
+    __name__,
+    {
+        "data.caches": ("Checked", "verify_caches"),
+        "data.indexing": ("scanning_on",),
+        "data.listing": ("listing_on",),
+        "data.loading": ("ClusterWarmed", "load_on"),
+        "data.packing": ("pack_on",),
+        "data.unpacking": ("unpack_on",),
+        "local": ("LocalCluster",),
+        "peers": ("PeerServer", "serve_peers"),
+        "pieces": ("Workers", "workers"),
+        "run_there": ("run_on_cluster",),
+        "shells.here": ("RankShell", "rank_shell"),
+        "submit": ("Following", "submit"),
+    },
+)

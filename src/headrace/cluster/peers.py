@@ -105,7 +105,7 @@ class PeerServer:
         self.close()
 
 
-def serve(keepers: Keepers, settings: Settings, namespace: Namespace) -> PeerServer:
+def serve_peers(keepers: Keepers, settings: Settings, namespace: Namespace) -> PeerServer:
     """A server of the node that is `here`, at the address that the others know, begun. Raises as `PeerServer`."""
     where = urlsplit(keepers.nodes[keepers.here])
     server = PeerServer(settings, namespace, Address(where.hostname or "", where.port or 0))

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from headrace.base.errors import HeadraceError, UnsupportedError
+from headrace.base.errors import HeadraceError, TryAgainError, UnsupportedError
 from headrace.base.progress import SILENT, Progress
 from headrace.cache import Cache
 from headrace.fetch.fetcher import Fetcher
@@ -37,6 +37,17 @@ class Warmed:
     failed: int = 0
     size: int = 0
     errors: list[HeadraceError] = field(default_factory=list[HeadraceError])
+
+    def check(self, path: str, see: str = "headrace cache status") -> None:
+        """Raises the first error of an object that was not loaded, told of all of them; else TryAgainError where the
+        cache did not keep what was read. `path`: what was loaded; `see`: the command that shows the cache.
+        """
+        if self.failed:
+            first = self.errors[0]
+            raise type(first)(f"{self.failed} not loaded; first: {first.reason}", path=first.path, hint=first.hint)
+        if self.not_kept:
+            text = f"{self.not_kept} objects were read but not kept by the cache"
+            raise TryAgainError(text, path=path, hint=f"its limit or its disk may be too small: {see}")
 
     def add(self, other: Warmed) -> None:
         """Add what became of others."""

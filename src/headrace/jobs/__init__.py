@@ -4,18 +4,19 @@ from headrace.jobs.backend import Attempt, Backend, LocalBackend, Start
 from headrace.jobs.bring import bring_checkpoint
 from headrace.jobs.capture import capture
 from headrace.jobs.code import Code
-from headrace.jobs.diff import Difference, diff
+from headrace.jobs.differing import Difference, diff
 from headrace.jobs.environment import Invocation
 from headrace.jobs.folder import RunFolder, local_home
 from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
+from headrace.jobs.laid_out_shell import ShellRequest, shell
 from headrace.jobs.outputs import open_sync
 from headrace.jobs.place import AsItLies, Here, Recorded, Sent, Source
 from headrace.jobs.process import Exit, Process
-from headrace.jobs.recover import Recovered, recover
+from headrace.jobs.recovering import Recovered, recover
+from headrace.jobs.request import RunRequest, TaskOptions, run_here
 from headrace.jobs.runner import Outcome, Runner
 from headrace.jobs.scratch import Scratch
-from headrace.jobs.shell import ShellRequest, shell
 from headrace.jobs.spec import JobSpec
 from headrace.jobs.tasks.child import Report, TaskOrder, serve
 from headrace.jobs.tasks.leading import Leading
@@ -40,6 +41,7 @@ __all__ = [
     "Recovered",
     "Report",
     "RunFolder",
+    "RunRequest",
     "Runner",
     "Scratch",
     "Sent",
@@ -47,6 +49,7 @@ __all__ = [
     "Site",
     "Source",
     "Start",
+    "TaskOptions",
     "TaskOrder",
     "bring_checkpoint",
     "capture",
@@ -54,6 +57,7 @@ __all__ = [
     "local_home",
     "open_sync",
     "recover",
+    "run_here",
     "serve",
     "shell",
     "swept",

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import InputError
 from headrace.base.progress import SILENT, Progress
-from headrace.models import differing, pointing, publishing, pulling, removing
+from headrace.models import differing, mirroring, pointing, publishing, pulling, removing
 from headrace.models.card import ModelCard, Signature
 from headrace.models.differing import Difference
 from headrace.models.following import EVERY_S, Following, Step
+from headrace.models.mirroring import Mirrored
+from headrace.models.names import check_alias
 from headrace.models.overview import Overview, overview
 from headrace.models.pointing import Moved
 from headrace.models.publishing import Told
 from headrace.models.registry import ModelVersion, Registry
 from headrace.models.removing import OLD_S, Removed
 from headrace.models.sources import Given
+from headrace.tracking.mlflow_client import MlflowServer
 from headrace.tracking.recorded import RecordedRun
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ def publish(
     gate: str | None = None,
     note: str = "",
     progress: Progress = SILENT,
+    alias: str | None = None,
     registry: Registry | None = None,
 ) -> ModelVersion:
     """Make the next version of a model.
@@ -54,21 +58,28 @@ def publish(
         gate: it is published only if this holds of the run's metrics: ``accuracy >= 0.97``.
         note: anything, for people.
         progress: told files and bytes.
+        alias: names the version, once it is published.
         registry: where; None: that of the settings.
 
     Raises:
-        As `headrace.models.publishing.publish`.
+        As `headrace.models.publishing.publish`; once it is published, as `headrace.models.pointing.point`.
     """
+    if alias is not None:
+        check_alias(alias)
     told = Told(format, signatures, runtime, gate, note)
     registry = registry or Registry.load()
-    if isinstance(source, (str, os.PathLike, RecordedRun)):
-        if example is not None:
-            raise InputError("an example is of a torch module; files are published as they are", path=str(source))
-        return publishing.publish(registry, source, name, told, progress=progress)
-    from headrace.models.loading.export import exported
+    if not isinstance(source, (str, os.PathLike, RecordedRun)):
+        from headrace.models.loading.export import exported
 
-    with exported(source, example) as (folder, of):
-        return publishing.publish(registry, folder, name, replace(told, source=of), progress=progress)
+        with exported(source, example) as (folder, of):
+            made = publishing.publish(registry, folder, name, replace(told, source=of), progress=progress)
+    elif example is not None:
+        raise InputError("an example is of a torch module; files are published as they are", path=str(source))
+    else:
+        made = publishing.publish(registry, source, name, told, progress=progress)
+    if alias is not None:
+        pointing.point(registry, name, alias, str(made.number))
+    return made
 
 
 def alias(text: str, to: int | str, *, registry: Registry | None = None) -> Moved:
@@ -79,6 +90,15 @@ def alias(text: str, to: int | str, *, registry: Registry | None = None) -> Move
     """
     name, _, which = text.partition("@")
     return pointing.point(registry or Registry.load(), name, which, str(to))
+
+
+def unalias(text: str, *, registry: Registry | None = None) -> Moved:
+    """``unalias("digits@staging")``: take an alias away; the version stays.
+
+    Raises:
+        As `headrace.models.pointing.take_away`.
+    """
+    return pointing.take_away(registry or Registry.load(), text)
 
 
 def promote(text: str, alias: str = "prod", *, registry: Registry | None = None) -> Moved:
@@ -133,6 +153,15 @@ def gc(name: str, *, keep: int | None = None, old_s: float = OLD_S, registry: Re
     an alias names. Raises as `headrace.models.removing.collect`.
     """
     return removing.collect(registry or Registry.load(), name, keep=keep, old_s=old_s)
+
+
+def mirror(name: str, *, registry: Registry | None = None) -> Mirrored:
+    """Bring a model in step in MLflow's registry, at ``MLFLOW_TRACKING_URI``; what was missed is made up for.
+
+    Raises:
+        SettingError: the variable is not set. As `headrace.models.mirroring.mirror`.
+    """
+    return mirroring.mirror(registry or Registry.load(), name, MlflowServer.needed())
 
 
 def follow(

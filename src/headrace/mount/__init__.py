@@ -6,8 +6,9 @@ mounted, and needs no mount for it.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from headrace.base.face import face
 
 if TYPE_CHECKING:
     from headrace.mount.daemon import in_background as in_background
@@ -38,25 +39,21 @@ if TYPE_CHECKING:
     from headrace.mount.mount_options import parse_options as parse_options
     from headrace.mount.mounted import Mounted as Mounted
 
-_NAMES: Final = {
-    "daemon": ("in_background", "on_signals"),
-    "kernel.error_numbers": ("errno_of",),
-    "kernel.holder": ("HeldMount", "Holder"),
-    "kernel.mount_points": (
-        "MOUNT_TYPE", "MountPoint", "clear_leftover", "is_dead", "mount_at", "mounts", "unmount",
-    ),
-    "live_mounts": (
-        "LiveMount", "all_live", "live_mount_at", "orphans_of", "record_file", "refresh_all", "run_folder",
-        "staging_folder", "unpublished_of",
-    ),
-    "mount_counters": ("GROUP_COUNTERS", "MountCounts", "counts_of_mounts"),
-    "mount_options": ("MountOptions", "parse_options"),
-    "mounted": ("Mounted",),
-}  # fmt: skip
-_FACE: Final = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FACE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_FACE[name]), name)
+__getattr__, __dir__ = face(
+    __name__,
+    {
+        "daemon": ("in_background", "on_signals"),
+        "kernel.error_numbers": ("errno_of",),
+        "kernel.holder": ("HeldMount", "Holder"),
+        "kernel.mount_points": (
+            "MOUNT_TYPE", "MountPoint", "clear_leftover", "is_dead", "mount_at", "mounts", "unmount",
+        ),
+        "live_mounts": (
+            "LiveMount", "all_live", "live_mount_at", "orphans_of", "record_file", "refresh_all", "run_folder",
+            "staging_folder", "unpublished_of",
+        ),
+        "mount_counters": ("GROUP_COUNTERS", "MountCounts", "counts_of_mounts"),
+        "mount_options": ("MountOptions", "parse_options"),
+        "mounted": ("Mounted",),
+    },
+)  # fmt: skip

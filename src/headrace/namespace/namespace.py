@@ -13,6 +13,7 @@ from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.namespace import listing, paths
 from headrace.namespace.comparing import same_bytes
+from headrace.namespace.copying import CopyOptions, Existing, copy_many
 from headrace.namespace.entry import Entry, file_entry, folder_entry
 from headrace.namespace.listed import Listing
 from headrace.namespace.location import Location, Place, find
@@ -23,13 +24,16 @@ from headrace.namespace.paging import FolderPage, Paging, entries
 from headrace.namespace.paths import PathLike
 from headrace.namespace.persist import remove_mount, write_mount
 from headrace.namespace.stores import Opener, Stores
+from headrace.namespace.usage import Usage, add_up
 from headrace.namespace.writer import TextWriter, Writer
-from headrace.store.protocol import Assembly, Buffer, ObjectInfo
+from headrace.store.protocol import Assembly, Buffer, ObjectInfo, Unfinished
+from headrace.upload.leftovers import OLD_S, leftovers
 
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher, Read
 
 
+_DELETED_AT_ONCE = 1000
 _REMEMBERED = 64
 """Paths whose places are kept."""
 
@@ -283,6 +287,28 @@ class Namespace:
             if found.is_file:
                 yield found
 
+    def files(self, path: PathLike) -> Iterator[Entry]:
+        """Every file at or below `path`: as `walk`, but where a file and a folder have this name, it is the file.
+
+        Raises, at the first step:
+            NotFoundError: neither file nor folder.
+        """
+        entry = self.stat(path)
+        if entry.is_file:
+            yield entry
+        else:
+            yield from self.walk(path)
+
+    def usage(self, path: PathLike, depth: int = 1) -> list[Usage]:
+        """How many files, of how many bytes, lie at or below `path` and each folder down to `depth` levels below it, as
+        `headrace du` shows; `path` itself comes last. Walks all of it.
+
+        Raises:
+            NotFoundError: neither file nor folder.
+        """
+        root = self.named(path)
+        return add_up(root, self.files(root), depth)
+
     # writing
 
     def write(self, path: PathLike, data: Buffer, *, if_match: str | None = None, create: bool = False) -> Entry:
@@ -331,6 +357,38 @@ class Namespace:
         """
         self._objects.copy_version(read, self._writable(target), progress=progress)
 
+    def copy_tree(
+        self,
+        source: PathLike,
+        target: PathLike,
+        *,
+        existing: Existing = "overwrite",
+        follow: bool = False,
+        jobs: int = 16,
+        progress: Progress = SILENT,
+        tell: Callable[[str], object] = lambda _line: None,
+    ) -> None:
+        """Copy a file, or every file below a folder, as ``headrace cp -r`` does. Each appears whole or not at all, so a
+        copy that was interrupted goes on with ``existing="resume"``. Of a snapshot: `headrace.copy`.
+
+        Args:
+            source: the files of a folder land directly below `target`, a file at or in it.
+            target: where; a file that ends in ``/`` or is a folder takes a file in.
+            existing: what becomes of a file that is there: ``overwrite``; ``keep`` it; ``resume``: leave it alone if it
+                is as large and no older; ``checksum``: if it holds the same bytes.
+            follow: of a tree of this machine, also what links lead to that point out of it.
+            jobs: copies at a time.
+            progress: told of files and bytes.
+            tell: called with a line for each thing in a tree of this machine that is left out.
+
+        Raises:
+            NotFoundError: no such source. Of the first copy that failed, as `copy`; those under way have ended then.
+        """
+        options = CopyOptions(
+            recursive=True, existing=existing, follow=follow, jobs=jobs, progress=progress, tell=tell
+        )
+        copy_many(self, [os.fspath(source)], os.fspath(target), options)
+
     def same(self, one: PathLike, other: PathLike) -> bool:
         """Whether two objects hold the same bytes now: by size and ETag where these tell, else by reading both.
 
@@ -358,6 +416,32 @@ class Namespace:
             points = self._table.below(place.folder) if place.in_tree else []
             hidden = [paths.key_below(place.root, point.path) for point in points]
             self._objects.delete_below(place, hidden)
+
+    def delete_files(self, entries: Iterable[Entry], *, progress: Progress = SILENT) -> None:
+        """Delete files as `files` gives them, a thousand at a time, while they are listed. `progress`: told of files
+        and bytes. Raises as `delete`, of each thousand.
+        """
+        rest = iter(entries)
+        while group := list(islice(rest, _DELETED_AT_ONCE)):
+            self.delete([entry.path for entry in group])
+            progress.advance(len(group), sum(entry.size for entry in group))
+
+    def unfinished(self, path: PathLike, *, older_than_s: float = OLD_S, discard: bool = False) -> list[Unfinished]:
+        """Uploads at or below `path` that were begun so long ago and never ended; their parts cost money, and no
+        listing shows them. Younger ones may be under way, here or elsewhere. `discard`: they are thrown away.
+
+        Raises:
+            ReadOnlyError: `discard`, and it is attached read-only; nothing is asked of the store. As `list`.
+        """
+        place = self._place(path)
+        if discard:
+            self._check_writable(place, root=True)
+        store, whole = place.open(self._stores).store, paths.as_prefix(place.key)
+        found = leftovers(store, place.key, older_than_s=older_than_s)
+        below = [one for one in found if f"{one.key}/".startswith(whole)]
+        for one in below if discard else ():
+            store.discard(one)
+        return below
 
     # for rooms that read and write through a `Location`
 

@@ -6,32 +6,30 @@ than it needs.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headrace.base.face import face
 
 if TYPE_CHECKING:
     from headrace.serving.batching import Rules as Rules
+    from headrace.serving.extra import needed as needed
     from headrace.serving.options import Options as Options
     from headrace.serving.options import Route as Route
     from headrace.serving.options import Way as Way
     from headrace.serving.server import Server as Server
     from headrace.serving.server import Supervisor as Supervisor
+    from headrace.serving.until import Ending as Ending
+    from headrace.serving.until import serve as serve
 
-_FACE = {
-    "Options": "options", "Route": "options", "Rules": "batching", "Server": "server", "Supervisor": "server",
-    "Way": "options",
-}  # fmt: skip
-"""Name → the module of this room that has it."""
-__all__ = ["Options", "Route", "Rules", "Server", "Supervisor", "Way"]
+__all__ = ["Ending", "Options", "Route", "Rules", "Server", "Supervisor", "Way", "needed", "serve"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _FACE:
-        raise AttributeError(f"module 'headrace.serving' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"headrace.serving.{_FACE[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_FACE})
+__getattr__, __dir__ = face(
+    __name__,
+    {
+        "batching": ("Rules",),
+        "extra": ("needed",),
+        "options": ("Options", "Route", "Way"),
+        "server": ("Server", "Supervisor"),
+        "until": ("Ending", "serve"),
+    },
+)

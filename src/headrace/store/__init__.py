@@ -3,6 +3,9 @@
 Backends are imported when a URL needs them, so importing this package is quick.
 """
 
+from typing import TYPE_CHECKING
+
+from headrace.base.face import face
 from headrace.store.http1 import Endpoint
 from headrace.store.probe import probe
 from headrace.store.protocol import (
@@ -22,12 +25,16 @@ from headrace.store.registry import open_store, parse_options
 from headrace.store.url import StoreUrl, parse_url
 from headrace.store.wrappers import ForwardingStore, metered
 
+if TYPE_CHECKING:
+    from headrace.store.embedded import EmbeddedS3 as EmbeddedS3
+
 __all__ = [
     "Assembly",
     "Blob",
     "Buffer",
     "Capabilities",
     "Described",
+    "EmbeddedS3",
     "Endpoint",
     "Folder",
     "ForwardingStore",
@@ -43,3 +50,5 @@ __all__ = [
     "parse_url",
     "probe",
 ]
+
+__getattr__, __dir__ = face(__name__, {"embedded": ("EmbeddedS3",)})

@@ -1,6 +1,7 @@
 """The bucket follows a folder: what changes is sent, whole or by its new bytes, until the job ends. See README.md."""
 
 from headrace.sync.options import CLASSES, IGNORED, Deletion, FileClass, Mark, SyncOptions
+from headrace.sync.recovering import RecoveredSync, recover_syncs
 from headrace.sync.report import Backlog, Left, Report
 from headrace.sync.sending import TAKEN
 from headrace.sync.state import State, Status, statuses
@@ -15,10 +16,12 @@ __all__ = [
     "FileClass",
     "Left",
     "Mark",
+    "RecoveredSync",
     "Report",
     "State",
     "Status",
     "Sync",
     "SyncOptions",
+    "recover_syncs",
     "statuses",
 ]

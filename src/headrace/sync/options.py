@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from headrace.base.errors import InputError
+from headrace.base.settings import SyncSettings
 from headrace.store.protocol import ObjectInfo
 
 
@@ -55,6 +56,7 @@ CLASSES = (
     FileClass("small"),
 )
 """The first that takes a file counts."""
+_CHECKPOINTS = ("checkpoints/*",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class SyncOptions:
     classes: tuple[FileClass, ...] = CLASSES
     ignore: tuple[str, ...] = IGNORED
     """Patterns of files and folders that are left out."""
-    checkpoints: tuple[str, ...] = ("checkpoints/*",)
+    checkpoints: tuple[str, ...] = _CHECKPOINTS
     """Patterns of folders that count as one: their marker ``COMMITTED`` is written when all of it is there."""
     quiet: float = 10.0
     """Seconds without a change after which a checkpoint folder counts as finished."""
@@ -125,6 +127,26 @@ class SyncOptions:
             raise InputError("a sync needs at least one class of files")
         if self.requests < 1 or self.quiet < 0 or self.rescan <= 0:
             raise InputError("requests, quiet and rescan are more than 0")
+
+    @staticmethod
+    def of(
+        settings: SyncSettings,
+        *,
+        period_s: float | None = None,
+        exclude: Sequence[str] = (),
+        checkpoints: Sequence[str] = (),
+        delete: Deletion | None = None,
+        bandwidth: float | None = None,
+        watch: bool = True,
+    ) -> SyncOptions:
+        """As the settings say, but for what is given; `exclude`: left out beside `IGNORED`. Raises InputError."""
+        period = settings.period if period_s is None else period_s
+        rate = settings.bandwidth if bandwidth is None else bandwidth
+        return SyncOptions(
+            tuple(one if one.when_closed else replace(one, period=period) for one in CLASSES),
+            (*IGNORED, *exclude), tuple(checkpoints) or _CHECKPOINTS, delete=delete, bandwidth=rate or None,
+            requests=settings.requests, watch=watch,
+        )  # fmt: skip
 
     def class_of(self, name: str, size: int) -> FileClass:
         """The class of a file; the last one takes what no other does."""

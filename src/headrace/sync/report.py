@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from headrace.base.errors import ChangedError, TryAgainError
 from headrace.base.progress import Progress
 
 
@@ -34,6 +35,15 @@ class Report:
     skipped: tuple[tuple[str, str], ...]
     deleted: int = 0
     refused: str = ""
+
+    def check(self, folder: str) -> None:
+        """Raises TryAgainError: something is left. ChangedError: what is gone here was not deleted there."""
+        if self.left:
+            hint = f"send them: headrace sync --recover {folder}"
+            raise TryAgainError(f"{len(self.left)} files are not sent", path=folder, hint=hint)
+        if self.refused:
+            hint = "look at the folder; --force deletes in the store what is gone here"
+            raise ChangedError(f"nothing is deleted in the store: {self.refused}", path=folder, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,15 @@ class MlflowServer:
             headers["Authorization"] = f"Bearer {token}"
         return MlflowServer(uri, headers, _tls() if uri.startswith("https:") else None)
 
+    @staticmethod
+    def needed() -> MlflowServer:
+        """That of the standard variables. Raises SettingError: there is none. As `of_environment`."""
+        server = MlflowServer.of_environment()
+        if server is None:
+            hint = "headrace mlflow starts a server, and says its URL"
+            raise SettingError("MLFLOW_TRACKING_URI is not set", hint=hint)
+        return server
+
     def get(self, call: str, **query: str) -> dict[str, Any]:
         """``runs/get`` and the like."""
         return self._json("GET", f"{_API}{call}?{urllib.parse.urlencode(query)}", None)

@@ -19,6 +19,7 @@ from headrace.store.protocol import Store
 from headrace.tracking import mlflow_form as form
 from headrace.tracking.mlflow_client import MlflowServer
 from headrace.tracking.record import RunRecord, Status
+from headrace.tracking.runs import Run
 
 _METRICS, _PARAMS = 1000, 100
 """Most in one request, by MLflow."""
@@ -202,6 +203,20 @@ class MlflowMirror:
 
     def _tag(self, key: str, value: str) -> None:
         self._server.post("runs/set-tag", {"run_id": self.id, "key": key, "value": value})
+
+
+def send(run: Run, server: MlflowServer | None = None) -> MlflowMirror:
+    """Send a run from the bucket; what is there already is not sent again. `server`: None: that of the environment.
+
+    One thread. Raises SettingError: there is no server. As `MlflowServer`, and any store error.
+    """
+    view = run.look()
+    source = Source(view.record, run.store, run.prefix, run.url)
+    mirror = MlflowMirror(server or MlflowServer.needed(), source, everywhere=True)
+    mirror.follow()
+    if view.over:
+        mirror.finish(view.ended)
+    return mirror
 
 
 def find_run(server: MlflowServer, name: str, experiment: str | None = None) -> Mapping[str, Any] | None:

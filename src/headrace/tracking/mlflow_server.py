@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from headrace.base.errors import HeadraceError, UnsupportedError
 from headrace.base.places import make_folder
+from headrace.base.settings import Settings, whole_environment
 from headrace.namespace.home import Home
+from headrace.namespace.namespace import Namespace
 from headrace.tracking.mlflow_client import MlflowServer
-from headrace.tracking.program import Command, address, find_program
+from headrace.tracking.program import Command, Program, address, choose_port, find_program
 
 _URL = re.compile(r"[a-z][a-z0-9+]*://")
 _PLUGIN: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mlflow_plugin")
@@ -32,6 +35,50 @@ class Listening:
 
     host: str
     port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMlflow:
+    """MLflow's server at work. `backend`: where it keeps runs, without what is secret; `artifacts`: where it keeps
+    those; `hidden`: why outputs of runs are not among them, empty: they are; `log`: what it writes.
+    """
+
+    url: str
+    backend: str
+    artifacts: str
+    hidden: str
+    log: str
+    program: Program
+
+
+@contextmanager
+def serving_mlflow(
+    backend: str | None = None, *, host: str = "127.0.0.1", port: int = 0, workers: int = 1,
+    settings: Settings | None = None,
+) -> Generator[ShownMlflow]:  # fmt: skip
+    """MLflow's tracking server over the home of the settings, running until the block ends. Main thread.
+
+    Args:
+        backend: a file for SQLite, or a URL of SQLAlchemy's; None: ``run.mlflow_backend``.
+        host: address to listen on. It asks for no password.
+        port: 0: 5000, or a free one.
+        workers: processes that answer.
+        settings: None: `Settings.load`.
+
+    Raises:
+        SettingError: no home is set. UnsupportedError: MLflow is not installed, or cannot keep artifacts in such a
+        home. InputError: the port is taken. TryAgainError: it ended at once. DeadlineError: it does not answer.
+    """
+    found = settings or Settings.load()
+    home = Home.of(Namespace.load(found), found)
+    state = os.path.join(os.path.dirname(os.path.abspath(found.run.state)), "mlflow")
+    chosen = backend if backend is not None else found.run.mlflow_backend
+    where = Listening(host, choose_port(host, port, 5000))
+    made = mlflow_server(home, chosen, state, whole_environment(), where, workers)
+    url = address(where.host, where.port)
+    with Program(made) as program:
+        hidden = why_outputs_are_hidden(url)
+        yield ShownMlflow(url, shown(backend_uri(chosen, state)), artifacts_of(home), hidden, made.log, program)
 
 
 def mlflow_server(

@@ -144,12 +144,43 @@ class RecordedRun:
         }  # fmt: skip
         return card(f"run {self.id}", rows)
 
-    def why(self) -> Verdict:
-        """What limits it, as `headrace why` says. Raises as `metrics`."""
+    def why(self, *, last_s: float | None = None, rank: int | None = None) -> Verdict:
+        """What limits it, as `headrace why` says. `last_s`: of the last so many seconds only; `rank`: of one rank only.
+
+        Raises:
+            NotFoundError: there is no such run. As `metrics`.
+        """
         from headrace.tracking.figures import NAMES
         from headrace.tracking.judged import judged
 
-        return judged(self._run, self.look(), self.metrics(*NAMES))
+        return judged(self._run, self.look(), self.metrics(*NAMES), last_s=last_s, rank=rank)
+
+    def follow(self, *streams: str) -> Iterator[Line]:
+        """What it has written, and what comes until it is over, as `headrace logs -f`. A line that is not `over` may
+        come again, with more text. Raises as `logs`. `streams`: none: ``stdout`` and ``stderr``.
+        """
+        from headrace.tracking.following import log_lines
+
+        for lines in log_lines(self._run, streams or ("stdout", "stderr"), follow=True):
+            yield from lines
+
+    def stop(self, grace_s: float | None = None, *, wait_s: float | None = None) -> RunView:
+        """Order it to stop, as `headrace stop` does: its runner sees that within seconds, wherever it is. How it stands
+        then. Arguments and errors: `headrace.tracking.stopping.stop`.
+        """
+        from headrace.tracking.stopping import stop
+
+        return stop(self._run, grace_s, wait_s=wait_s).view
+
+    def delete(self, *, force: bool = False) -> int:
+        """Delete all that is recorded of it: logs, metrics, outputs, checkpoints. How many objects that were.
+
+        Raises:
+            InputError: it is not over, and `force` is not set. ReadOnlyError: the home. Any store error.
+        """
+        if not force:
+            self._run.check_over()
+        return self._run.delete()
 
 
 def run(text: str = "latest") -> RecordedRun:

@@ -1,5 +1,27 @@
-"""The page over the bucket: runs, data and files as one looks at them in a browser."""
+"""The page over the bucket: runs, data and files as one looks at them in a browser. Imported on first use (PEP 562)."""
 
-from headrace.web.options import Options
+from __future__ import annotations
 
-__all__ = ["Options"]
+from typing import TYPE_CHECKING
+
+from headrace.base.face import face
+
+if TYPE_CHECKING:
+    from headrace.web.export import export_run as export_run
+    from headrace.web.extra import needed as needed
+    from headrace.web.options import Options as Options
+    from headrace.web.server import Server as Server
+    from headrace.web.world import World as World
+
+__all__ = ["Options", "Server", "World", "export_run", "needed"]
+
+__getattr__, __dir__ = face(
+    __name__,
+    {
+        "export": ("export_run",),
+        "extra": ("needed",),
+        "options": ("Options",),
+        "server": ("Server",),
+        "world": ("World",),
+    },
+)

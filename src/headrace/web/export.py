@@ -89,7 +89,7 @@ class Exported:
     left_out: tuple[str, ...]
 
 
-def export(name: str, path: str | os.PathLike[str], world: World | None = None) -> Exported:
+def export_run(name: str, path: str | os.PathLike[str], world: World | None = None) -> Exported:
     """Write a run's file: whole, or not at all. `name`: as `hr.run` takes it. `world`: None: of the settings here.
 
     Raises:
@@ -184,4 +184,4 @@ def _short(line: LineShown) -> LineShown:
     return replace(line, text=f"{line.text[:_LINE]} … {more:,} characters more") if more > 0 else line
 
 
-__all__ = ["LIMIT", "Exported", "export", "exported"]
+__all__ = ["LIMIT", "Exported", "export_run", "exported"]

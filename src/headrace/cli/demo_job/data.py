@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.base.errors import InputError
-from headrace.cli.target import target, walk
+from headrace.cli.target import target
 
 if TYPE_CHECKING:
     from headrace.namespace import Namespace
@@ -64,7 +64,7 @@ def class_folders(namespace: Namespace, text: str) -> tuple[DataSet, Iterator[Ra
         NotFoundError: no such place. InputError: fewer than two folders of images.
     """
     root = target(namespace, text)
-    files = [entry for entry in walk(namespace, root) if entry.name.lower().endswith(_IMAGES)]
+    files = [entry for entry in namespace.files(root) if entry.name.lower().endswith(_IMAGES)]
     folders = [entry.path.rsplit("/", 2)[-2] for entry in files]
     classes = tuple(sorted(set(folders)))
     if len(classes) < 2:

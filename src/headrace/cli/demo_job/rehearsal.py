@@ -19,7 +19,7 @@ from headrace.cli.demo_job.plan import Plan
 from headrace.cli.demo_job.proof import compare
 
 if TYPE_CHECKING:
-    from headrace.namespace.home import Home
+    from headrace.namespace import Home
 
 _PACE_S = 32.0
 """What the first run takes at least, so that there is time to stop it."""
@@ -113,9 +113,7 @@ class Rehearsal:
 
     def _wait_for_line(self, run: str, beginning: str) -> None:
         """Raises InternalError: the run ended, or two minutes went by, without it."""
-        from headrace.tracking.logs import LogReader
-        from headrace.tracking.record import FINAL
-        from headrace.tracking.runs import Run
+        from headrace.tracking import FINAL, LogReader, Run
 
         it = Run(self.home, run)
         until = time.monotonic() + _WAIT_S
@@ -131,7 +129,7 @@ class Rehearsal:
 
     def _output(self, run: str, name: str) -> bytes | None:
         from headrace.base.errors import NotFoundError
-        from headrace.tracking.runs import Run
+        from headrace.tracking import Run
 
         it = Run(self.home, run)
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.base.each import for_each
 from headrace.base.errors import InternalError, UnsupportedError
 from headrace.base.settings import FILE_NAME, CacheSettings, Settings
 from headrace.base.units import format_seconds
@@ -22,11 +23,10 @@ from headrace.cli.demo_job.data import DataSet, Raw, class_folders, digits
 from headrace.cli.demo_job.plan import Plan
 from headrace.cli.progress import progress
 from headrace.cli.target import open_namespace
-from headrace.cli.transfer import for_each
 
 if TYPE_CHECKING:
     from headrace.namespace import Namespace
-    from headrace.store.embedded import EmbeddedS3
+    from headrace.store import EmbeddedS3
 
 BUCKET = "demo"
 MOUNT = "/training-data/digits"
@@ -48,7 +48,7 @@ def tell(data: str | None, folder: str, *, cluster: bool, epochs: int) -> None:
     place = Path(folder).absolute()
     shutil.rmtree(place / "cache", ignore_errors=True)
 
-    from headrace.store.embedded import EmbeddedS3
+    from headrace.store import EmbeddedS3
 
     _step(1, f"an S3 server on this machine, its data in {place / 's3'}")
     with EmbeddedS3(place / "s3") as server:
@@ -103,15 +103,13 @@ class Stage:
 
 def _look(stage: Stage) -> None:
     """The page over the demonstration's home, for as long as somebody at a terminal wants it."""
-    from headrace.web.extra import needed
+    from headrace.web import needed
 
     needed()
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         click.echo("\nat a terminal the page over these runs stays up here until Enter; over your own: headrace web")
         return
-    from headrace.web import Options
-    from headrace.web.server import Server
-    from headrace.web.world import World
+    from headrace.web import Options, Server, World
 
     server = Server(World(stage.settings, stage.namespace, Options()))
     click.echo(f"\nthe runs in a browser: {server.entry}")
@@ -120,7 +118,7 @@ def _look(stage: Stage) -> None:
 
 def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int, *, cluster: bool) -> float:
     from headrace.cli.demo_job.rehearsal import Rehearsal
-    from headrace.namespace.home import Home
+    from headrace.namespace import Home
 
     url = f"s3://{BUCKET}/digits"
     _step(2, f"{data_set.samples:,} samples, two objects each, into {url}")
@@ -178,7 +176,7 @@ def _upload(namespace: Namespace, url: str, data_set: DataSet, samples: Iterator
 
 def _snapshot(stage: Stage) -> tuple[str, int]:
     """Its name, and how many samples it holds, of two objects each."""
-    from headrace.dataset.snapshot import take_snapshot
+    from headrace.dataset import take_snapshot
 
     with progress("   listed") as report:
         made = take_snapshot(

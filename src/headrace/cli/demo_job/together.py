@@ -17,9 +17,9 @@ from headrace.cli.demo_job.mounted import headrace
 from headrace.cli.demo_job.plan import Plan
 
 if TYPE_CHECKING:
-    from headrace.cluster.local import LocalCluster
-    from headrace.namespace.home import Home
-    from headrace.tracking.runs import Run
+    from headrace.cluster import LocalCluster
+    from headrace.namespace import Home
+    from headrace.tracking import Run
 
 _PACE_S = 12.0
 """What the steps take together at least, so that there is time to lose a node."""
@@ -34,7 +34,7 @@ def train_together(plan: Plan, folder: Path, environment: Mapping[str, str], hom
     Raises:
         InternalError: a command failed, a sample was lost or repeated, or the model is no longer as good.
     """
-    from headrace.cluster.local import LocalCluster
+    from headrace.cluster import LocalCluster
 
     project = folder / "project"
     project.mkdir(exist_ok=True)
@@ -81,14 +81,14 @@ def _lose_one(
 
 def _newest(run: Run) -> int:
     """The step of the newest complete checkpoint."""
-    from headrace.tracking.newest import newest_checkpoint
+    from headrace.tracking import newest_checkpoint
 
     found = newest_checkpoint(run)
     return int(found.name) if found is not None else 0
 
 
 def _run(home: Home, name: str) -> Run:
-    from headrace.tracking.runs import Run
+    from headrace.tracking import Run
 
     return Run(home, name)
 

@@ -1,5 +1,24 @@
 """A CSI plugin: volumes of Kubernetes that are mounts of headrace. See README.md. Needs the extra ``csi``."""
 
-from headrace.cluster.csi.volumes import DRIVER, Volumes
+from __future__ import annotations
 
-__all__ = ["DRIVER", "Volumes"]
+from typing import TYPE_CHECKING
+
+from headrace.base.face import face
+
+if TYPE_CHECKING:
+    from headrace.cluster.csi.attendant import attend as attend
+    from headrace.cluster.csi.plugin import Plugin as Plugin
+    from headrace.cluster.csi.volumes import DRIVER as DRIVER
+    from headrace.cluster.csi.volumes import Volumes as Volumes
+
+__all__ = ["DRIVER", "Plugin", "Volumes", "attend"]
+
+__getattr__, __dir__ = face(
+    __name__,
+    {
+        "attendant": ("attend",),
+        "plugin": ("Plugin",),
+        "volumes": ("DRIVER", "Volumes"),
+    },
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.base.errors import InputError
-from headrace.tracking.record import Order
+from headrace.tracking.stopping import stop as order
 from headrace.web.told import Act, Done
 from headrace.web.world import World
 
@@ -23,11 +23,10 @@ def stop(world: World, asked: Asked) -> Done:
     if asked.grace is not None and not asked.grace >= 0:
         raise InputError(f"{asked.grace} is no time", path="grace", hint="seconds, 0 or more")
     run = world.runs.run(asked.run)
-    view = run.look()
-    if view.over:
+    stopped = order(run, asked.grace)
+    if not stopped.ordered:
         world.followers.forget(run.id)
-        return Done(f"{run.id} was over already: {view.state}.")
-    run.order_stop(Order.from_here(asked.grace))
+        return Done(f"{run.id} was over already: {stopped.view.state}.")
     return Done(f"{run.id} is ordered to stop. Its runner sees that within seconds.")
 
 

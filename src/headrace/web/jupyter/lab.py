@@ -61,7 +61,7 @@ class Running:
 
 
 @contextmanager
-def lab(shown: Shown, host: str = "127.0.0.1", port: int = 0) -> Generator[Running]:
+def running_lab(shown: Shown, host: str = "127.0.0.1", port: int = 0) -> Generator[Running]:
     """JupyterLab, running. `port` 0: 8888, or a free one. Main thread.
 
     Raises:

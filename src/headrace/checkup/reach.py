@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 
 from headrace.base.errors import HeadraceError
 from headrace.base.units import format_seconds
-from headrace.cli.checkup.finding import Finding
+from headrace.checkup.finding import Finding
 from headrace.store.http1 import Transport
 from headrace.store.protocol import Store
 

@@ -11,7 +11,7 @@ from headrace.base.places import make_folder
 from headrace.base.settings import CacheSettings, Settings
 from headrace.base.units import format_bytes
 from headrace.cache import batch_io
-from headrace.cli.checkup.finding import Finding
+from headrace.checkup.finding import Finding
 
 _SAMPLE = 64 << 20
 

@@ -21,7 +21,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.base.units import format_bytes, format_seconds
-from headrace.cli.checkup.finding import Finding
+from headrace.checkup.finding import Finding
 from headrace.dataset.abilities import Abilities
 from headrace.dataset.joining import MOST
 from headrace.dataset.measuring import BLOCKS_AT_ONCE, Rate, measure, rate_of

@@ -13,7 +13,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.base.units import format_bytes, format_seconds
-from headrace.cli.checkup.finding import Finding
+from headrace.checkup.finding import Finding
 from headrace.fetch import Fetcher, Read
 
 if TYPE_CHECKING:

@@ -1,0 +1,126 @@
+"""A run that somebody asks for, and what leads it from this process: `run_here`, as `headrace run` does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.base.errors import InputError
+from headrace.base.settings import Settings, whole_environment
+from headrace.jobs.inputs import Site
+from headrace.jobs.job import Job
+from headrace.jobs.place import Recorded, Source
+from headrace.jobs.runner import Outcome, Runner
+from headrace.jobs.spec import JobSpec
+from headrace.jobs.tasks.leading import Leading
+from headrace.namespace import Home, Namespace
+from headrace.tracking.record import RunRecord
+from headrace.tracking.runs import Run
+
+TASK_PROGRAM: Final = (sys.executable, "-m", "headrace.cluster.task_program")
+"""What leads the run of one task, here or on a cluster, in a process of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """How the tasks of a job are run: as `Leading` has it."""
+
+    at_once: int | None = None
+    fresh: bool = False
+
+    def check(self, spec: JobSpec) -> None:
+        """Raises InputError: they are given, and the job has no tasks."""
+        if not spec.task and (self.fresh or self.at_once is not None):
+            option = "--fresh" if self.fresh else "--at-once"
+            raise InputError("is for a job that has tasks", path=option, hint="write [[task]], or give --sweep")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A run to be.
+
+    Args:
+        spec: the job.
+        source: where its code comes from.
+        run_id: the run's; it must be new; None: made of time and name.
+        parent: ``{"run": id, "as": "rerun" | "resume" | "task"}``, of the run that this one repeats, goes on with, or
+            is a task of.
+        resumes: the run from whose newest complete checkpoint this one goes on.
+        repeats: the record that this one is to be like.
+        tasks: how the job's tasks are run, if it has any.
+        quiet: nothing of our own is written.
+    """
+
+    spec: JobSpec
+    source: Source
+    run_id: str | None = None
+    parent: Mapping[str, str] | None = None
+    resumes: Run | None = None
+    repeats: RunRecord | None = None
+    tasks: TaskOptions = field(default_factory=TaskOptions)
+    quiet: bool = False
+
+    @property
+    def base(self) -> str:
+        """The folder from where the code is seen."""
+        return str(getattr(self.source, "base", os.getcwd()))
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether a cluster's head leads it; a job of tasks is led here, and its tasks there."""
+        return self.spec.cluster.on is not None and not self.spec.task
+
+    def check(self) -> None:
+        """Raises InputError: it asks for what there cannot be."""
+        self.tasks.check(self.spec)
+        more = self.spec.cluster.nodes > 1 or self.spec.cluster.workers is not None
+        if more and self.spec.cluster.on is None:
+            hint = "headrace run --on ray://HOST:10001 …"
+            raise InputError("asks for more than this machine, but names no cluster", path="cluster.on", hint=hint)
+
+
+def run_here(
+    request: RunRequest,
+    *,
+    namespace: Namespace | None = None,
+    settings: Settings | None = None,
+    passing: tuple[int, int] | None = (1, 2),
+    started: Callable[[str, str], None] = lambda _run, _log: None,
+) -> Outcome:
+    """Run a job here, as a run that this process leads to its end. The environment is this process's.
+
+    From the main thread it heeds signals: they are passed on to the command. ``run_here(RunRequest(
+    JobSpec.from_command(["python", "train.py"]), Here(".")))``
+
+    Args:
+        request: what is to be run.
+        namespace: where inputs are looked up; None: that of the settings.
+        settings: home, folders of runs; None: `Settings.load`.
+        passing: descriptors that get what the command writes; None: nobody looks.
+        started: called with the run's id once it is recorded, and the path of a file for what there is to say then.
+
+    Raises:
+        InputError: as `RunRequest.check`. SettingError: no home is set. AlreadyExistsError: there is a run of this id.
+        Any HeadraceError: it could not be recorded; nothing was started.
+    """
+    request.check()
+    found = settings or Settings.load()
+    space = namespace or Namespace.load(found)
+    home = Home.of(space, found)
+    job = Job(
+        request.spec, source=request.source, environ=whole_environment(), run_id=request.run_id, parent=request.parent,
+        resumes=request.resumes, repeats=request.repeats, site=Site(space, found),
+        before=Run(home, request.parent["run"]) if request.parent else None, leads=bool(request.spec.task),
+    )  # fmt: skip
+    backend = None
+    if request.spec.task:
+        source, tasks = request.source, request.tasks
+        recorded = source.run.id if isinstance(source, Recorded) else None
+        backend = Leading(home, found.home or "", TASK_PROGRAM, request.base, recorded, tasks.at_once, tasks.fresh)
+    return Runner(
+        job, home, found.run, passing=passing, quiet=request.quiet, backend=backend,
+        started=lambda log: started(job.id, log),
+    ).run()  # fmt: skip
