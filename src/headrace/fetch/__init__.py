@@ -7,9 +7,9 @@ from headrace.fetch.keepers import Keepers
 from headrace.fetch.peer import PATH as PEER_PATH
 from headrace.fetch.read import Read, Sink, Ticket
 from headrace.fetch.straight import Straight
-from headrace.fetch.warming import Warmed, Warmer, fetch_all
+from headrace.fetch.warming import Warmed, Warmer
 
 __all__ = [
     "PART", "PEER_PATH", "FetchStats", "Fetcher", "Keepers", "Read", "Sink", "Straight", "Ticket", "Warmed", "Warmer",
-    "default_fetcher", "fetch_all", "without_etag",
+    "default_fetcher", "without_etag",
 ]  # fmt: skip
