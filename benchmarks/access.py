@@ -23,8 +23,8 @@ from pathlib import Path
 from statistics import median
 
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset import Dataset
 from headrace.fetch import Fetcher
+from headrace.loader import Dataset
 from headrace.namespace import Namespace
 from headrace.store import open_store
 from headrace.testing.servers import EmbeddedS3

@@ -1,8 +1,8 @@
 """What 1,000 ranks on 128 machines would do with ten million samples: ``python benchmarks/cluster_sim.py``.
 
 Real: the order of samples, the loader's state and its dealing out to another number of ranks, who keeps what of caches
-that nodes share, and from when on a request counts as a straggler and is sent again (`headrace.dataset.order`,
-`headrace.dataset.state`, `headrace.fetch.rendezvous`, `headrace.fetch.level`). Simulated: clock, machines, network,
+that nodes share, and from when on a request counts as a straggler and is sent again (`headrace.loader.order.order`,
+`loader.order.progress_state`, `fetch.rendezvous`, `fetch.level`). Simulated: clock, machines, network,
 store, the caches' least-recently-used lists, and what a step of training takes. No byte is read.
 
 Machines are lost at random moments and come back with an empty cache, the job is restarted from outside, and each time
@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.dataset.order import Rows, Shuffle, mix64
-from headrace.dataset.state import Progress, Residual, dump, load
 from headrace.fetch.level import Latency
 from headrace.fetch.rendezvous import Rendezvous
+from headrace.loader.order.order import Rows, Shuffle, mix64
+from headrace.loader.order.progress_state import Progress, Residual, dump, load
 
 RESULTS = Path(__file__).parent / "results"
 Ints = NDArray[np.int64]

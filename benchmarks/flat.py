@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from headrace.dataset.manifest import SCHEMA, Digest, ManifestWriter, versioned
+from headrace.catalog.manifest import MANIFEST_SCHEMA, Digest, ManifestWriter, versioned
 from job import BUCKET
 
 TEMPLATE = "small/000000.image"
@@ -68,4 +68,4 @@ def _rows(start: int, stop: int, size: int, etag: str, mtime_s: int) -> pa.Recor
         pa.nulls(count, pa.string()),
         pa.array(np.full(count, mtime_s * 1_000_000, np.int64)),
     ]
-    return pa.record_batch(columns, schema=SCHEMA)
+    return pa.record_batch(columns, schema=MANIFEST_SCHEMA)

@@ -23,8 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset.manifest import SCHEMA, Digest, ManifestWriter, versioned
-from headrace.dataset.source import OpenOptions, open_source
+from headrace.catalog.manifest import MANIFEST_SCHEMA, Digest, ManifestWriter, versioned
+from headrace.formats.open_options import OpenOptions
+from headrace.formats.opening_targets import open_source
 from headrace.namespace import Namespace
 
 NAME, VERSION = "scale", "v1"
@@ -47,7 +48,7 @@ def rows_of(count: int) -> Iterator[pa.RecordBatch]:
                 pa.nulls(len(keys), pa.string()),
                 np.full(len(keys), 1_700_000_000_000_000),
             ],
-            schema=SCHEMA,
+            schema=MANIFEST_SCHEMA,
         )
 
 

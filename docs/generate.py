@@ -147,7 +147,7 @@ def _python(page: str) -> Iterator[str]:
     yield _PYTHON_HEAD
     for module in modules:
         there = _module(module)
-        for name in there.__all__:
+        for name in _OF_FACE.get(module, there.__all__):
             if not name.startswith("_") and not isinstance(getattr(there, name), ModuleType):
                 yield f"\n::: {module}.{name}"
 
@@ -162,7 +162,7 @@ def _module(name: str) -> ModuleType:
 
 _FACES = {
     "index": ("Python", ["headrace"]),
-    "dataset": ("Loaders, and what they say", ["headrace.dataset"]),
+    "loader": ("Loaders, and what they say", ["headrace.loader"]),
     "namespace": ("Paths and files", ["headrace.namespace"]),
     "decode": ("`hr.decode`", ["headrace.decode"]),
     "torch": ("`hr.torch`", ["headrace.torch"]),
@@ -173,6 +173,9 @@ _FACES = {
     "pack": ("`headrace.pack`, `headrace.sync`", ["headrace.pack", "headrace.sync"]),
 }
 """Page → its title, and the modules whose public names it has."""
+
+_OF_FACE = {"headrace.loader": ("Changed", "Dataset", "Loader", "Skip", "Skipped", "Stats")}
+"""Of faces that other rooms use, too: what is there for everybody."""
 
 _PYTHON_HEAD = """\
 Made from the docstrings: the site (`make docs`) shows the entries. Errors have [a page of their own](../errors.md)."""

@@ -3,7 +3,7 @@
 import struct
 from typing import Any
 
-from headrace.dataset.shards.format import Format
+from headrace.formats.shard_format import Format
 
 
 class Shard:

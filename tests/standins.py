@@ -13,8 +13,8 @@ import numpy as np
 
 from headrace.base.errors import InputError, NotFoundError
 from headrace.base.metrics import Metrics
-from headrace.dataset.abilities import Abilities
-from headrace.dataset.source import Part
+from headrace.catalog.sample_abilities import Abilities
+from headrace.catalog.sample_index import Part
 from headrace.fetch import FetchStats
 from headrace.fetch.read import Ticket
 from headrace.store.protocol import Blob, ObjectInfo

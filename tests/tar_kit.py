@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.shards.format import Alike, Member
-from headrace.dataset.shards.rows import RowsWriter
-from headrace.dataset.shards.tar import Tar
+from headrace.formats.index.shard_rows import RowsWriter
+from headrace.formats.shard_format import Alike, Member
+from headrace.formats.tar.tar import Tar
 
 Files = Iterable[tuple[str, bytes]]
 Seen = list[tuple[str, str, bytes]]

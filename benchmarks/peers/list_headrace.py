@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from headrace.dataset.listing import list_objects
+from headrace.catalog.prefix_listing import list_objects
 from headrace.store import open_store
 from job import Job, Result
 from meter import cpu_seconds

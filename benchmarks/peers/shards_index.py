@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import headrace.dataset.opening
+import headrace.formats.opening_targets
 import headrace.store.backends.s3  # noqa: F401  with all that it needs: nobody's imports are counted
 from data import shards
 from headrace import Dataset

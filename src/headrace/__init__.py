@@ -14,23 +14,22 @@ if TYPE_CHECKING:
     from headrace import models as models
     from headrace import torch as torch
     from headrace.base import errors as errors
+    from headrace.catalog import copy as copy
+    from headrace.catalog import evict as evict
+    from headrace.catalog import evict_to as evict_to
+    from headrace.catalog import load as load
+    from headrace.catalog import pin as pin
+    from headrace.catalog import refresh as refresh
+    from headrace.catalog import usage as usage
     from headrace.checkup.examining import doctor as doctor
     from headrace.cluster import ray_data as ray
-    from headrace.dataset import Dataset as Dataset
-    from headrace.dataset import Skip as Skip
-    from headrace.dataset import decode as decode
-    from headrace.dataset import jax as jax
-    from headrace.dataset import tf as tf
-    from headrace.dataset.batch_shown import show as show
-    from headrace.dataset.benchmark import bench as bench
-    from headrace.dataset.by_name import copy as copy
-    from headrace.dataset.by_name import usage as usage
-    from headrace.dataset.in_cache import evict as evict
-    from headrace.dataset.in_cache import evict_to as evict_to
-    from headrace.dataset.in_cache import load as load
-    from headrace.dataset.in_cache import pin as pin
-    from headrace.dataset.in_cache import refresh as refresh
-    from headrace.dataset.recording import snapshot as snapshot
+    from headrace.formats import snapshot as snapshot
+    from headrace.loader import Dataset as Dataset
+    from headrace.loader import Skip as Skip
+    from headrace.loader import bench as bench
+    from headrace.loader import decode
+    from headrace.loader import show as show
+    from headrace.loader.adapters import jax, tf
     from headrace.models.loading import safetensors as safetensors
     from headrace.namespace import Namespace as Namespace
     from headrace.tracking.log import log as log
@@ -46,31 +45,31 @@ __all__ = [
 ]  # fmt: skip
 
 _FACE = {
-    "Dataset": ("headrace.dataset", "Dataset"),
+    "Dataset": ("headrace.loader", "Dataset"),
     "Namespace": ("headrace.namespace", "Namespace"),
-    "Skip": ("headrace.dataset", "Skip"),
-    "bench": ("headrace.dataset.benchmark", "bench"),
-    "copy": ("headrace.dataset.by_name", "copy"),
-    "decode": ("headrace.dataset.decode", None),
+    "Skip": ("headrace.loader", "Skip"),
+    "bench": ("headrace.loader.benchmark", "bench"),
+    "copy": ("headrace.catalog.files_by_name", "copy"),
+    "decode": ("headrace.loader.decode", None),
     "doctor": ("headrace.checkup.examining", "doctor"),
     "errors": ("headrace.base.errors", None),
-    "evict": ("headrace.dataset.in_cache", "evict"),
-    "evict_to": ("headrace.dataset.in_cache", "evict_to"),
-    "jax": ("headrace.dataset.jax", None),
-    "load": ("headrace.dataset.in_cache", "load"),
+    "evict": ("headrace.catalog.node_copies", "evict"),
+    "evict_to": ("headrace.catalog.node_copies", "evict_to"),
+    "jax": ("headrace.loader.adapters.jax", None),
+    "load": ("headrace.catalog.node_copies", "load"),
     "log": ("headrace.tracking.log", "log"),
     "models": ("headrace.models", None),
-    "pin": ("headrace.dataset.in_cache", "pin"),
+    "pin": ("headrace.catalog.node_copies", "pin"),
     "ray": ("headrace.cluster.ray_data", None),
-    "refresh": ("headrace.dataset.in_cache", "refresh"),
+    "refresh": ("headrace.catalog.node_copies", "refresh"),
     "run": ("headrace.tracking.recorded", "run"),
     "runs": ("headrace.tracking.recorded", "runs"),
     "safetensors": ("headrace.models.loading.safetensors", None),
-    "show": ("headrace.dataset.batch_shown", "show"),
-    "snapshot": ("headrace.dataset.recording", "snapshot"),
-    "tf": ("headrace.dataset.tf", None),
+    "show": ("headrace.loader.shown.batch_shown", "show"),
+    "snapshot": ("headrace.formats.recorded_index", "snapshot"),
+    "tf": ("headrace.loader.adapters.tf", None),
     "torch": ("headrace.torch", None),
-    "usage": ("headrace.dataset.by_name", "usage"),
+    "usage": ("headrace.catalog.files_by_name", "usage"),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset.pin import open_pin
+from headrace.catalog.pins import open_pin
 from headrace.jobs.bring import bring_checkpoint
 from headrace.jobs.code import Code
 from headrace.jobs.restoring import restore

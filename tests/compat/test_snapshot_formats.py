@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset.snapshot import list_snapshots, open_snapshot, snapshot_objects
+from headrace.catalog.snapshot import list_snapshots, open_snapshot, snapshot_objects
 from headrace.namespace import Namespace
 
 FIXTURES = Path(__file__).parent

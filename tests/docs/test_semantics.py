@@ -22,8 +22,8 @@ from headrace.base.errors import (
     UnsupportedError,
 )
 from headrace.base.settings import Settings
-from headrace.dataset import Dataset
-from headrace.dataset.snapshot import take_snapshot
+from headrace.catalog.snapshot import take_snapshot
+from headrace.loader import Dataset
 from headrace.namespace import Namespace, write_mount
 from headrace.namespace.filesystem import HeadraceFileSystem
 from tests.unit.namespace.reference import References, namespace

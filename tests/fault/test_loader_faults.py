@@ -19,9 +19,9 @@ import pytest
 from headrace.base.errors import HeadraceError, UnreachableError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset import Dataset, Skip
-from headrace.dataset.source import Part
+from headrace.catalog.sample_index import Part
 from headrace.fetch import Fetcher
+from headrace.loader import Dataset, Skip
 from headrace.store import open_store
 from tests.children import running
 from tests.standins import MemoryIndex, StandInFetcher, rows_of
@@ -29,7 +29,7 @@ from tests.standins import MemoryIndex, StandInFetcher, rows_of
 _INTERRUPTED = """
 import signal, sys, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
-from headrace.dataset import Dataset
+from headrace.loader import Dataset
 from tests.standins import MemoryIndex, StandInFetcher
 fetcher = StandInFetcher()
 loader = Dataset.of(MemoryIndex(10_000)).repeat().map(lambda s: s).batch(8).loader(fetcher=fetcher)
@@ -63,7 +63,7 @@ def test_ctrl_c_stops_all_threads_and_keeps_the_state() -> None:
 
 _RUN = """
 import json, sys
-from headrace.dataset import Dataset
+from headrace.loader import Dataset
 from tests.standins import MemoryIndex, StandInFetcher
 path, stop = sys.argv[1], int(sys.argv[2])
 state = json.load(open(path)) if sys.argv[3] == "resume" else None

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import HeadraceError, TryAgainError, UnsupportedError
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
-from headrace.dataset import Dataset
-from headrace.dataset.source import Part
+from headrace.catalog.sample_index import Part
 from headrace.fetch import Fetcher, Read
+from headrace.loader import Dataset
 from headrace.namespace import Namespace
 from headrace.store.http1.failures import BrokenResponse
 from headrace.store.http1.response import Chunks

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.base.settings import Settings
-from headrace.dataset.snapshot import take_snapshot
+from headrace.catalog.snapshot import take_snapshot
 from headrace.namespace import Namespace
 from tests.frameworks_kit import raised, report
 

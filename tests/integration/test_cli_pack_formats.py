@@ -17,8 +17,8 @@ import pytest
 from headrace import Dataset
 from headrace.base.errors import CorruptError
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset.shards.example import example
-from headrace.dataset.source import open_source
+from headrace.formats.opening_targets import open_source
+from headrace.formats.tfrecord.example import example
 from headrace.namespace import Namespace
 from headrace.pack import PackOptions, pack, unpack
 from tests.integration.cli_kit import Shell, shell  # noqa: F401

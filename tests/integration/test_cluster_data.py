@@ -65,10 +65,10 @@ from headrace.cluster.data import cuts
 from headrace.cluster.data.indexing import scanning_on
 from headrace.cluster.data.listing import listing_on
 from headrace.cluster.pieces import workers
-from headrace.dataset.changes import verify
-from headrace.dataset.inventory import listed_here
-from headrace.dataset.opening import index_snapshot
-from headrace.dataset.snapshot import take_snapshot
+from headrace.catalog.snapshot_diff import verify
+from headrace.catalog.listed_places import listed_here
+from headrace.formats.opening_targets import index_snapshot
+from headrace.catalog.snapshot import take_snapshot
 from headrace.namespace import Namespace
 
 bucket, folder = sys.argv[1:]

@@ -27,7 +27,7 @@ from headrace.base.settings import Settings
 from headrace.cluster.data.packing import Nodes
 from headrace.cluster.data.unpacking import Nodes as UnpackNodes
 from headrace.cluster.pieces import Options, workers
-from headrace.dataset import Skip
+from headrace.loader import Skip
 from headrace.pack import PackOptions, pack, unpack
 
 cluster, bucket = sys.argv[1:]

@@ -11,9 +11,9 @@ import headrace as hr
 from headrace.base.errors import ArchivedError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset import Changed
-from headrace.dataset.snapshot import take_snapshot
+from headrace.catalog.snapshot import take_snapshot
 from headrace.fetch import Fetcher
+from headrace.loader import Changed
 from headrace.store import open_store
 from headrace.testing.http import FaultServer
 from headrace.testing.origins import Upstream

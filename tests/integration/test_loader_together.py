@@ -16,8 +16,8 @@ from headrace.base.errors import BadSampleError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, Settings
 from headrace.cache import Cache
-from headrace.dataset import Skip
 from headrace.fetch import Fetcher
+from headrace.loader import Skip
 from headrace.pack.examples import RecordWriter
 from headrace.store import open_store
 from headrace.store.protocol import Store

@@ -20,7 +20,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import InputError, NotFoundError
 from headrace.base.settings import Settings
-from headrace.dataset.snapshot import take_snapshot
+from headrace.catalog.snapshot import take_snapshot
 from headrace.namespace import Namespace
 from headrace.pack import pack, unpack
 from headrace.sync import Sync, statuses
@@ -154,7 +154,7 @@ def test_what_is_nowhere_says_what_could_be_meant(here: Path, given: Any, error:
 
 
 def test_a_snapshot_comes_before_a_folder_of_its_name(here: Path, space: Namespace) -> None:
-    from headrace.dataset.snapshot import take_snapshot
+    from headrace.catalog.snapshot import take_snapshot
 
     assert len(hr.Dataset.open("images")) == 11, "there is no snapshot of that name"
     take_snapshot("images/deep", "images", namespace=space, settings=Settings.load())

@@ -20,15 +20,15 @@ from headrace.base.errors import CorruptError, InputError
 from headrace.base.metrics import Metrics
 from headrace.base.progress import SILENT
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset.blocked import Blocked
-from headrace.dataset.measuring import Cost, Rate
-from headrace.dataset.planning import WORTH, decide
-from headrace.dataset.shards.index import Job, Shard, open_set
-from headrace.dataset.shards.samples import ShardSamples
-from headrace.dataset.shards.tar import Tar
-from headrace.dataset.shelf import Shelf
-from headrace.dataset.snapshot import take_snapshot
+from headrace.catalog.index_cache import Shelf
+from headrace.catalog.snapshot import take_snapshot
 from headrace.fetch import Fetcher
+from headrace.formats.index.shard_index import Job, Shard, open_set
+from headrace.formats.shard_samples import ShardSamples
+from headrace.formats.tar.tar import Tar
+from headrace.loader.order.auto_block import WORTH, decide_block
+from headrace.loader.order.blocked_order import Blocked
+from headrace.loader.order.store_rates import Cost, Rate
 from headrace.store import open_store
 from headrace.testing.faults import LatencyStore
 from tests.tar_kit import write_shards
@@ -233,13 +233,13 @@ rates = st.floats(0.1, 1e9)
 @given(rates, rates, st.floats(0.5, 20), st.floats(1, 1e8), st.integers(1, 10**9))
 def test_a_choice_at_any_cost(requests: float, size: float, each: float, held: float, samples: int) -> None:
     cost = Cost(Rate(requests, size, 64), Rate(1.0, size, 8), each, held, samples)
-    choice = decide(cost)
+    choice = decide_block(cost)
     fits = 2 * held <= 4_000_000
     assert (choice.block is not None) == (fits and cost.singly_per_s < WORTH * cost.by_block_per_s)
     assert choice.block is None or max(250_000, 2 * held) <= choice.block + 1 <= 4_000_001
-    assert decide(cost) == choice
+    assert decide_block(cost) == choice
 
 
 def test_samples_without_a_byte_need_no_requests() -> None:
     nothing = Rate(float("inf"), float("inf"), 0)
-    assert decide(Cost(nothing, nothing, 0, 0, 5)).block is None
+    assert decide_block(Cost(nothing, nothing, 0, 0, 5)).block is None

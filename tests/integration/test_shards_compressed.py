@@ -22,12 +22,12 @@ from headrace.base.errors import BadSampleError, ChangedError, CorruptError, Inp
 from headrace.base.metrics import Metrics
 from headrace.base.progress import SILENT
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset.shards.compressed import CompressedSamples
-from headrace.dataset.shards.index import Job, Shard, open_set
-from headrace.dataset.shards.tar import Tar
-from headrace.dataset.shelf import Shelf
-from headrace.dataset.snapshot import take_snapshot
+from headrace.catalog.index_cache import Shelf
+from headrace.catalog.snapshot import take_snapshot
 from headrace.fetch import Fetcher
+from headrace.formats.compressed.compressed_samples import CompressedSamples
+from headrace.formats.index.shard_index import Job, Shard, open_set
+from headrace.formats.tar.tar import Tar
 from headrace.store import open_store
 from headrace.store.protocol import Blob
 from headrace.store.wrappers import ForwardingStore

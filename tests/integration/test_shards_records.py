@@ -17,8 +17,8 @@ import pytest
 import headrace as hr
 from headrace.base.errors import BadSampleError, ChangedError, CorruptError
 from headrace.base.settings import Settings
-from headrace.dataset.shards.crc import crc32c, masked
-from headrace.dataset.snapshot import take_snapshot
+from headrace.catalog.snapshot import take_snapshot
+from headrace.formats.checksums.crc32c import crc32c, masked
 
 COMPAT = Path(__file__).parents[1] / "compat" / "shards"
 SHARDS, EACH = 3, 21

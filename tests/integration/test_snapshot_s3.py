@@ -8,10 +8,11 @@ import pytest
 
 from headrace.base.errors import AlreadyExistsError, ChangedError
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset.changes import summary, verify
-from headrace.dataset.listing import list_objects
-from headrace.dataset.snapshot import take_snapshot
-from headrace.dataset.source import OpenOptions, open_source
+from headrace.catalog.prefix_listing import list_objects
+from headrace.catalog.snapshot import take_snapshot
+from headrace.catalog.snapshot_diff import change_summary, verify
+from headrace.formats.open_options import OpenOptions
+from headrace.formats.opening_targets import open_source
 from headrace.namespace import Namespace
 from headrace.store.embedded import EmbeddedS3
 
@@ -55,5 +56,5 @@ def test_listing_and_snapshot(seaweedfs: EmbeddedS3, tmp_path: Path) -> None:
     with pytest.raises(ChangedError):
         index.store.get(part.key, if_match=part.version)
     store.delete([ODD[0]])
-    found = summary(verify(made, **context))
+    found = change_summary(verify(made, **context))
     assert sorted((c.kind, c.key) for c in found.first) == sorted([("removed", ODD[0]), ("changed", part.key)])

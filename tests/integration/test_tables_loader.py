@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import InputError
-from headrace.dataset.tables import bringing
-from headrace.dataset.tables.samples import as_table
+from headrace.formats.tables.table_samples import as_table
+from headrace.loader.tables import bringing
 from headrace.store import open_store
 from tests.standins import ended_by_closing
 

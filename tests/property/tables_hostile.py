@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.base.errors import HeadraceError
-from headrace.dataset.tables.kinds import kind_named
+from headrace.formats.tables.known_tables import kind_named
 
 _ROWS = 120
 
@@ -52,7 +52,7 @@ def written(kind: str, seed: int) -> bytes:
 
 
 class Shard:
-    """A `headrace.dataset.shards.format.ShardBytes` in memory."""
+    """A `headrace.formats.shard_format.ShardBytes` in memory."""
 
     path = "memory://x/t"
 

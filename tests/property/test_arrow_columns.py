@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.dataset.arrow import from_flags, from_numbers, from_texts, null, scalar, to_flags, to_numbers
+from headrace.base.arrow import from_flags, from_numbers, from_texts, null, scalar, to_flags, to_numbers
 
 TEXT = st.text(max_size=6)
 KINDS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]

@@ -7,8 +7,8 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dataset.blocked import Blocked, blocked
-from headrace.dataset.order import Repeat, Rows
+from headrace.loader.order.blocked_order import Blocked, blocked
+from headrace.loader.order.order import Repeat, Rows
 
 seeds = st.integers(0, 2**64 - 1)
 

@@ -10,14 +10,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.base.arrow import from_numbers, from_texts, pa
 from headrace.cache.names import object_name
+from headrace.catalog.manifest import MANIFEST_SCHEMA, ManifestWriter
+from headrace.catalog.portable_objects import NamedObject
 from headrace.cluster.data.cuts import SHARD_BYTES, Part, cut, grouped, shard_slices
 from headrace.cluster.data.shares import SLICE_BYTES, SLICE_OBJECTS, Sharing, slices
-from headrace.dataset.arrow import from_numbers, from_texts, pa
-from headrace.dataset.below import Named
-from headrace.dataset.manifest import SCHEMA, ManifestWriter
-from headrace.dataset.shards.index import Shard
 from headrace.fetch.rendezvous import word_of
+from headrace.formats.index.shard_index import Shard
 from headrace.store.protocol import Folder, ObjectInfo
 
 KEYS = st.sets(st.lists(st.sampled_from(["a", "b", "a-b", "a0", "é", "😀", ""]), min_size=1, max_size=4).map("/".join))
@@ -61,7 +61,7 @@ def test_a_listing_in_pieces_has_every_key_once_and_in_order(keys: set[str], wan
 def test_every_object_comes_to_as_many_nodes_as_it_is_to_be_on(
     sizes: list[int | None], nodes: set[str], lost: set[str], copies: int | None
 ) -> None:
-    objects = [Named(f"key{number}", size, "v") for number, size in enumerate(sizes)]
+    objects = [NamedObject(f"key{number}", size, "v") for number, size in enumerate(sizes)]
     before, left = sorted(nodes | lost), sorted(nodes)
     all_, rest = Sharing(before, copies), Sharing(left, copies, frozenset(lost))
     first, second = list(slices(objects, word, all_)), list(slices(objects, word, rest))
@@ -82,7 +82,7 @@ def test_every_object_comes_to_as_many_nodes_as_it_is_to_be_on(
             assert held | set(new) == set(Sharing(left, copies).owners(word(one))), "what lies well stays where it is"
 
 
-def word(one: Named) -> int:
+def word(one: NamedObject) -> int:
     return word_of(object_name("s3://bucket", one.name, "v", 1))
 
 
@@ -100,7 +100,8 @@ def test_a_manifest_is_the_same_however_its_rows_come(tmp_path: Path) -> None:
     keys = from_texts([f"{number:09}" for number in numbers])
     etags = from_texts([f"{number * 7919 % 10**9:x}" for number in numbers]).cast(pa.string())
     rows = pa.record_batch(
-        [keys, from_numbers(numbers), etags, pa.nulls(count, pa.string()), from_numbers(numbers)], schema=SCHEMA
+        [keys, from_numbers(numbers), etags, pa.nulls(count, pa.string()), from_numbers(numbers)],
+        schema=MANIFEST_SCHEMA,
     )
     written: list[bytes] = []
     for most in (count, 16384, 99_999, 777):

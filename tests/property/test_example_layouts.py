@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import CorruptError
-from headrace.dataset.pieces import Pieces
-from headrace.dataset.shards import example as module
-from headrace.dataset.shards.example import example, examples
+from headrace.formats.columns.buffer_slices import Pieces
+from headrace.formats.tfrecord import example as module
+from headrace.formats.tfrecord.example import example, examples
 from headrace.pack.examples import example as written
 
 values = st.one_of(

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import ChangedError, NotFoundError, ReadOnlyError
-from headrace.dataset.manifest import page_batch, versioned
-from headrace.dataset.objects import build_objects
-from headrace.dataset.shelf import Shelf
+from headrace.catalog.index_cache import Shelf
+from headrace.catalog.manifest import page_batch, versioned
+from headrace.catalog.object_index import build_objects
 from headrace.jobs.inputs import pinned
 from headrace.jobs.inputs.pinned import PinnedStore
 from headrace.store import Store, open_store

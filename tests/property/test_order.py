@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import ChangedError, InputError
-from headrace.dataset.mix import Join, Mix, block_counts
-from headrace.dataset.order import Permutation, Repeat, Rows, Shuffle, Stream, Take, straight
-from headrace.dataset.state import Progress, Residual, dump, load
+from headrace.loader.order.order import Permutation, Repeat, Rows, Shuffle, Stream, Take, straight
+from headrace.loader.order.progress_state import Progress, Residual, dump, load
+from headrace.loader.order.weighted_mix import Join, Mix, block_counts
 
 keys = st.integers(0, 2**64 - 1)
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import BadSampleError
-from headrace.dataset.own_key import key_of
+from headrace.catalog.record_keys import key_of
 from headrace.pack import PackOptions, pack, unpack
 from headrace.pack.examples import RecordWriter, example
 

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import BadSampleError, CorruptError
-from headrace.dataset.shards.format import groups_of
-from headrace.dataset.shards.tar import Tar
+from headrace.formats.shard_format import groups_of
+from headrace.formats.tar.tar import Tar
 from headrace.pack.archive import File, Unpackable, files_of
 from headrace.pack.members import members
 from headrace.pack.shard_index import members_in

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import BadSampleError
-from headrace.dataset.abilities import Ranged, Ranges
-from headrace.dataset.joining import MOST
-from headrace.dataset.ranged import Grouping, Lot, RangedGroup, lots
+from headrace.catalog.sample_abilities import Ranged, Ranges
 from headrace.fetch import Read
+from headrace.loader.pipeline.joined_reads import MOST_JOINED
+from headrace.loader.pipeline.range_groups import Grouping, Lot, RangedGroup, lots
 from headrace.pack.examples import RecordWriter
 from headrace.store import open_store
 from headrace.store.protocol import Blob, Store
@@ -125,7 +125,7 @@ def _answer(lot: Lot, chance: Any) -> None:
         assert isinstance(read, Read)
         assert read.stop is not None
         assert read.start < read.stop <= 6000
-        assert read.stop - read.start <= MOST
+        assert read.stop - read.start <= MOST_JOINED
         data = memoryview(OBJECTS[int(read.key)])[read.start : read.stop]
         for group in read.tag.settle(read, Blob(data, cast("Any", None))):
             assert group.number not in whole

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import HeadraceError
-from headrace.dataset.pieces import Pieces
-from headrace.dataset.shards.decoding import records
-from headrace.dataset.shards.litdata import LITDATA
-from headrace.dataset.shards.mds import MDS
-from headrace.dataset.shards.tfrecord import TFRECORD
+from headrace.formats.columns.buffer_slices import Pieces
+from headrace.formats.record_decoding import records
+from headrace.formats.streaming.litdata import LITDATA
+from headrace.formats.streaming.mds import MDS
+from headrace.formats.tfrecord.tfrecord import TFRECORD
 from tests.shard_formats_kit import record
 
 LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}

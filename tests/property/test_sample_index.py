@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import InputError
-from headrace.dataset.changes import compare
-from headrace.dataset.group import open_groups
-from headrace.dataset.manifest import VERSIONED, Digest
-from headrace.dataset.objects import Objects, build_objects
-from headrace.dataset.ordering import sort_batches
-from headrace.dataset.samples import ObjectSamples
-from headrace.dataset.shelf import Shelf
-from headrace.dataset.text import stem_stops
-from headrace.dataset.windows import folder_starts
+from headrace.catalog.external_sort import sort_batches
+from headrace.catalog.index_cache import Shelf
+from headrace.catalog.key_columns import stem_stops
+from headrace.catalog.manifest import VERSIONED, Digest
+from headrace.catalog.object_index import Objects, build_objects
+from headrace.catalog.object_samples import ObjectSamples
+from headrace.catalog.sample_grouping import open_groups
+from headrace.catalog.snapshot_diff import compare
+from headrace.loader.order.windows import folder_starts
 from headrace.testing.strategies import keys
 from tests.cache_kit import open_cache
 from tests.unit.dataset_snapshot.kit import PagedStore
@@ -120,7 +120,7 @@ def test_what_the_cache_is_asked_for_is_what_single_samples_say(
         closing(open_cache(shelf.root / "cache")) as cache,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("headrace.dataset.whole._MOST_KNOWN", len(objects) if few else len(objects) - 1)
+        patch.setattr("headrace.catalog.whole_samples._MOST_KNOWN", len(objects) if few else len(objects) - 1)
         try:
             groups = open_groups(shelf, objects, by)
         except InputError:
@@ -175,7 +175,7 @@ def test_folders_begin_where_the_samples_say(rows: Rows, by: str, random: Random
             index = ObjectSamples(PagedStore([]), "root/", objects, groups, fingerprint="", pinned=False)
             folders = [key.rpartition("/")[0] for key, _, _ in index.specs(np.arange(len(index)))]
             starts = [row for row in range(len(folders)) if row == 0 or folders[row] != folders[row - 1]]
-            patch.setattr("headrace.dataset.samples._AT_ONCE", at_once)
+            patch.setattr("headrace.catalog.object_samples._AT_ONCE", at_once)
             assert index.folders().tolist() == starts
             assert folder_starts(index).tolist() == starts
 

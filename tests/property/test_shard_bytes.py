@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dataset.shards.reading import Reader, StoreBytes
 from headrace.fetch import Read
+from headrace.formats.index.shard_bytes import Reader, StoreBytes
 from headrace.store import open_store
 from headrace.store.protocol import Blob
 

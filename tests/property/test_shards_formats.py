@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError, UnsupportedError
-from headrace.dataset.shards.csv_records import CSV
-from headrace.dataset.shards.example import example
-from headrace.dataset.shards.jsonl import JSONL
-from headrace.dataset.shards.npy import NPY
-from headrace.dataset.shards.tfrecord import TFRECORD
+from headrace.formats.numpy_files.npy import NPY
+from headrace.formats.text.csv_records import CSV
+from headrace.formats.text.jsonl import JSONL
+from headrace.formats.tfrecord.example import example
+from headrace.formats.tfrecord.tfrecord import TFRECORD
 from tests.shard_formats_kit import Shard, ranges, record, values
 
 FORMATS = {one.name: one for one in (TFRECORD, CSV, JSONL, NPY)}

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.dataset.shards.format import Alike, Member
-from headrace.dataset.shards.hashes import hash_of, hashes_of
-from headrace.dataset.shards.rows import Rows, RowsWriter, join_rows
+from headrace.formats.index.key_hashes import hash_of, hashes_of
+from headrace.formats.index.shard_rows import Rows, RowsWriter, join_rows
+from headrace.formats.shard_format import Alike, Member
 
 many = settings(deadline=None, max_examples=150)
 KEYS = st.text(st.sampled_from("ab/é日0\0"), max_size=5) | st.text("ab", min_size=2, max_size=2)

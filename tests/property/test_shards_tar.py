@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.shards.format import Alike, groups_of
-from headrace.dataset.shards.tar import Tar
+from headrace.formats.shard_format import Alike, groups_of
+from headrace.formats.tar.tar import Tar
 from tests.tar_kit import MemoryBytes, Seen, as_tarfile_sees, indexed, scanned, seen, tar_of
 
 many = settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])

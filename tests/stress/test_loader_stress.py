@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.dataset import Dataset, Skip
+from headrace.loader import Dataset, Skip
 from tests.standins import MemoryIndex, StandInFetcher, rows_of
 
 

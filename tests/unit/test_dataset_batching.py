@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from headrace.dataset.batching import Batching
-from headrace.dataset.build import Builder, Delivery
-from headrace.dataset.collect import InOrder
-from headrace.dataset.slots import Group, Slot
-from headrace.dataset.state import Progress
+from headrace.loader.order.progress_state import Progress
+from headrace.loader.pipeline.batch_builder import Builder, Delivery
+from headrace.loader.pipeline.batching import Batching
+from headrace.loader.pipeline.collector import InOrder
+from headrace.loader.pipeline.slots import Group, Slot
 
 EACH, BATCH, GROUPS, THREADS = 6, 4, 500, 4
 

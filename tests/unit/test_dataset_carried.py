@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.dataset.carried import Source, Stretch, sizes_at
+from headrace.loader.epoch_part import Source, Stretch, sizes_at
 from tests.tar_kit import tar_of
 
 COUNT = 60

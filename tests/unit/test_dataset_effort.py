@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.dataset.effort import Effort
+from headrace.loader.pipeline.decode_effort import Effort
 
 Sample = dict[str, Any]
 

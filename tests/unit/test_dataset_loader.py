@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import BadSampleError, ChangedError, InputError, NotFoundError
-from headrace.dataset import Dataset, Skip
+from headrace.loader import Dataset, Skip
 from tests.standins import MemoryIndex, StandInFetcher, ended_by_closing, rows_of
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from headrace.base.errors import BadSampleError, InputError, InternalError
-from headrace.dataset import Dataset, Skip
+from headrace.loader import Dataset, Skip
 from tests.children import running
 from tests.standins import ended_by_closing
 
@@ -43,7 +43,8 @@ def decode_most(sample: Any) -> Any:
 
 
 def children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "headrace.dataset.process" in " ".join(child.cmdline())]
+    mark = "headrace.loader.child_process"
+    return [child for child in psutil.Process().children() if mark in " ".join(child.cmdline())]
 
 
 def test_same_batches_state_and_epochs_as_in_threads(folder: str) -> None:
@@ -142,7 +143,7 @@ def test_a_killed_child_is_an_error_not_a_hang(folder: str) -> None:
 
 _SCRIPT = """
 import os, signal, sys
-from headrace.dataset import Dataset
+from headrace.loader import Dataset
 if __name__ == "__main__":
     epoch = iter(Dataset.open(sys.argv[1]).repeat().batch(4).loader(where="process"))
     next(epoch)

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import headrace  # noqa: E402
 from headrace.base.errors import InputError  # noqa: E402
-from headrace.dataset import Dataset  # noqa: E402
+from headrace.loader import Dataset  # noqa: E402
 
 
 @pytest.fixture

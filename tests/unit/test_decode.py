@@ -21,7 +21,7 @@ from PIL import Image
 
 import headrace as hr
 from headrace.base.errors import CorruptError, InputError, UnsupportedError
-from headrace.dataset import deep
+from headrace.loader import deep_pictures as deep
 
 
 def _picture(height: int, width: int, kind: str = "PNG", mode: str = "RGB") -> bytes:

@@ -10,8 +10,9 @@ import sys
 import pytest
 
 FACES = (
-    "headrace.checkup", "headrace.cluster", "headrace.cluster.csi", "headrace.dataset", "headrace.models",
-    "headrace.serving", "headrace.tracking", "headrace.web", "headrace.web.jupyter",
+    "headrace.catalog", "headrace.checkup", "headrace.cluster", "headrace.cluster.csi", "headrace.formats",
+    "headrace.loader", "headrace.models", "headrace.mount", "headrace.serving", "headrace.tracking", "headrace.web",
+    "headrace.web.jupyter",
 )  # fmt: skip
 MODULES_OF_THAT_NAME = {"submit"}
 """`headrace.cluster.submit` is the function once somebody asked the face for any name of its module."""

@@ -22,8 +22,8 @@ from headrace.base.errors import InputError, NotFoundError
 from headrace.base.figures import Figures
 from headrace.base.settings import Settings
 from headrace.base.verdict import judge
-from headrace.dataset.showing import shown_part
-from headrace.dataset.stats import Stats
+from headrace.loader.pipeline.stats import Stats
+from headrace.loader.shown.showing import shown_part
 from headrace.namespace import Namespace
 from headrace.namespace.home import Home
 from headrace.tracking.points import Point, table

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.base.arrow import pa
 from headrace.base.errors import BadSampleError, CorruptError, InputError
-from headrace.dataset.arrow import pa
 from headrace.pack.rows import CsvRows, JsonRows
 from headrace.pack.schema import KINDS, Schema, read_schema
 from headrace.pack.values import infer, row_of_cells, table_of

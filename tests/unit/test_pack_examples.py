@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import BadSampleError
-from headrace.dataset.shards.example import example as read_example
-from headrace.dataset.shards.tfrecord import TFRECORD
+from headrace.formats.tfrecord.example import example as read_example
+from headrace.formats.tfrecord.tfrecord import TFRECORD
 from headrace.pack.examples import RecordWriter, example
 from tests.shard_formats_kit import values
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.base.errors import BadSampleError, NotFoundError
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset import Dataset, Skip
+from headrace.loader import Dataset, Skip
 from headrace.namespace import Namespace
 from headrace.pack import PackOptions, objects, pack
 from headrace.store import ForwardingStore, ObjectInfo, open_store

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from headrace.base.errors import ChangedError, CorruptError, InputError
 from headrace.base.progress import SILENT
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset import Dataset, Skip
-from headrace.dataset.source import Part
+from headrace.catalog.sample_index import Part
+from headrace.loader import Dataset, Skip
 from headrace.namespace import Namespace
 from headrace.pack import PackOptions, pack
 from headrace.pack.members import weigh

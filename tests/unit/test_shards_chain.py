@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.pieces import Pieces
-from headrace.dataset.shards.chain import chained
-from headrace.dataset.shards.crc import Words, crc32c, unmasked_of
-from headrace.dataset.shards.tfrecord import TFRECORD
+from headrace.formats.checksums.crc32c import Words, crc32c, unmasked_of
+from headrace.formats.checksums.crc_chain import chained
+from headrace.formats.columns.buffer_slices import Pieces
+from headrace.formats.tfrecord.tfrecord import TFRECORD
 from tests.shard_formats_kit import record
 
 

@@ -19,16 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError, TryAgainError, UnsupportedError
-from headrace.dataset.order import Rows
-from headrace.dataset.shards.compression import codec_of
-from headrace.dataset.shards.csv_records import CSV
-from headrace.dataset.shards.format import UNKNOWN, Format
-from headrace.dataset.shards.jsonl import JSONL, JsonLines
-from headrace.dataset.shards.streaming import StreamBytes, seen_through
-from headrace.dataset.shards.tar import Tar
-from headrace.dataset.shards.tfrecord import TFRECORD
-from headrace.dataset.shards.unpacked import Kept
-from headrace.dataset.wholes import wholes
+from headrace.formats.compressed.compression import codec_of
+from headrace.formats.compressed.decompressed import Kept
+from headrace.formats.compressed.decompressed_stream import StreamBytes, seen_through
+from headrace.formats.shard_format import UNKNOWN, Format
+from headrace.formats.tar.tar import Tar
+from headrace.formats.text.csv_records import CSV
+from headrace.formats.text.jsonl import JSONL, JsonLines
+from headrace.formats.tfrecord.tfrecord import TFRECORD
+from headrace.loader.order.order import Rows
+from headrace.loader.order.shard_order import wholes
 from tests.shard_formats_kit import Shard, record, values
 from tests.tar_kit import tar_of
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.shards.example import example, varints
-from headrace.dataset.shards.tfrecord import TFRECORD
+from headrace.formats.tfrecord.example import example, varints
+from headrace.formats.tfrecord.tfrecord import TFRECORD
 from tests.shard_formats_kit import values
 
 FIXTURES = Path(__file__).parents[1] / "compat/shards"

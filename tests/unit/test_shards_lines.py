@@ -8,8 +8,8 @@ import pickle
 import pytest
 
 from headrace.base.errors import CorruptError, InputError
-from headrace.dataset.shards.csv_records import CSV, Csv
-from headrace.dataset.shards.jsonl import JSONL, JsonLines
+from headrace.formats.text.csv_records import CSV, Csv
+from headrace.formats.text.jsonl import JSONL, JsonLines
 from tests.shard_formats_kit import Shard, ranges, values
 
 

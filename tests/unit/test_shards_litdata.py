@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import CorruptError, NotFoundError, UnsupportedError
-from headrace.dataset.shards.litdata import LITDATA
+from headrace.formats.streaming.litdata import LITDATA
 from tests.shard_formats_kit import Shard
 
 COMPAT = Path(__file__).parents[1] / "compat" / "shards"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import CorruptError, UnsupportedError
-from headrace.dataset.shards.mds import MDS
+from headrace.formats.streaming.mds import MDS
 from tests.shard_formats_kit import Shard, ranges, values
 
 COMPAT = Path(__file__).parents[1] / "compat" / "shards"

@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import CorruptError, UnsupportedError
-from headrace.dataset.shards.npy import NPY, header_of
+from headrace.formats.numpy_files.npy import NPY, header_of
 from tests.shard_formats_kit import Shard, ranges, values
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError, UnsupportedError
-from headrace.dataset.shards.npz import NPZ
+from headrace.formats.numpy_files.npz import NPZ
 from tests.shard_formats_kit import Shard
 
 

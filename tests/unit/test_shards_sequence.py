@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.base.errors import BadSampleError, CorruptError
-from headrace.dataset.shards.sequence import sequence
+from headrace.formats.tfrecord.sequence_example import sequence
 
 WRITTEN = Path(__file__).parents[1] / "compat" / "shards" / "sequences.tfrecord"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.shards.crc import by_numpy, crc32c
-from headrace.dataset.shards.tfrecord import TFRECORD
+from headrace.formats.checksums.crc32c import by_numpy, crc32c
+from headrace.formats.tfrecord.tfrecord import TFRECORD
 from tests.shard_formats_kit import Shard, bitwise_crc32c, ranges, record, values
 
 FIXTURES = Path(__file__).parents[1] / "compat/shards"
@@ -114,7 +114,7 @@ def test_records_are_verified_without_fastcrc_too() -> None:
         import sys
         sys.modules["fastcrc"] = None
         from headrace.base.errors import CorruptError
-        from headrace.dataset.shards.tfrecord import TFRECORD
+        from headrace.formats.tfrecord.tfrecord import TFRECORD
         data = bytearray(sys.stdin.buffer.read())
         assert bytes(TFRECORD.decode(memoryview(data)[12:])) == b"a" * 3000
         data[1000] ^= 1

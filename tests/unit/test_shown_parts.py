@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.arrays_shown import array_picture, is_picture, told
-from headrace.dataset.showing import BEGINNING, needed, picture_of, shown_part, small_picture
-from headrace.dataset.sounds import look_at_wave, media_type, peaks, wave_picture
+from headrace.loader.shown.arrays_shown import array_picture, is_picture, told
+from headrace.loader.shown.showing import BEGINNING, bytes_needed, picture_of, shown_part, small_picture
+from headrace.loader.shown.sounds import look_at_wave, media_type, peaks, wave_picture
 
 
 def saved(array: np.ndarray) -> bytes:
@@ -69,17 +69,17 @@ def test_what_is_not_finite_is_black_and_told() -> None:
 
 def test_a_large_array_is_told_from_its_beginning() -> None:
     data = saved(np.zeros((3000, 3000), np.float32))
-    assert needed("x.npy", len(data)) == BEGINNING
+    assert bytes_needed("x.npy", len(data)) == BEGINNING
     part = shown_part("x.npy", data[:BEGINNING], len(data))
     assert (part.kind, part.text, part.picture, part.size) == ("array", "float32 3000 × 3000", True, len(data))
     small = saved(np.arange(5))
-    assert needed("npy", len(small)) == len(small)
+    assert bytes_needed("npy", len(small)) == len(small)
     assert shown_part("npy", small).text == "int64 5, 0 to 4"
     assert shown_part("npy", b"\x93NUMPY but no more").kind in ("bytes", "text")
 
 
 def test_names_and_first_bytes_say_what_is_an_image() -> None:
-    assert needed("jpg", 5_000_000) == 0
+    assert bytes_needed("jpg", 5_000_000) == 0
     assert shown_part("data", b"\x89PNG\r\n\x1a\n....").picture
     assert not shown_part("svg", b"<svg/>").picture
 

@@ -35,10 +35,10 @@ from headrace.base.errors import (
 )
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, Settings
-from headrace.dataset.tables.ipc import Ipc
-from headrace.dataset.tables.parquet import Parquet
-from headrace.dataset.tables.samples import as_table
 from headrace.fetch import Fetcher
+from headrace.formats.tables.arrow_file import Ipc
+from headrace.formats.tables.parquet import Parquet
+from headrace.formats.tables.table_samples import as_table
 from headrace.store.backends.local import LocalStore
 from tests.shard_formats_kit import Shard
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.base.errors import BadSampleError, NotFoundError
-from headrace.dataset.ledger import failure
+from headrace.loader.pipeline.bad_samples import failure
 from headrace.tracking.ending import ending
 from headrace.tracking.record import Status
 

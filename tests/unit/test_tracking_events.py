@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from headrace.dataset.shards.crc import crc32c, masked
+from headrace.formats.checksums.crc32c import crc32c, masked
 from headrace.tracking.events import EventFiles
 from headrace.tracking.points import Point
 

@@ -13,7 +13,7 @@ from headrace.base.causes import Action
 from headrace.base.figures import LATENCIES, STAGE, Figures, Latency, latency_class
 from headrace.base.metrics import Metrics
 from headrace.base.verdict import CLASSES, judge, with_end
-from headrace.dataset.clock import Clock, Steps
+from headrace.loader.pipeline.step_clock import Clock, Steps
 from headrace.tracking.figures import figures_of
 from headrace.tracking.points import Point, table
 from headrace.tracking.segments import Merger

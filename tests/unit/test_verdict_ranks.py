@@ -12,7 +12,7 @@ import pytest
 from headrace.base.figures import Figures
 from headrace.base.ranks import OF_RANKS
 from headrace.base.verdict import judge
-from headrace.dataset.clock import Steps
+from headrace.loader.pipeline.step_clock import Steps
 from headrace.tracking.figures import figures_of
 from headrace.tracking.points import Point, table
 
@@ -223,7 +223,7 @@ def stepped(monkeypatch: pytest.MonkeyPatch, steps: list[tuple[float, float]]) -
     """Steps of so many seconds, of which the thread computed so many."""
     clock = [1.0]
     monkeypatch.setattr(time, "thread_time", lambda: clock[0])
-    monkeypatch.setattr("headrace.dataset.clock._queued", lambda: 0.0)
+    monkeypatch.setattr("headrace.loader.pipeline.step_clock._queued", lambda: 0.0)
     made, now = Steps(), 100.0
     for seconds, computed in [(0.01, 0.01), *steps]:
         now += seconds

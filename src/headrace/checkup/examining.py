@@ -57,10 +57,10 @@ def _findings(
 def _store(
     settings: Settings, path: str, tell: Callable[[str], object], *, write: bool, seconds: float
 ) -> Iterator[Finding]:
+    from headrace.catalog import reads_below
     from headrace.checkup.packing import Spot, check_packing
     from headrace.checkup.reach import check_capabilities, check_clock, check_reach, check_uploads
     from headrace.checkup.speed import check_speed
-    from headrace.dataset import reads_below
 
     namespace = Namespace.load(settings)
     where = namespace.named(path)

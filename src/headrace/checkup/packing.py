@@ -21,16 +21,11 @@ from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.base.units import format_bytes, format_seconds
+from headrace.catalog import Abilities, Part, Rows, SampleSpec
 from headrace.checkup.finding import Finding
-from headrace.dataset.abilities import Abilities
-from headrace.dataset.joining import MOST
-from headrace.dataset.measuring import BLOCKS_AT_ONCE, Rate, measure, rate_of
-from headrace.dataset.planning import decide
-from headrace.dataset.shards.format import Format
-from headrace.dataset.shards.formats import FORMATS, PACKED, compressed_suffixes
-from headrace.dataset.shards.reading import StoreBytes, reader_of
-from headrace.dataset.source import Part, Rows, SampleSpec
 from headrace.fetch import Fetcher, Read
+from headrace.formats import FORMATS, PACKED, Format, StoreBytes, compressed_suffixes, reader_of
+from headrace.loader import BLOCKS_AT_ONCE, MOST_JOINED, Rate, decide_block, measure, rate_of
 from headrace.store.probe import PREFIX
 from headrace.store.protocol import Store
 
@@ -94,7 +89,7 @@ def _objects(settings: Settings, reads: Sequence[Read], spot: Spot, seconds: flo
     now = min(rate.requests_per_s / parts * share, HANDED_ON)
     values = {"sample_bytes": round(sample), "objects_per_sample": parts, "samples_per_second": now}
     text = f"packing: samples of {format_bytes(sample)} come at {now:,.0f}/s from single objects"
-    if sample >= MOST:
+    if sample >= MOST_JOINED:
         return Finding("packing", "ok", f"{text}: packing does not pay, nothing larger is read of shards", None, values)
     pieces = _pieces(settings, reads, spot, seconds)
     if pieces is None:
@@ -120,7 +115,7 @@ def _objects(settings: Settings, reads: Sequence[Read], spot: Spot, seconds: flo
 def _pieces(settings: Settings, reads: Sequence[Read], spot: Spot, seconds: float) -> Rate | None:
     """The rate of large pieces; None where there is nothing large, and nothing may be written."""
     large = [read for read in sorted(reads, key=lambda read: -(read.size or 0)) if (read.size or 0) >= _LARGE]
-    if large and ((large[0].size or 0) >= MOST or spot.scratch is None):
+    if large and ((large[0].size or 0) >= MOST_JOINED or spot.scratch is None):
         return rate_of(settings, _cut(large), BLOCKS_AT_ONCE, seconds=seconds, most=BYTES)
     if spot.scratch is None:
         return None
@@ -137,7 +132,10 @@ def _pieces(settings: Settings, reads: Sequence[Read], spot: Spot, seconds: floa
 def _cut(reads: Sequence[Read]) -> list[Read]:
     """Pieces of up to 4 MiB of these objects, from all of them in turn; they overlap, so that a few are enough."""
     each = [
-        [read._replace(start=at, stop=at + min(MOST, size)) for at in range(0, max(size - MOST, 0) + 1, _STEP)]
+        [
+            read._replace(start=at, stop=at + min(MOST_JOINED, size))
+            for at in range(0, max(size - MOST_JOINED, 0) + 1, _STEP)
+        ]
         for read in reads[:_PIECES]
         if (size := read.size or 0)
     ]
@@ -151,7 +149,7 @@ def _shards(settings: Settings, fmt: Format, shards: Sequence[Read], spot: Spot,
         return Finding("packing", "note", f"packing: no sample found in {fmt.name} shards", "headrace stat PATH")
     cost = measure(few, settings, seconds=seconds / 4, most=BYTES)
     singly, blocks = (min(rate, HANDED_ON) for rate in (cost.singly_per_s, cost.by_block_per_s))
-    choice = decide(cost)
+    choice = decide_block(cost)
     held = median(shard.size or 0 for shard in shards)
     values = {
         "format": fmt.name,
@@ -176,7 +174,7 @@ def _shards(settings: Settings, fmt: Format, shards: Sequence[Read], spot: Spot,
 
 
 class _Few:
-    """The first samples of a few shards, found without indexing these: a `headrace.dataset.source.SampleIndex`."""
+    """The first samples of a few shards, found without indexing these: a `catalog.sample_index.SampleIndex`."""
 
     pinned = True
     classes: list[str] | None = None

@@ -45,8 +45,8 @@ def as_row(entry: Entry) -> Row:
 
 
 def _entries(namespace: Namespace, path: str, *, recursive: bool) -> Iterable[Entry]:
+    from headrace.catalog import files_named
     from headrace.cli.target import target
-    from headrace.dataset import files_named
 
     if recursive:
         return files_named(path, namespace=namespace)

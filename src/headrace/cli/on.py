@@ -10,8 +10,8 @@ import click
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
+    from headrace.catalog import Listing
     from headrace.cluster import Workers
-    from headrace.dataset import Listing
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ def workers_on(on: str | None, settings: Settings) -> Generator[Workers | None]:
 def listing_of(workers: Workers | None) -> Listing:
     """Who lists: the cluster, or this process."""
     if workers is None:
-        from headrace.dataset import listed_here
+        from headrace.catalog import listed_here
 
         return listed_here
     from headrace.cluster import listing_on

@@ -13,7 +13,7 @@ from headrace.base.errors import InputError
 from headrace.cli.gathered import gathered
 
 if TYPE_CHECKING:
-    from headrace.dataset import Skip
+    from headrace.loader import Skip
     from headrace.pack import PackOptions
 
 
@@ -89,7 +89,7 @@ def _columns(text: str | None, file: str | None) -> str | None:
 
 
 def _budget(text: str) -> Skip:
-    from headrace.dataset import Skip
+    from headrace.loader import Skip
 
     number, percent = (text[:-1], True) if text.endswith("%") else (text, False)
     try:

@@ -11,7 +11,7 @@ from headrace.base.units import format_bytes
 from headrace.cli.output import Column, printable, show_record, show_table
 
 if TYPE_CHECKING:
-    from headrace.dataset import Group, Report
+    from headrace.catalog import Report, SampleGroup
 
 _FOLDERS_SHOWN = 20
 
@@ -37,7 +37,7 @@ def show(name: str, report: Report, *, as_json: bool) -> None:
         click.echo(line)
 
 
-def _groups(title: str, groups: tuple[Group, ...]) -> None:
+def _groups(title: str, groups: tuple[SampleGroup, ...]) -> None:
     columns = [Column("name", title), Column("objects", "OBJECTS", "count"), Column("bytes", "SIZE", "bytes")]
     show_table([asdict(group) for group in groups], columns, as_json=False)
 

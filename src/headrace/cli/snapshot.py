@@ -12,8 +12,8 @@ from headrace.cli.output import json_option, show_record
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
+    from headrace.catalog import Snapshot
     from headrace.cluster import Workers
-    from headrace.dataset import Snapshot
     from headrace.namespace import Namespace
 
 
@@ -39,8 +39,8 @@ def command(
     kept with it, so that no node has to read them for that. Interrupted, `headrace snapshot NAME@VERSION` goes on.
     """
     from headrace.base.settings import Settings
+    from headrace.catalog import open_snapshot
     from headrace.cli.target import is_snapshot, open_namespace
-    from headrace.dataset import open_snapshot
 
     if form is not None and index is False:
         raise InputError("--format and --no-index", hint="the format is of the shards that are indexed")
@@ -70,7 +70,7 @@ def _taken(
     path: str, name: str | None, version: str | None, namespace: Namespace, settings: Settings, workers: Workers | None
 ) -> Snapshot:
     from headrace.cli.progress import progress
-    from headrace.dataset import take
+    from headrace.formats import take
 
     with progress("listed") as report:
         return take(
@@ -84,7 +84,7 @@ def _indexed(
 ) -> int | None:  # fmt: skip
     from headrace.base.units import format_bytes
     from headrace.cli.progress import passing
-    from headrace.dataset import keep_index
+    from headrace.formats import keep_index
 
     elsewhere = None
     if workers is not None:

@@ -13,7 +13,7 @@ from headrace.cli.output import Column, Kind, Row, json_option, show_record, sho
 
 if TYPE_CHECKING:
     from headrace.base.settings import Settings
-    from headrace.dataset import Change
+    from headrace.catalog import Change
     from headrace.namespace import Namespace
 
 COLUMNS = [
@@ -49,7 +49,7 @@ def command() -> None:
 @json_option
 def list_(name: str | None, *, as_json: bool) -> None:
     """List all snapshots, or those of NAME; show one, NAME@VERSION."""
-    from headrace.dataset import list_snapshots, open_snapshot
+    from headrace.catalog import list_snapshots, open_snapshot
 
     settings, namespace = _open()
     if name is not None and "@" in name:
@@ -68,7 +68,7 @@ def list_(name: str | None, *, as_json: bool) -> None:
 @json_option
 def diff(before: str, after: str, *, as_json: bool) -> None:
     """Show what leads from snapshot A to snapshot B."""
-    from headrace.dataset import diff, open_snapshot
+    from headrace.catalog import diff, open_snapshot
 
     settings, namespace = _open()
     a, b = (open_snapshot(name, namespace=namespace, settings=settings) for name in (before, after))
@@ -81,8 +81,8 @@ def diff(before: str, after: str, *, as_json: bool) -> None:
 @json_option
 def verify(name: str, *, on: str | None, as_json: bool) -> None:
     """List the source of snapshot A again and show what is no longer as recorded. Exits with 5 if anything is not."""
+    from headrace.catalog import open_snapshot, verify
     from headrace.cli.progress import progress
-    from headrace.dataset import open_snapshot, verify
 
     settings, namespace = _open()
     snapshot = open_snapshot(name, namespace=namespace, settings=settings)
@@ -106,8 +106,8 @@ def verify(name: str, *, on: str | None, as_json: bool) -> None:
 @json_option
 def report(name: str, *, as_json: bool) -> None:
     """Show what snapshot A holds: counts by folder and suffix, sizes, duplicates, empty and missing partner objects."""
+    from headrace.catalog import quality_report
     from headrace.cli.quality import show
-    from headrace.dataset import quality_report
 
     settings, namespace = _open()
     show(name, quality_report(name, namespace=namespace, settings=settings), as_json=as_json)

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from headrace.mount.mount_options import parse_options as parse_options
     from headrace.mount.mounted import Mounted as Mounted
 
+__all__ = [
+    "GROUP_COUNTERS", "MOUNT_TYPE", "HeldMount", "Holder", "LiveMount", "MountCounts", "MountOptions", "MountPoint",
+    "Mounted", "all_live", "clear_leftover", "counts_of_mounts", "errno_of", "in_background", "is_dead",
+    "live_mount_at", "mount_at", "mounts", "on_signals", "orphans_of", "parse_options", "record_file", "refresh_all",
+    "run_folder", "staging_folder", "unmount", "unpublished_of",
+]  # fmt: skip
+
 __getattr__, __dir__ = face(
     __name__,
     {

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from headrace.base.errors import BadSampleError
-from headrace.dataset import Skip, Skipped
+from headrace.loader import Skip, Skipped
 
 _NAMED = 5
 HINT = "mend these samples, or allow for some: --max-errors 10, --max-errors 0.1%"

@@ -1,4 +1,4 @@
-"""Writing ``tf.train.Example`` and TFRecord: the other side of `headrace.dataset.shards.example` and ``tfrecord``.
+"""Writing ``tf.train.Example`` and TFRecord: the other side of `headrace.formats.tfrecord.example` and ``tfrecord``.
 
 Features lie in the order of their names' bytes and numbers are packed, so an Example has the very bytes that
 TensorFlow's ``SerializeToString(deterministic=True)`` gives it. Sources: TensorFlow's ``core/example/feature.proto``
@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 
 from headrace.base.errors import BadSampleError
-from headrace.dataset.shards.crc import crc32c, masked
+from headrace.formats import crc32c, masked
 from headrace.pack.values import npy
 
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")

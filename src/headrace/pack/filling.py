@@ -6,17 +6,17 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from headrace.base.arrow import from_flags, from_texts, pa
 from headrace.base.errors import BadSampleError, InputError, TryAgainError
 from headrace.base.progress import Progress
 from headrace.base.where import Where
-from headrace.dataset import Dataset, Loader, Skip, Skipped
-from headrace.dataset.arrow import from_flags, from_texts, pa
-from headrace.dataset.shards.decoding import Records
 from headrace.fetch import Fetcher
+from headrace.formats import records_of, shard_format_of
+from headrace.loader import Dataset, Loader, Skip, Skipped
 from headrace.pack.budget import Budget
 from headrace.pack.journal import LeftOut
 from headrace.pack.layouts import Sink
@@ -139,8 +139,8 @@ class TextFiller:
         self._means, self._schema = means, schema
         self._where = None if where is None or where.planned else where
         self._rows, self._kind_of = _parsers(schema, dataset)
-        self._decode: Records = cast("Any", dataset.leaves[0].index).decode
-        self.keyed = self._decode.keyed
+        self._decode = records_of(dataset.leaves[0].index)
+        self.keyed = self._decode is not None and self._decode.keyed
 
     def fill(self, sink: Sink, dataset: Dataset) -> Tally:
         """See `Filler.fill`."""
@@ -200,7 +200,7 @@ class TextFiller:
     def _key(self, shard: str, number: str, line: memoryview) -> str:
         """A good line's key: its own, or its number in its shard."""
         sample = name_by_shard({"__key__": number, "__shard__": shard, "data": line})
-        return (self._decode(sample) if self.keyed else sample)["__key__"]
+        return (self._decode(sample) if self._decode is not None and self.keyed else sample)["__key__"]
 
     def _scopes(self, table: Any, keys: list[str], shards: list[str]) -> Iterator[dict[str, Any]]:
         names = tuple(field.name for field in self._schema.fields)
@@ -237,14 +237,13 @@ def scope_of(sample: Any) -> dict[str, Any]:
 
 def is_text(dataset: Dataset) -> bool:
     """Whether its samples are lines of CSV or JSON."""
-    fmt = dataset.leaves[0].index.abilities.format
+    fmt = shard_format_of(dataset.leaves[0].index)
     return fmt is not None and fmt.name in ("csv", "jsonl")
 
 
 def _parsers(schema: Schema, dataset: Dataset) -> tuple[list[TextRows], Mapping[str, int]]:
-    abilities = dataset.leaves[0].index.abilities
-    records = abilities.records
-    if records is None or (abilities.format is not None and abilities.format.name == "jsonl"):
+    fmt, records = shard_format_of(dataset.leaves[0].index), records_of(dataset.leaves[0].index)
+    if records is None or (fmt is not None and fmt.name == "jsonl"):
         return [JsonRows(schema)], {}
     kinds: list[Any] = list(records.decoders)
     of_kind = {kind: shard for shard, kind in reversed(list(records.kind_of.items()))}

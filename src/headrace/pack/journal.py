@@ -29,7 +29,7 @@ from headrace.base.errors import (
     ReadOnlyError,
     UnsupportedError,
 )
-from headrace.dataset import Skipped
+from headrace.loader import Skipped
 from headrace.namespace import Namespace
 from headrace.store.protocol import ObjectInfo, Store
 

@@ -8,9 +8,9 @@ from typing import IO, Any, Protocol, cast
 
 import numpy as np
 
+from headrace.base.arrow import Table
 from headrace.base.errors import BadSampleError, InputError
-from headrace.dataset.arrow import Table
-from headrace.dataset.source import SampleSpec
+from headrace.catalog import SampleSpec
 from headrace.pack.examples import RecordWriter, assembled, example, feature, feature_of_floats, feature_of_ints
 from headrace.pack.members import encode, members, public, sizes_known, weigh
 from headrace.pack.parquet import GROUP_BYTES, GROUP_ROWS, ParquetShard

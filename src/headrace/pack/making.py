@@ -24,8 +24,8 @@ from headrace.base.errors import (
 from headrace.base.places import temporary_folder
 from headrace.base.progress import Progress
 from headrace.base.units import format_bytes
-from headrace.dataset import Dataset
 from headrace.fetch import Fetcher
+from headrace.loader import Dataset
 from headrace.pack.budget import HINT, Budget
 from headrace.pack.filling import Tally
 from headrace.pack.journal import Journal, Record, version_of

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from headrace.base.errors import BadSampleError, InputError
-from headrace.dataset.source import SampleSpec
+from headrace.catalog import SampleSpec
 from headrace.pack.tar import member_size
 from headrace.pack.values import npy
 from headrace.store.protocol import Buffer

@@ -3,7 +3,7 @@
 The loader would make a dict of each sample, lead it through stages that are not there, and hand it from thread to
 thread. Here objects are asked for in lots, a lot is written once all of it is here, and one thread does both. What an
 object costs the store, and what comes of one that cannot be read, is the same: retries, hedges, deadlines and the
-memory budget are the fetch room's, and `headrace.dataset.ledger` judges.
+memory budget are the fetch room's, and `headrace.loader.pipeline.bad_samples` judges.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import BadSampleError, HeadraceError, TryAgainError
-from headrace.dataset import Dataset, Skip, Skipped
-from headrace.dataset.ledger import Judge
-from headrace.dataset.source import Part, SampleSpec
+from headrace.catalog import Part, SampleSpec
 from headrace.fetch import Read, Ticket
+from headrace.loader import Dataset, Judge, Skip, Skipped
 from headrace.pack.filling import Means, Tally, left_out, refuse_twin
 from headrace.pack.layouts import Sink
 from headrace.pack.members import PRIVATE, members

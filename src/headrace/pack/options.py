@@ -11,7 +11,7 @@ from typing import Any, Literal
 from headrace.base.errors import InputError
 from headrace.base.threads import cores
 from headrace.base.where import Where
-from headrace.dataset import Skip
+from headrace.loader import Skip
 from headrace.pack.layouts import layout_named
 from headrace.pack.schema import Schema
 from headrace.pack.tar import BLOCK

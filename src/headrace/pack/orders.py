@@ -8,9 +8,8 @@ from typing import Any
 
 from headrace.base.errors import ChangedError, UnsupportedError
 from headrace.base.settings import Settings
-from headrace.dataset import Dataset
-from headrace.dataset.shards.index import Scanned
-from headrace.dataset.source import OpenOptions, open_source
+from headrace.formats import OpenOptions, ScannedShard, open_source
+from headrace.loader import Dataset
 from headrace.namespace import Namespace
 from headrace.pack.journal import Record
 from headrace.pack.options import PackOptions
@@ -71,7 +70,7 @@ class Made:
     """A shard that is finished. `rows`: its index, where that is asked for and there is one."""
 
     record: Record
-    rows: Scanned | None = None
+    rows: ScannedShard | None = None
 
 
 def pieces_of(numbers: Sequence[int], shard_size: int) -> list[tuple[int, ...]]:

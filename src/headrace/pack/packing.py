@@ -12,8 +12,8 @@ from headrace.base.errors import CorruptError, DeniedError, InputError, Unsuppor
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.base.threads import ForEach
-from headrace.dataset import Dataset
-from headrace.dataset.naming import target_of
+from headrace.catalog import target_of
+from headrace.loader import Dataset
 from headrace.namespace import Namespace
 from headrace.pack.journal import Journal, Record, journal_of
 from headrace.pack.options import PackOptions, load_function

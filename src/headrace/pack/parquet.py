@@ -12,7 +12,7 @@ from typing import IO, Any
 import pyarrow
 import xxhash
 
-from headrace.dataset.arrow import Table, pa, pq
+from headrace.base.arrow import Table, pa, pq
 from headrace.pack.schema import Schema
 
 WRITER = f"pyarrow {pyarrow.__version__}"

@@ -16,11 +16,9 @@ import numpy as np
 from headrace.base.errors import BadSampleError, InputError
 from headrace.base.progress import Progress
 from headrace.base.where import Where
-from headrace.dataset import Dataset
-from headrace.dataset.order import Ints, Stream
-from headrace.dataset.own_key import GivesKeys
-from headrace.dataset.source import Rows, SampleIndex, SampleSpec
-from headrace.dataset.stages import Stage
+from headrace.catalog import GivesKeys, Rows, SampleIndex, SampleSpec, Stage
+from headrace.formats import records_of
+from headrace.loader import Dataset, Ints, Stream
 from headrace.pack.layouts import Layout, layout_named
 from headrace.pack.options import PackOptions
 
@@ -198,7 +196,7 @@ def where_of(options: PackOptions, dataset: Dataset) -> Where | None:
 
 def has_own_keys(dataset: Dataset) -> bool:
     """Whether records have keys of their own, as their header, or their first lines, tell."""
-    records = dataset.leaves[0].index.abilities.records
+    records = records_of(dataset.leaves[0].index)
     if records is not None:
         return records.keyed
     functions = [stage.function for stage in dataset.leaves[0].stages]

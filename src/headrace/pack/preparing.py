@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import BadSampleError, InputError
-from headrace.dataset.order import Take
+from headrace.loader import Take
 from headrace.namespace import Namespace
 from headrace.pack.filling import Filler, Means, TextFiller, is_text
 from headrace.pack.layouts import fields_of

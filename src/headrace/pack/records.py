@@ -1,6 +1,6 @@
 """Records of TFRecord and Parquet as the files they were: ``<__key__>.<part>``, as in `headrace.pack.members`.
 
-Records without a key of their own (`headrace.dataset.own_key`), which others made, are named by shard and number.
+Records without a key of their own (`headrace.catalog.record_keys`), which others made, are named by shard and number.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from headrace.base.arrow import pa, pq
 from headrace.base.errors import CorruptError
-from headrace.dataset.arrow import pa, pq
-from headrace.dataset.own_key import KEY, key_of
-from headrace.dataset.shards.example import example
-from headrace.dataset.shards.tfrecord import TFRECORD
+from headrace.catalog import KEY, key_of
+from headrace.formats import TFRECORD, example
 from headrace.pack.archive import File, safe
 from headrace.pack.members import encode
 
@@ -85,7 +84,7 @@ def _typed(row: Mapping[str, Any], schema: Any) -> dict[str, Any]:
 
 
 class _Bytes:
-    """A `headrace.dataset.shards.format.ShardBytes` over a file; holds one read of 4 MiB or more."""
+    """A `headrace.formats.shard_format.ShardBytes` over a file; holds one read of 4 MiB or more."""
 
     def __init__(self, file: Any, path: str) -> None:
         self.path = path

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.json
 
+from headrace.base.arrow import csv, pa, pc
 from headrace.base.errors import BadSampleError, CorruptError, InputError
-from headrace.dataset.arrow import csv, pa, pc
-from headrace.dataset.shards.csv_records import CSV
-from headrace.dataset.shards.jsonl import JSONL
+from headrace.formats import CSV, JSONL
 from headrace.pack.schema import KINDS, Field, Schema
 from headrace.pack.values import row_of, row_of_cells, table_of
 

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from headrace.base.arrow import pa
 from headrace.base.errors import InputError, NotFoundError
-from headrace.dataset.arrow import pa
 
 KINDS: dict[str, Any] = {
     "f16": pa.float16(), "f32": pa.float32(), "f64": pa.float64(),

@@ -9,22 +9,23 @@ from typing import IO
 
 from headrace.base.progress import SILENT
 from headrace.base.settings import Settings
-from headrace.dataset.abilities import IndexFolder
-from headrace.dataset.shards.adopt import BESIDE, export
-from headrace.dataset.shards.format import Format, Member
-from headrace.dataset.shards.formats import format_named
-from headrace.dataset.shards.index import (
+from headrace.catalog import IndexFolder, Shelf
+from headrace.formats import (
+    INDEX_BESIDE,
+    Format,
     Job,
-    Scanned,
+    Member,
+    ScannedShard,
     Shard,
+    export_index,
     find_set,
+    format_named,
     index_bytes,
     index_members,
     put_scanned,
     scan_shards,
+    split_name,
 )
-from headrace.dataset.shards.tar import split_name
-from headrace.dataset.shelf import Shelf
 from headrace.pack.journal import Journal, Record
 from headrace.pack.layouts import Layout
 from headrace.pack.tar import Places
@@ -57,7 +58,7 @@ class ShardIndex:
             elif file is not None:
                 index_bytes(self._shelf, job, shard, _Local(file, info.key, info.size))
 
-    def rows(self, record: Record) -> Scanned | None:
+    def rows(self, record: Record) -> ScannedShard | None:
         """A finished shard's rows, for another node's `take`; None where it needs none. Raises what scanning raises."""
         if self._format is None or record.empty:
             return None
@@ -66,7 +67,7 @@ class ShardIndex:
             return scan_shards(self._shelf, self._job([shard]), [shard])[0]
         return None
 
-    def take(self, rows: Scanned) -> None:
+    def take(self, rows: ScannedShard) -> None:
         """Have the rows of a shard that was made elsewhere. Any thread."""
         with contextlib.suppress(OSError):
             put_scanned(self._shelf, self._job([rows.shard]), rows)
@@ -84,7 +85,7 @@ class ShardIndex:
         if not shards:
             return
         job = self._job(shards)
-        export(find_set(self._shelf, job), job, IndexFolder(journal.store, journal.prefix + BESIDE))
+        export_index(find_set(self._shelf, job), job, IndexFolder(journal.store, journal.prefix + INDEX_BESIDE))
 
     def _job(self, shards: list[Shard]) -> Job:
         assert self._format is not None
@@ -92,7 +93,7 @@ class ShardIndex:
 
 
 def members_in(places: Places) -> Iterator[Member]:
-    """As a reader finds them; see `headrace.dataset.shards.tar`."""
+    """As a reader finds them; see `headrace.formats.tar.tar`."""
     for name, start, stop in places:
         key, part = split_name(name)
         if part:
@@ -100,7 +101,7 @@ def members_in(places: Places) -> Iterator[Member]:
 
 
 class _Local:
-    """A `headrace.dataset.shards.format.ShardBytes` over a file. One thread."""
+    """A `headrace.formats.shard_format.ShardBytes` over a file. One thread."""
 
     def __init__(self, file: IO[bytes], path: str, size: int) -> None:
         self.path, self.size = path, size

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from headrace.base.arrow import pa
 from headrace.base.errors import BadSampleError
-from headrace.dataset.arrow import pa
 from headrace.pack.schema import KINDS, Field, Schema
 
 _FLOAT = re.compile(r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)

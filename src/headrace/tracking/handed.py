@@ -2,10 +2,10 @@
 
     <home>/runs/<id>/loaders/<name>.json     {"format": 1, "rank", "process", "attempt", "number", "time_us",
                                              "batch", "left", "share", "whole", "steady", "state", …}: of one
-                                             loader; the rest: `headrace.dataset.recipe`
+                                             loader; the rest: `headrace.loader.recipe`
 
 ``number`` is drawn by chance, so no other loader has it, of whichever process or attempt. ``process``: its id.
-``state`` is where it began (`headrace.dataset.state`); ``left`` the samples of its rank's share of that epoch,
+``state`` is where it began (`loader.order.progress_state`); ``left`` the samples of its rank's share of that epoch,
 ``share`` of every later one, null without an end; ``whole``: a last batch that is not full is left out; ``steady``:
 every batch is made of the samples that come next, none is filtered out, skipped or overtaken.
 

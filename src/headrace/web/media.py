@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from headrace.base.errors import CorruptError, HeadraceError, NotFoundError
-from headrace.dataset.sounds import HEAD, media_type
+from headrace.loader import SOUND_HEAD, media_type
 from headrace.web.drawing import Drawing
 from headrace.web.guard import SEALED
 from headrace.web.pieces import Piece
@@ -110,7 +110,7 @@ def _picture(world: World, piece: Piece, _: Request) -> Response:
 def _sound(_: World, piece: Piece, request: Request) -> Response:
     """A stretch of it, never more than `_STRETCH`."""
     size = piece.size or 0
-    kind = media_type(piece.read(0, min(HEAD, size)))
+    kind = media_type(piece.read(0, min(SOUND_HEAD, size)))
     if kind is None:
         raise CorruptError("is no sound that can be played", path=piece.where)
     headers = {"accept-ranges": "bytes"}

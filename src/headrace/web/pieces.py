@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 
 from headrace.base.errors import ChangedError, HeadraceError, NotFoundError, UnsupportedError
 from headrace.base.threads import Threads
-from headrace.dataset.showing import SIDE, PartShown, needed, shown_part
-from headrace.dataset.source import Part
+from headrace.catalog import Part
 from headrace.fetch import Fetcher, Read
+from headrace.loader import PICTURE_SIDE, PartShown, bytes_needed, shown_part
 from headrace.store.protocol import Blob, Store
 
 _HEADS: Final = 16
@@ -38,7 +38,7 @@ class Stored:
     def id(self) -> str:
         """Names what can be made of it: another one for other bytes."""
         read = self.whole
-        told = (read.store.identity, read.key, read.version, read.size, read.start, read.stop, self.name, SIDE)
+        told = (read.store.identity, read.key, read.version, read.size, read.start, read.stop, self.name, PICTURE_SIDE)
         return hashlib.sha256("\0".join(map(str, told)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     @property
@@ -73,7 +73,7 @@ class Valued:
     @property
     def id(self) -> str:
         """As `Stored.id`."""
-        return hashlib.sha256(f"{self.source}\0{self.where}\0{SIDE}".encode()).hexdigest()[:32]
+        return hashlib.sha256(f"{self.source}\0{self.where}\0{PICTURE_SIDE}".encode()).hexdigest()[:32]
 
     @property
     def size(self) -> int | None:
@@ -97,7 +97,7 @@ Piece: TypeAlias = Stored | Valued
 
 def looked_at(pieces: Sequence[Stored]) -> list[PartShown]:
     """What is said of each, from its first bytes, read side by side. What cannot be read says why."""
-    wanted = [(place, needed(piece.name, piece.size or 0)) for place, piece in enumerate(pieces)]
+    wanted = [(place, bytes_needed(piece.name, piece.size or 0)) for place, piece in enumerate(pieces)]
     asked = [(place, count) for place, count in wanted if count]
     reads = [pieces[place].stretch(0, count) for place, count in asked]
     results = pieces[0].fetcher.start(reads, here=True).wait() if reads else []

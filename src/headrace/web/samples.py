@@ -12,18 +12,23 @@ import numpy as np
 
 from headrace.base.errors import CorruptError, NotFoundError
 from headrace.base.settings import Settings
-from headrace.dataset import Dataset
-from headrace.dataset.classes import Classes, open_classes
-from headrace.dataset.column_classes import open_column_classes
-from headrace.dataset.differing import Differing, kept_diff
-from headrace.dataset.objects import Objects
-from headrace.dataset.own_key import KEY
-from headrace.dataset.recipe import made
-from headrace.dataset.samples import ObjectSamples
-from headrace.dataset.shards.samples import ShardSamples
-from headrace.dataset.showing import LARGEST, PartShown, picture_of, shown_part
-from headrace.dataset.snapshot import LATEST, Snapshot, open_snapshot, snapshot_objects, snapshot_place
-from headrace.dataset.source import Part, open_source
+from headrace.catalog import (
+    KEY,
+    LATEST,
+    Classes,
+    Differing,
+    Objects,
+    ObjectSamples,
+    Part,
+    Snapshot,
+    kept_diff,
+    open_classes,
+    open_snapshot,
+    snapshot_objects,
+    snapshot_place,
+)
+from headrace.formats import ShardSamples, open_source
+from headrace.loader import LARGEST_SHOWN, Dataset, PartShown, dataset_of, open_column_classes, picture_of, shown_part
 from headrace.namespace import Namespace
 from headrace.web.behind import PATIENCE_S, Behind, Underway
 from headrace.web.pictures import Pictures
@@ -85,11 +90,13 @@ class Samples:
     def made(self, recipe: Mapping[str, Any]) -> Dataset:
         """What a loader of a run said that it handed out.
 
-        Raises as `headrace.dataset.recipe.made`; TryAgainError: it is being opened.
+        Raises as `headrace.loader.recipe.dataset_of`; TryAgainError: it is being opened.
         """
         what = "The data set is being opened on this node"
         key = f"recipe {json.dumps(recipe, sort_keys=True)}"
-        return self._behind.get(key, what, lambda _: made(recipe, self._namespace, self._settings), wait_s=_OPENED_S)
+        return self._behind.get(
+            key, what, lambda _: dataset_of(recipe, self._namespace, self._settings), wait_s=_OPENED_S
+        )
 
     def classes(self, name: str, data: Dataset) -> Classes | Underway | None:
         """Its samples by class; None: keys tell no classes."""
@@ -182,14 +189,14 @@ class Samples:
         Raises:
             CorruptError: it is no picture, or one too large. UnsupportedError: Pillow is not installed. As the loader.
         """
-        made = self._pictures.get(piece.id)
-        if made is None:
-            if (piece.size or 0) > LARGEST:
+        dataset_of = self._pictures.get(piece.id)
+        if dataset_of is None:
+            if (piece.size or 0) > LARGEST_SHOWN:
                 raise CorruptError(f"{piece.size:,} bytes are too many for a small picture", path=piece.where)
             data = piece.load()
-            made = picture_of(shown_part(piece.name, data), data, piece.where)
-            self._pictures.keep(piece.id, made)
-        return made
+            dataset_of = picture_of(shown_part(piece.name, data), data, piece.where)
+            self._pictures.keep(piece.id, dataset_of)
+        return dataset_of
 
     def _stored(self, name: str, places: Sequence[int]) -> list[tuple[str, list[Stored]]] | None:
         """Keys and parts; None: what is shown is not what is stored. Raises IndexError."""

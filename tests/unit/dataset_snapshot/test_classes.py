@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.base.errors import InputError
-from headrace.dataset import classes as module
-from headrace.dataset.classes import OUTSIDE, Class, Classes, open_classes
-from headrace.dataset.column_classes import class_columns, open_column_classes
-from headrace.dataset.samples import ObjectSamples
-from headrace.dataset.snapshot import take_snapshot
-from headrace.dataset.source import open_source
+from headrace.catalog import folder_classes as module
+from headrace.catalog.folder_classes import OUTSIDE_ALL, Class, Classes, open_classes
+from headrace.catalog.object_samples import ObjectSamples
+from headrace.catalog.snapshot import take_snapshot
+from headrace.formats.opening_targets import open_source
+from headrace.loader.column_classes import class_columns, open_column_classes
 from tests.unit.dataset_snapshot.kit import World
 
 TREE = {
@@ -76,7 +76,7 @@ def test_they_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_too_many_folders_the_upper_ones_are_told_apart(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(module, "MOST_CLASSES", 3)
     _, found = opened(world, {f"{number % 2}/{number % 3}/{number}/x.jpg": b"" for number in range(12)})
     assert found is not None
     assert (found.depth, found.levels) == (1, 1)
@@ -84,7 +84,7 @@ def test_of_too_many_folders_the_upper_ones_are_told_apart(world: World, monkeyp
 
 
 def test_of_far_too_many_there_are_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(module, "MOST_CLASSES", 3)
     assert opened(world, {f"{number}/x.jpg": b"" for number in range(12)})[1] is None
 
 
@@ -106,7 +106,7 @@ def test_a_column_of_tables_tells_classes(world: World, kind: str) -> None:
     fetcher = world.namespace.fetcher
     found = open_column_classes("t@v1", "label", fetcher=fetcher, **world.context)
     assert found is not None
-    names = [OUTSIDE if one is None else str(one).lower() if kind == "flags" else str(one) for one in values] * 3
+    names = [OUTSIDE_ALL if one is None else str(one).lower() if kind == "flags" else str(one) for one in values] * 3
     assert {one.name: one.samples for one in found.by_level()} == dict(Counter(names))
     for name in set(names):
         places = found.places(name)
@@ -116,7 +116,7 @@ def test_a_column_of_tables_tells_classes(world: World, kind: str) -> None:
 
 
 def test_a_column_of_too_many_values_tells_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.dataset.column_classes.MOST", 3)
+    monkeypatch.setattr("headrace.loader.column_classes.MOST_CLASSES", 3)
     pq.write_table(pa.table({"label": range(9)}), world.data / "a.parquet")
     take_snapshot("/data", "t", **world.context)
     assert open_column_classes("t@v1", "label", fetcher=world.namespace.fetcher, **world.context) is None

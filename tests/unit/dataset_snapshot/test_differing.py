@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.dataset import changes, differing
-from headrace.dataset.changes import Change, Kind, diff
-from headrace.dataset.differing import kept_diff
-from headrace.dataset.snapshot import Snapshot, take_snapshot
+from headrace.catalog import diff_cache as differing
+from headrace.catalog import snapshot_diff as changes
+from headrace.catalog.diff_cache import kept_diff
+from headrace.catalog.snapshot import Snapshot, take_snapshot
+from headrace.catalog.snapshot_diff import Change, ChangeKind, diff
 from tests.unit.dataset_snapshot.kit import World
 
-KINDS: tuple[Kind, ...] = ("added", "removed", "changed")
+KINDS: tuple[ChangeKind, ...] = ("added", "removed", "changed")
 
 
 def two(world: World, count: int = 500) -> tuple[Snapshot, Snapshot]:
@@ -31,7 +32,7 @@ def all_changes(a: Snapshot, b: Snapshot, world: World) -> list[Change]:
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 1 << 16])
 def test_rows_are_those_of_the_stream(world: World, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr("headrace.dataset.objects.BATCH_ROWS", rows)
+    monkeypatch.setattr("headrace.catalog.object_index.BATCH_ROWS", rows)
     first, second = two(world)
     expected = list(diff(first, second, settings=world.settings))
     assert len(expected) > 200

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import InputError, NotFoundError
-from headrace.dataset.source import OpenOptions, open_source
+from headrace.formats.open_options import OpenOptions
+from headrace.formats.opening_targets import open_source
 from tests.unit.dataset_snapshot.kit import World
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import InputError, UnreachableError, UnsupportedError
-from headrace.dataset.bisection import middle
-from headrace.dataset.listing import list_objects
+from headrace.catalog.bisection import middle
+from headrace.catalog.prefix_listing import list_objects
 from headrace.store.protocol import Folder, ObjectInfo
 from tests.unit.dataset_snapshot.kit import PagedStore, by_folder, info
 

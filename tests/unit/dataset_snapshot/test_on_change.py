@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import ChangedError
-from headrace.dataset import Changed, Dataset, Loader, Skip
-from headrace.dataset.snapshot import Snapshot, take_snapshot
+from headrace.catalog.snapshot import Snapshot, take_snapshot
+from headrace.loader import Changed, Dataset, Loader, Skip
 from tests.unit.dataset_snapshot.kit import World
 
 LOGGER = "headrace.dataset"

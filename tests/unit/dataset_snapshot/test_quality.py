@@ -4,11 +4,11 @@ import json
 
 import pyarrow as pa
 
-from headrace.dataset.manifest import VERSIONED
-from headrace.dataset.objects import build_objects
-from headrace.dataset.quality import Duplicates, Group, Missing, Sizes, quality_report, report
-from headrace.dataset.shelf import Shelf
-from headrace.dataset.snapshot import take_snapshot
+from headrace.catalog.index_cache import Shelf
+from headrace.catalog.manifest import VERSIONED
+from headrace.catalog.object_index import build_objects
+from headrace.catalog.quality import Duplicates, Missing, SampleGroup, Sizes, quality_report, report
+from headrace.catalog.snapshot import take_snapshot
 from tests.unit.dataset_snapshot.kit import World
 
 
@@ -20,8 +20,8 @@ def test_report(world: World) -> None:
         found = quality_report(target, **world.context)
         assert (found.objects, found.samples) == (8, 5)
         assert found.sizes == Sizes(0, 10, 10, 43) or found.sizes.median in (1, 5, 10)
-        assert found.folders == (Group("a", 7, 43), Group("b", 1, 0))
-        assert found.suffixes == (Group("image", 5, 40), Group("label", 3, 3))
+        assert found.folders == (SampleGroup("a", 7, 43), SampleGroup("b", 1, 0))
+        assert found.suffixes == (SampleGroup("image", 5, 40), SampleGroup("label", 3, 3))
         assert (found.empty, found.empty_examples) == (1, ("b/9.image",))
         assert found.missing == (Missing("label", 2, ("a/3", "b/9")),)
         assert json.loads(json.dumps(found.as_dict()))["folder_count"] == 2
@@ -42,5 +42,5 @@ def test_dots_that_are_no_suffixes(world: World) -> None:
     )
     shelf = Shelf.of(world.settings)
     suffixes = report(build_objects(shelf, [batch]), shelf).suffixes
-    assert suffixes[0] == Group("(other)", 2000, 2000)
+    assert suffixes[0] == SampleGroup("(other)", 2000, 2000)
     assert len(suffixes) == 1001

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.dataset import group
-from headrace.dataset.group import open_groups
-from headrace.dataset.manifest import VERSIONED
-from headrace.dataset.objects import build_objects, open_objects
-from headrace.dataset.ordering import sort_batches
-from headrace.dataset.samples import ObjectSamples
-from headrace.dataset.shelf import Shelf
+from headrace.catalog import sample_grouping as group
+from headrace.catalog.external_sort import sort_batches
+from headrace.catalog.index_cache import Shelf
+from headrace.catalog.manifest import VERSIONED
+from headrace.catalog.object_index import build_objects, open_objects
+from headrace.catalog.object_samples import ObjectSamples
+from headrace.catalog.sample_grouping import open_groups
 from tests.unit.dataset_snapshot.kit import PagedStore, World
 
 COUNT, STEP = 1_000_000, 1 << 16

@@ -20,9 +20,11 @@ from headrace.base.errors import (
     SettingError,
 )
 from headrace.base.settings import Settings
-from headrace.dataset.changes import diff, summary, verify
-from headrace.dataset.snapshot import list_snapshots, open_snapshot, snapshot_objects, take_snapshot
-from headrace.dataset.source import OpenOptions, SampleIndex, open_source
+from headrace.catalog.sample_index import SampleIndex
+from headrace.catalog.snapshot import list_snapshots, open_snapshot, snapshot_objects, take_snapshot
+from headrace.catalog.snapshot_diff import change_summary, diff, verify
+from headrace.formats.open_options import OpenOptions
+from headrace.formats.opening_targets import open_source
 from headrace.namespace import Namespace
 from tests.unit.dataset_snapshot.kit import World
 
@@ -236,17 +238,17 @@ def test_an_unusable_cache_folder_is_said_and_worked_around(world: World, caplog
 def test_diff_and_verify(world: World) -> None:
     world.write(TREE)
     a = take_snapshot("/data", "digits", **world.context)
-    assert not summary(verify(a, **world.context))
+    assert not change_summary(verify(a, **world.context))
     world.write({"train/2.image": b"changed", "train/3.image": b"new"})
     (world.data / "val/9.x").unlink()
     b = take_snapshot("/data", "digits", **world.context)
     expected = [("changed", "train/2.image"), ("added", "train/3.image"), ("removed", "val/9.x")]
     for changes in (diff(a, b, settings=world.settings), verify(a, **world.elsewhere().context)):
-        found = summary(changes)
+        found = change_summary(changes)
         assert [(c.kind, c.key) for c in found.first] == expected
         assert (found.added, found.removed, found.changed) == (1, 1, 1)
     assert [c.kind for c in diff(b, a, settings=world.settings)] == ["changed", "removed", "added"]
-    assert not summary(diff(a, a, settings=world.settings))
+    assert not change_summary(diff(a, a, settings=world.settings))
     change = next(iter(diff(a, b, settings=world.settings)))
     assert (change.size_before, change.size_after) == (4, 7)
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from headrace.dataset.snapshot import take_snapshot
+from headrace.catalog.snapshot import take_snapshot
 from tests.unit.dataset_snapshot.kit import World
 
 _TRAIN = """
@@ -26,15 +26,15 @@ assert "pandas" not in sys.modules, [target, by]
 _LOOK = """
 import sys
 from headrace.base.settings import Settings
-from headrace.dataset.changes import summary, verify
-from headrace.dataset.quality import quality_report
-from headrace.dataset.snapshot import open_snapshot
+from headrace.catalog.snapshot_diff import change_summary, verify
+from headrace.catalog.quality import quality_report
+from headrace.catalog.snapshot import open_snapshot
 from headrace.namespace import Namespace
 
 settings = Settings.load()
 namespace = Namespace.load(settings)
 snapshot = open_snapshot("digits@v1", namespace=namespace, settings=settings)
-assert summary(verify(snapshot, namespace=namespace, settings=settings)).changed == 1
+assert change_summary(verify(snapshot, namespace=namespace, settings=settings)).changed == 1
 assert quality_report("digits@v1", namespace=namespace, settings=settings).objects == 24
 assert "pandas" not in sys.modules
 """

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.base.errors import CorruptError, InputError, NotFoundError
-from headrace.dataset.source import OpenOptions, open_source
+from headrace.formats.open_options import OpenOptions
+from headrace.formats.opening_targets import open_source
 from tests.unit.dataset_snapshot.kit import World
 
 CSV = b"path,score,who\nz/2.png,0.5,ann\nz/1.png,1.5,bob\nz/2.txt,9,cee\n"

@@ -176,7 +176,7 @@ def _upload(namespace: Namespace, url: str, data_set: DataSet, samples: Iterator
 
 def _snapshot(stage: Stage) -> tuple[str, int]:
     """Its name, and how many samples it holds, of two objects each."""
-    from headrace.dataset import take_snapshot
+    from headrace.catalog import take_snapshot
 
     with progress("   listed") as report:
         made = take_snapshot(

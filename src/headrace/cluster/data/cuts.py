@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from headrace.base.threads import Threads
-from headrace.dataset.shards.index import Shard
+from headrace.formats import Shard
 from headrace.store.protocol import Folder, ObjectInfo
 
 Part: TypeAlias = str | tuple[ObjectInfo, ...]

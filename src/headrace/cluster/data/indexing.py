@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.base.errors import ChangedError
+from headrace.catalog import Shelf, Snapshot, open_snapshot
 from headrace.cluster.data.cuts import shard_slices
 from headrace.cluster.pieces import Options, Site, Workers
-from headrace.dataset.opening import shards_of_snapshot
-from headrace.dataset.shards.index import Job, Scanned, Shard, put_scanned, scan_shards
-from headrace.dataset.shelf import Shelf
-from headrace.dataset.snapshot import Snapshot, open_snapshot
+from headrace.formats import Job, ScannedShard, Shard, put_scanned, scan_shards, shards_of_snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def scanning_on(
     return scan
 
 
-def scan_piece(site: Site, piece: Shards) -> list[Scanned]:
+def scan_piece(site: Site, piece: Shards) -> list[ScannedShard]:
     """Read some shards on the node that this runs on. Raises as `index_snapshot`."""
     snapshot = open_snapshot(piece.snapshot, namespace=site.namespace, settings=site.settings)
     job = shards_of_snapshot(snapshot, format=piece.format, namespace=site.namespace, settings=site.settings)

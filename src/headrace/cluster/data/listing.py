@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
+from headrace.base.arrow import Batch, pa, pc, scalar
 from headrace.base.progress import Progress
+from headrace.catalog import MANIFEST_SCHEMA, Listing, Origin, Place, Shelf, find_again, list_objects, page_batch
 from headrace.cluster.data.cuts import Part, cut, grouped
 from headrace.cluster.pieces import Options, Site, Workers
-from headrace.dataset.arrow import Batch, pa, pc, scalar
-from headrace.dataset.below import Origin
-from headrace.dataset.inventory import Listing, Place, find_again
-from headrace.dataset.listing import list_objects
-from headrace.dataset.manifest import SCHEMA, page_batch
-from headrace.dataset.shelf import Shelf
 from headrace.store.protocol import Folder, Store
 
 HERE: Final = 16
@@ -90,7 +86,7 @@ def list_folders(site: Site, piece: tuple[int, Folders]) -> Rows:
     objects = size = 0
     with (
         Shelf.of(site.settings).workspace() as work,
-        pa.ipc.new_stream(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
+        pa.ipc.new_stream(sink, MANIFEST_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
     ):
         for part in asked.parts:
             for batch in _batches(place, part, str(work)):
@@ -106,7 +102,7 @@ def _batches(place: Place, part: Part, folder: str) -> Iterator[Batch]:
     below = scalar(part[len(place.prefix) :])
     for batch in list_objects(place.store, part, folder=folder):
         keys = pc.binary_join_element_wise(below, batch["key"], _EMPTY)
-        yield pa.record_batch([keys, *batch.columns[1:]], schema=SCHEMA)
+        yield pa.record_batch([keys, *batch.columns[1:]], schema=MANIFEST_SCHEMA)
 
 
 def _level(store: Store, name: str) -> Folder | None:

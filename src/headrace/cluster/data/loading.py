@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from headrace.base.errors import TryAgainError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
+from headrace.catalog import NamedObject, Origin, as_reads, entry_words, objects_below
 from headrace.cluster.data.shares import Sharing, slices
 from headrace.cluster.pieces import Gone, Machine, Options, Site, Workers
-from headrace.dataset.below import Named, Origin, as_reads, entry_words, objects_below
 from headrace.fetch.warming import Warmed, Warmer
 from headrace.namespace import Namespace
 
@@ -20,7 +20,7 @@ class Slice:
     """Objects that a node brings into its cache. `in_flight`: asked for at once."""
 
     origin: Origin | None
-    objects: tuple[Named, ...]
+    objects: tuple[NamedObject, ...]
     in_flight: int
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from headrace.dataset.below import Named
+from headrace.catalog import NamedObject
 from headrace.fetch.rendezvous import Rendezvous
 
 SLICE_BYTES: Final = 256 << 20
@@ -40,8 +40,8 @@ class Sharing:
 
 
 def slices(
-    objects: Iterable[Named], word: Callable[[Named], int], sharing: Sharing
-) -> Iterator[tuple[str, tuple[Named, ...]]]:
+    objects: Iterable[NamedObject], word: Callable[[NamedObject], int], sharing: Sharing
+) -> Iterator[tuple[str, tuple[NamedObject, ...]]]:
     """(node, its next slice), cut where a slice holds `SLICE_OBJECTS` or `SLICE_BYTES`; the rests come last.
 
     Args:
@@ -49,7 +49,7 @@ def slices(
         word: of an object, see `Sharing.owners`.
         sharing: the nodes.
     """
-    held: dict[str, list[Named]] = {node: [] for node in sharing.nodes}
+    held: dict[str, list[NamedObject]] = {node: [] for node in sharing.nodes}
     sizes = dict.fromkeys(sharing.nodes, 0)
     for one in objects:
         for node in sharing.owners(word(one)):

@@ -7,14 +7,14 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from headrace.dataset.arrow import Schema, Table, pa
+from headrace.base.arrow import Schema, Table, pa
 
 ITEM: Final = "item"
 """The column of samples that are no dicts, as Ray Data names it."""
 
 
 def block_of(ray_data: Any, batch: Any, schema: Schema | None = None) -> Table:
-    """The block of a batch as `headrace.dataset.batch.collate` makes it. `schema`: types of columns that are known;
+    """The block of a batch as `formats.columns.stacking.collate` makes it. `schema`: types of columns that are known;
     others are as Ray finds them for these values.
     """
     columns = {name: _rows(values) for name, values in _columns(batch).items()}

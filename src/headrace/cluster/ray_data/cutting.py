@@ -6,10 +6,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from headrace.dataset import Dataset
-from headrace.dataset.carried import sizes_at
-from headrace.dataset.order import Ints, straight
-from headrace.dataset.tables.samples import as_table
+from headrace.formats import as_table
+from headrace.loader import Dataset, Ints, sizes_at, straight
 
 _BYTES: Final = 64 << 20
 """Stored bytes of a stretch."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import headrace
+from headrace.base.arrow import Schema
 from headrace.base.errors import InputError, UnsupportedError
 from headrace.base.settings import Settings
 from headrace.base.units import parse_bytes
@@ -23,11 +24,8 @@ from headrace.cluster.connection import ray_module
 from headrace.cluster.ray_data.blocks import block_of
 from headrace.cluster.ray_data.cutting import Cut, cut
 from headrace.cluster.submission import Reach
-from headrace.dataset import Dataset
-from headrace.dataset.arrow import Schema
-from headrace.dataset.carried import Source, Stretch
-from headrace.dataset.feed import mean_size
-from headrace.dataset.tables.samples import as_table
+from headrace.formats import as_table
+from headrace.loader import Dataset, Source, Stretch, mean_size
 
 _LOG = logging.getLogger("headrace.cluster")
 _SEND: Final = ("AWS_*", "AZURE_STORAGE_*")

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.base.errors import InputError, UnsupportedError
 from headrace.cluster.connection import ray_module
-from headrace.dataset import Dataset, Loader
+from headrace.loader import Dataset, Loader
 
 
 def shard(ds: Dataset, **options: Any) -> Loader:

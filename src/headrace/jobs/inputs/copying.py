@@ -24,8 +24,7 @@ from headrace.base.errors import ChangedError, CorruptError, InputError, NoRoomE
 from headrace.base.progress import Progress
 from headrace.base.threads import Threads
 from headrace.base.units import format_bytes
-from headrace.dataset.inventory import Place
-from headrace.dataset.objects import Objects
+from headrace.catalog import Objects, Place
 from headrace.jobs.environment.kept import Held, KeptFolders
 
 _PIECE: Final = 4 << 20

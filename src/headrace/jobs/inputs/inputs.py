@@ -11,9 +11,16 @@ from typing import Any, Final, TypeAlias
 
 from headrace.base.errors import HeadraceError
 from headrace.base.units import format_bytes
-from headrace.dataset.changes import summary
-from headrace.dataset.objects import Objects
-from headrace.dataset.pin import VARIABLE, Pin, differences, pin_objects, take_again, take_pin
+from headrace.catalog import (
+    INPUTS_VARIABLE,
+    Objects,
+    Pin,
+    change_summary,
+    differences,
+    pin_objects,
+    take_again,
+    take_pin,
+)
 from headrace.jobs.environment import Bind
 from headrace.jobs.folder import RunFolder
 from headrace.jobs.inputs.copying import copied, data_of
@@ -110,7 +117,7 @@ class Inputs:
         for name, one in self._inputs.items():
             variable = one.spec.variable or input_variable(name)
             found[variable] = f"{found[variable]}{os.pathsep}{one.value}" if variable in found else one.value
-        return {**found, VARIABLE: self._folder.recorded("inputs")}
+        return {**found, INPUTS_VARIABLE: self._folder.recorded("inputs")}
 
     def binds(self) -> list[Bind]:
         """What a command in an image must see, all of it read-only."""
@@ -163,7 +170,7 @@ class Inputs:
         """Note what of an old pin cannot be had any more."""
         site = self._site
         changes = differences(pin, self._objects(pin, kept), namespace=site.namespace, settings=site.settings)
-        found = summary(changes, _NAMED)
+        found = change_summary(changes, _NAMED)
         if found:
             words = {"removed": "gone", "changed": "changed"}
             named = ", ".join(f"{one.key} ({words[one.kind]})" for one in found.first)

@@ -15,7 +15,7 @@ from headrace.base.errors import HeadraceError, UnsupportedError
 from headrace.mount import MOUNT_TYPE, MountPoint, mounts, unmount
 
 if TYPE_CHECKING:
-    from headrace.dataset.pin import Pin
+    from headrace.catalog import Pin
 
 _READY_S: Final = 120.0
 _END_S: Final = 15.0

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import ChangedError, NotFoundError, ReadOnlyError
-from headrace.dataset.objects import Objects
+from headrace.catalog import Objects
 from headrace.store.protocol import Assembly, Blob, Buffer, Described, Folder, ObjectInfo, Store, Wire
 from headrace.store.wrappers import ForwardingStore
 

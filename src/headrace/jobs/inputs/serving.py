@@ -19,12 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace.base.arrow import to_numbers
 from headrace.base.errors import HeadraceError
 from headrace.base.settings import Settings
-from headrace.dataset.arrow import to_numbers
-from headrace.dataset.manifest import read_manifest
-from headrace.dataset.pin import MANIFEST, Pin, pin_objects
-from headrace.dataset.snapshot import open_snapshot
+from headrace.catalog import MANIFEST, Pin, open_snapshot, pin_objects, read_manifest
 from headrace.jobs.inputs.pinned import PinnedStore
 from headrace.mount import Mounted, MountOptions, on_signals
 from headrace.namespace import Namespace

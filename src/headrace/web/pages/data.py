@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.base.progress import Progress
-from headrace.dataset.quality import Group, Report, quality_report
-from headrace.dataset.snapshot import Snapshot, list_snapshots, open_snapshot
+from headrace.catalog import Report, SampleGroup, Snapshot, list_snapshots, open_snapshot, quality_report
 from headrace.web.behind import Underway
 from headrace.web.told import Page, Told
 from headrace.web.world import World
@@ -80,8 +79,8 @@ class One:
     snapshot: SnapshotShown
     concerns: tuple[Concern, ...] | None
     samples: int | None
-    suffixes: tuple[Group, ...]
-    folders: tuple[Group, ...]
+    suffixes: tuple[SampleGroup, ...]
+    folders: tuple[SampleGroup, ...]
     folder_count: int
     underway: Underway | None
     asked: AskedOne

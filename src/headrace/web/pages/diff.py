@@ -8,10 +8,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from headrace.dataset.changes import Kind
-from headrace.dataset.differing import Differing
-from headrace.dataset.showing import PartShown
-from headrace.dataset.snapshot import Snapshot, list_snapshots
+from headrace.catalog import ChangeKind, Differing, Snapshot, list_snapshots
+from headrace.loader import PartShown
 from headrace.web.behind import Underway
 from headrace.web.media import DIGITS
 from headrace.web.pages.data import SnapshotShown, shown_snapshot
@@ -21,7 +19,7 @@ from headrace.web.world import World
 
 COUNT: Final = 24
 _MOST: Final = 100
-_KINDS: Final[tuple[Kind, ...]] = ("changed", "added", "removed")
+_KINDS: Final[tuple[ChangeKind, ...]] = ("changed", "added", "removed")
 _GONE: Final = "the store no longer gives this version"
 
 
@@ -77,7 +75,7 @@ class Shown:
     before: SnapshotShown | None
     after: SnapshotShown
     counts: Counts | None
-    kind: Kind
+    kind: ChangeKind
     changes: tuple[ChangeShown, ...]
     total: int
     gone: int
@@ -106,7 +104,7 @@ def view(world: World, asked: Asked) -> Told:
     return Told(shown, command)
 
 
-def _first(found: Differing) -> Kind:
+def _first(found: Differing) -> ChangeKind:
     """The first kind of which there are any."""
     for kind in _KINDS:
         if found.count(kind):
@@ -131,7 +129,7 @@ def _both(world: World, asked: Asked) -> tuple[Snapshot | None, Snapshot]:
 
 
 def _changes(
-    world: World, snapshots: tuple[Snapshot, Snapshot], found: Differing, kind: Kind, asked: Asked
+    world: World, snapshots: tuple[Snapshot, Snapshot], found: Differing, kind: ChangeKind, asked: Asked
 ) -> tuple[ChangeShown, ...]:
     start = max(0, asked.start)
     stop = start + min(max(1, asked.count), _MOST)

@@ -8,8 +8,7 @@ from typing import Any, Final, cast
 
 from headrace.base.errors import HeadraceError
 from headrace.base.progress import Progress
-from headrace.dataset.changes import summary
-from headrace.dataset.pin import differences, open_pin
+from headrace.catalog import change_summary, differences, open_pin
 from headrace.jobs import diff
 from headrace.web.behind import Underway
 from headrace.web.index import RunRow
@@ -149,7 +148,7 @@ def _checked(world: World, run: str, one: Input) -> Input:
 
     def work(progress: Progress) -> tuple[int, tuple[str, ...]]:
         pin, objects = open_pin(f"run:{run}/{one.name}", namespace=space, settings=settings, progress=progress)
-        changes = summary(differences(pin, objects, namespace=space, settings=settings), keep=_EXAMPLES)
+        changes = change_summary(differences(pin, objects, namespace=space, settings=settings), keep=_EXAMPLES)
         return changes.changed + changes.removed, tuple(change.key for change in changes.first)
 
     try:

@@ -8,10 +8,8 @@ from typing import Final
 import msgspec
 
 from headrace.base.errors import InputError
-from headrace.dataset import Dataset
-from headrace.dataset.classes import LAST, Class, Classes, Places
-from headrace.dataset.column_classes import class_columns
-from headrace.dataset.showing import PartShown
+from headrace.catalog import LAST_ROW, Class, Classes, Places
+from headrace.loader import Dataset, PartShown, class_columns
 from headrace.web.behind import Underway
 from headrace.web.media import DIGITS
 from headrace.web.told import Page, Told
@@ -32,7 +30,7 @@ class Asked(msgspec.Struct, frozen=True, rename={"class_": "class"}):
     name: str
     version: str
     class_: str = ""
-    level: int = LAST
+    level: int = LAST_ROW
     column: str = ""
     find: str = ""
     start: int = 0

@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from headrace.base.errors import HeadraceError
-from headrace.dataset import Dataset
-from headrace.dataset.recipe import places
+from headrace.loader import Dataset, places_of
 from headrace.tracking.handed import Handed, handed
 from headrace.tracking.recorder import PLACE
 from headrace.web.index import RunRow
@@ -94,7 +93,7 @@ def _shown(world: World, one: Handed, asked: Asked) -> BatchShown:
     of = ""
     try:
         first = one.first + min(max(0, asked.start), total)
-        wanted = places(one.by.state, one.epoch, first, min(one.stop, first + min(max(1, asked.count), _MOST)))
+        wanted = places_of(one.by.state, one.epoch, first, min(one.stop, first + min(max(1, asked.count), _MOST)))
         made = world.samples.made(_recipe(recipe))
         of = world.samples.snapshot(data).digest[:DIGITS] if snapshot else ""
         samples = _samples(world, made, data if snapshot and _is_plain(recipe) else None, one.epoch, wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from headrace.base.units import format_bytes
-from headrace.dataset.shards.npy import LONGEST, fields_of
+from headrace.formats import LONGEST, fields_of
 from headrace.web.previews.preview import Kind, Made, Preview, facts
 from headrace.web.previews.source import Source
 

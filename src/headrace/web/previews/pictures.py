@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.dataset.showing import IMAGES, about_picture, small_picture
+from headrace.loader import PICTURE_SUFFIXES, about_picture, small_picture
 from headrace.web.previews.preview import Kind, Made, Preview, facts
 from headrace.web.previews.source import Source
 
@@ -26,7 +26,7 @@ def _make(source: Source) -> Made:
 
 KIND = Kind(
     "picture",
-    tuple(f".{one}" for one in sorted(IMAGES)),
+    tuple(f".{one}" for one in sorted(PICTURE_SUFFIXES)),
     ((0, b"\x89PNG\r\n\x1a\n"), (0, b"\xff\xd8\xff"), (0, b"GIF8"), (8, b"WEBP"), (0, b"II*\0"), (0, b"MM\0*")),
     _make,
 )

@@ -1,6 +1,6 @@
 """Sounds: how long, samples a second, and channels, by their heads (of Ogg also by the last page); and a player.
 
-Sources: as of `headrace.dataset.sounds`; the Vorbis I specification, 4.2.2; RFC 7845 (Opus in Ogg), 5.1; RFC 9639, 8.2
+Sources: as of `loader.shown.sounds`; the Vorbis I specification, 4.2.2; RFC 7845 (Opus in Ogg), 5.1; RFC 9639, 8.2
 (FLAC); ISO/IEC 11172-3, 2.4.2.3, and ISO/IEC 13818-3 (frames of MPEG audio); Xing's header with the number of frames.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headrace.base.errors import CorruptError
-from headrace.dataset.sounds import HEAD, SUFFIXES, media_type
+from headrace.loader import SOUND_HEAD, SOUND_SUFFIXES, media_type
 from headrace.web.previews.preview import Kind, Made, Preview, facts
 from headrace.web.previews.source import Source
 
@@ -30,7 +30,7 @@ _Heard = tuple[float | None, int, int]
 
 
 def _make(source: Source) -> Made:
-    kind = media_type(bytes(source.read(0, HEAD)))
+    kind = media_type(bytes(source.read(0, SOUND_HEAD)))
     if kind is None:
         raise CorruptError("does not begin as any that can be played", path=source.path)
     try:
@@ -107,7 +107,7 @@ _LOOKS: Final[dict[str, Callable[[Source], _Heard]]] = {
 }  # fmt: skip
 KIND = Kind(
     "sound",
-    tuple(f".{one}" for one in sorted(SUFFIXES)),
+    tuple(f".{one}" for one in sorted(SOUND_SUFFIXES)),
     ((8, b"WAVE"), (0, b"fLaC"), (0, b"OggS"), (0, b"ID3")),
     _make,
 )

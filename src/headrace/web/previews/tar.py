@@ -6,7 +6,7 @@ from itertools import islice
 
 from headrace.base.errors import CorruptError, NoRoomError
 from headrace.base.units import format_bytes
-from headrace.dataset.shards.tar import files_of
+from headrace.formats import files_of
 from headrace.web.previews.preview import NAMES, Kind, Made, Preview, table
 from headrace.web.previews.source import Source
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace.base.errors import CorruptError, HeadraceError
 from headrace.base.units import format_bytes
-from headrace.dataset.shards.npy import LONGEST, fields_of
+from headrace.formats import LONGEST, fields_of
 from headrace.web.previews.preview import NAMES, Kind, Made, Preview, facts, some_of, table
 from headrace.web.previews.source import Source
 

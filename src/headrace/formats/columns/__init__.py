@@ -1,0 +1,1 @@
+"""Values of many samples by columns: slices of buffers, typed columns, stacking."""

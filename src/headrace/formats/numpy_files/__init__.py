@@ -1,0 +1,1 @@
+"""`.npy` and `.npz` files."""

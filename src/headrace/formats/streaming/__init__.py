@@ -1,0 +1,1 @@
+"""MDS of MosaicML Streaming, and chunks of litdata."""

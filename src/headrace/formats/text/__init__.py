@@ -1,0 +1,1 @@
+"""CSV and JSON Lines: one line is one sample."""

@@ -1,0 +1,1 @@
+"""TFRecord files, and the messages that they carry."""

@@ -1,0 +1,1 @@
+"""Batches as PyTorch, TensorFlow and JAX want them."""

@@ -1,0 +1,1 @@
+"""What runs during an epoch: feeder, reads, decode threads, batches."""

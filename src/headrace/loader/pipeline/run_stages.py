@@ -1,0 +1,49 @@
+"""Stages run on a sample between fetching and batching, in the order they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from headrace.catalog import Stage, TakesColumns
+from headrace.formats import Sample, own_arrays
+
+Call: TypeAlias = Callable[[Stage, Sample], Any]
+
+
+class StageError(Exception):
+    """The function of `stage` raised; its error is the cause. Internal: users see BadSampleError."""
+
+    def __init__(self, stage: str, error: BaseException) -> None:
+        super().__init__(stage)
+        self.stage, self.error = stage, error
+
+
+def run_stages(stages: Sequence[Stage], sample: Sample, call: Call | None = None) -> tuple[Sample, bool]:
+    """(what became of the sample, whether it stays). `call` calls a stage's function, to look at it meanwhile. Raises
+    StageError.
+    """
+    for stage in stages:
+        try:
+            made = stage.function(sample) if call is None else call(stage, sample)
+            if stage.kind == "map":
+                sample = made
+                if isinstance(stage.function, TakesColumns):
+                    sample = own_arrays(sample)
+            elif not made:
+                return None, False
+        except BaseException as error:
+            raise StageError(stage.name, error) from error
+    return sample, True
+
+
+def threads_of(stages_by_leaf: Sequence[Sequence[Stage]]) -> int:
+    """Decode threads for all of them: the most any stage asks for, 0 where there is no stage."""
+    return max((stage.threads for stages in stages_by_leaf for stage in stages), default=0)
+
+
+def key_in(sample: Sample, default: str) -> str:
+    """The sample's ``__key__`` for messages."""
+    if isinstance(sample, Mapping):
+        return str(sample.get("__key__", default))
+    return default

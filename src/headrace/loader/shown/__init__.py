@@ -1,0 +1,1 @@
+"""Samples and batches as people look at them."""

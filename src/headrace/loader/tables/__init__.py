@@ -1,0 +1,1 @@
+"""Rows of tables on their way into batches, columns at a time."""
