@@ -16,7 +16,7 @@ from headrace.cluster.local import LocalCluster
 from headrace.jobs import JobSpec
 from headrace.testing.servers import EmbeddedS3
 from headrace.upload import published
-from tests.cluster_rig import PYTHON, TOGETHER, TOOLS, ClusterRig, state_below
+from tests.cluster_rig import PYTHON, TOOLS, ClusterRig, state_below
 from tests.sync_rig import wait_for
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
@@ -105,9 +105,9 @@ def test_the_job_that_kubernetes_gets_runs_on_the_clusters_own_head(rig: Cluster
 
 def test_a_gang_is_one_run(rig: ClusterRig) -> None:
     """Its processes find each other by what torchrun's would be told."""
-    rig.script(TORCH, "together.py")
-    ended = rig.on("--name", "gang", "--", PYTHON, "train.py", f"s3://{rig.bucket}/data", "runs")
-    rig.script(TOGETHER.format(folder=str(rig.scratch / "together")), "together.py")
+    rig.script(TORCH, "by_torch.py")
+    rig.script(TRAIN.replace("from together ", "from by_torch "), "gang.py")
+    ended = rig.on("--name", "gang", "--", PYTHON, "gang.py", f"s3://{rig.bucket}/data", "runs")
     run = run_of(rig, "gang")
     assert rig.states(run) == ["starting", "running", "finishing", "finished"]
     for rank in (0, 1):

@@ -32,17 +32,17 @@ _STORE_BYTES: Final = 80_000_000
 """Ray's least is 75 MB; nothing of ours goes through its object store."""
 _START_S: Final = 120.0
 _GRACE_S: Final = "5"
-"""How long what a killed client had asked for is kept for it; 30 where networks break."""
+"""Seconds for which the cluster keeps what a killed client asked for. Ray's 30 are for networks that break."""
 _NICE: Final = "RAY_worker_niceness"
 """Ray's workers give way to everybody else (15): on a machine that does other work, too, they would hardly run."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One of them. `id`: as Ray has it."""
+    """One of them. `name`: of its log."""
 
     process: subprocess.Popen[bytes] = field(repr=False)
-    id: str
+    name: str
 
     def kill(self) -> None:
         """As if its power was cut: all that runs on it ends at once."""
@@ -99,7 +99,7 @@ class LocalCluster:
             raise
 
     def variables(self) -> dict[str, str]:
-        """What a process needs to be let in."""
+        """What a process that connects needs: to be let in, and to be forgotten soon when it is killed."""
         return {
             "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_CLIENT_RECONNECT_GRACE_PERIOD": _GRACE_S,
