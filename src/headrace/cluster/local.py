@@ -31,8 +31,6 @@ _HOST: Final = f"{_NET}1"
 _STORE_BYTES: Final = 80_000_000
 """Ray's least is 75 MB; nothing of ours goes through its object store."""
 _START_S: Final = 120.0
-_GRACE_S: Final = "5"
-"""Seconds for which the cluster keeps what a killed client asked for. Ray's 30 are for networks that break."""
 _NICE: Final = "RAY_worker_niceness"
 """Ray's workers give way to everybody else (15): on a machine that does other work, too, they would hardly run."""
 
@@ -99,11 +97,8 @@ class LocalCluster:
             raise
 
     def variables(self) -> dict[str, str]:
-        """What a process that connects needs: to be let in, and to be forgotten soon when it is killed."""
-        return {
-            "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_CLIENT_RECONNECT_GRACE_PERIOD": _GRACE_S,
-        }  # fmt: skip
+        """What a process needs to be let in."""
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0"}
 
     def add(self, cpus: int = 1, variables: Mapping[str, str] | None = None) -> LocalNode:
         """One more node. `variables`: of this one. Raises TryAgainError: it does not start."""
