@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,18 @@ from tests.runs_rig import Ended, RunsRig
 TOOLS = Path(__file__).parents[1] / ".tools/ray"
 PYTHON = str(TOOLS / "bin/python")
 """The interpreter that has Ray."""
+FORGOTTEN_SOON = {"RAY_CLIENT_RECONNECT_GRACE_PERIOD": "5"}
+"""A client's setting: seconds for which the cluster keeps what it asked for, once it is killed. Ray's 30 are for
+networks that break. Not for a shell, which is to end by itself before that.
+"""
+FREE = """
+import sys, time
+from headrace.cluster.connection import connected
+
+with connected(sys.argv[1]) as ray:
+    while ray.available_resources().get("CPU") != float(sys.argv[2]):
+        time.sleep(0.1)
+"""
 TOGETHER = """
 import os, time
 from pathlib import Path
@@ -88,6 +101,12 @@ class ClusterRig(RunsRig):
     def words(self, *arguments: str, nodes: int = 2) -> list[str]:
         assert self.cluster is not None
         return ["run", "--on", self.cluster.address, "--nodes", str(nodes), *arguments]
+
+    def all_free(self, cpus: int) -> None:
+        """Wait until nothing of an earlier run is held: a gang of ``1..2`` takes what is free when it starts."""
+        assert self.cluster is not None
+        asks = [PYTHON, "-c", FREE, self.cluster.address, str(cpus)]
+        subprocess.run(asks, env=self.environment, check=True, timeout=120)
 
     def add(self, count: int = 1) -> None:
         """Nodes with a CPU each, which know nothing of the caller's settings."""

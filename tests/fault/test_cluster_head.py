@@ -13,7 +13,7 @@ import pytest
 
 from headrace.cluster.local import LocalCluster
 from headrace.testing.servers import EmbeddedS3
-from tests.cluster_rig import PYTHON, TOOLS, ClusterRig, state_below
+from tests.cluster_rig import FORGOTTEN_SOON, PYTHON, TOOLS, ClusterRig, state_below
 from tests.sync_rig import wait_for
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
@@ -101,7 +101,7 @@ def up(rig: ClusterRig) -> None:
     (rig.scratch / "tmp").mkdir(exist_ok=True)
     variables = {**state_below(rig.scratch / "head"), "TMPDIR": str(rig.scratch / "tmp")}
     rig.cluster = LocalCluster(python=PYTHON, variables=variables)
-    rig.variables = rig.cluster.variables()
+    rig.variables = {**rig.cluster.variables(), **FORGOTTEN_SOON}
     rig.add(2)
 
 
@@ -152,6 +152,7 @@ def test_an_id_is_taken_before_anything_is_sent(rig: ClusterRig) -> None:
 def test_a_machine_that_is_taken_away_with_notice_saves_before(rig: ClusterRig) -> None:
     """No checkpoint comes but by the notice: from there it goes on, on what is left."""
     run = "held"  # which one had who died
+    rig.all_free(2)
     running = rig.start(*train(rig, "preempted", 1000, 3, "--workers", "1..2", "--id", run))
     assert wait_for(lambda: rig.read(run, "outputs/pid-1-1.txt"), 120, 0.5)
     assert rig.cluster is not None

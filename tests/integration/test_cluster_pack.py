@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing.servers import EmbeddedS3
-from tests.cluster_rig import PYTHON, SharedCluster
+from tests.cluster_rig import FORGOTTEN_SOON, PYTHON, SharedCluster
 from tests.runs_rig import RunsRig
 from tests.sync_rig import wait_for
 
@@ -90,7 +90,8 @@ def rig(
     seaweedfs: EmbeddedS3, ray_cluster: SharedCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunsRig]:
     """A bucket with samples of two objects, and lines of text of which one is bad."""
-    rig = RunsRig(seaweedfs, tmp_path_factory.mktemp("packing"), ray_cluster.variables, python=PYTHON)
+    variables = {**ray_cluster.variables, **FORGOTTEN_SOON}
+    rig = RunsRig(seaweedfs, tmp_path_factory.mktemp("packing"), variables, python=PYTHON)
     chance = random.Random(1)
     for number in range(COUNT):
         rig.store().put(f"data/{number % 3}/{number:02}.bin", chance.randbytes(number * 200))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,23 +133,8 @@ def test_at_a_terminal_it_has_one(rig: RunsRig):
             print("interrupted")
             sys.exit(4)
     """)
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(rig.work)
-        os.execvpe(COMMAND[0], [*COMMAND, "run", "-q", "--", "python3", "train.py"], rig.environment)
-    seen = b""
     answers = {b"who? ": b"me\r", b"ready": b"\x03"}
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        ready, _, _ = select.select([terminal], [], [], 0.1)
-        try:
-            seen += os.read(terminal, 4096) if ready else b""
-        except OSError:
-            break
-        for question in [one for one in answers if one in seen]:
-            os.write(terminal, answers.pop(question))
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    os.close(terminal)
+    seen, code = rig.at_a_terminal("run", "-q", "--", "python3", "train.py", answers=answers)
     assert code == 4, seen
     assert b"[True, True, True]" in seen
     assert b"interrupted" in seen

@@ -36,3 +36,12 @@ def test_who_asks_for_any_port_never_gets_it(monkeypatch: pytest.MonkeyPatch) ->
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
             assert one.getsockname()[1] not in reserved
+
+
+def test_one_for_all_addresses_is_used_at_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = reserve_port("0.0.0.0")
+    with socket.create_server(("127.0.0.9", 0)) as other:
+        offered = iter([other.getsockname()[1], free - 1, free - 2, free - 3])
+        monkeypatch.setattr(ports, "_outside", lambda: range(ports._ENOUGH))
+        monkeypatch.setattr("random.choice", lambda _: next(offered))
+        assert reserve_port("0.0.0.0") != other.getsockname()[1]

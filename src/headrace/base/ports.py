@@ -25,6 +25,8 @@ def reserve_port(host: str = "127.0.0.1") -> int:
     lies outside the range that the kernel chooses from, where there is room: a server that comes back after more than
     a minute finds it free, unless it was told to somebody else.
 
+    `host`: the address that it listens on; ``0.0.0.0`` or ``::`` for one that listens on all of them.
+
     Raises:
         TryAgainError: no port is free.
     """

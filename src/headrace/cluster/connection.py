@@ -6,10 +6,10 @@ they are told to, so where there is one and nothing was said, it is sent.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import socket
-import tempfile
 import time
 import warnings
 from collections.abc import Generator
@@ -19,7 +19,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from headrace.base.errors import DeniedError, HeadraceError, InternalError, TryAgainError, UnsupportedError
-from headrace.base.locks import try_lock
 from headrace.base.settings import environment
 
 NAMESPACE: Final = "headrace"
@@ -71,13 +70,16 @@ def _in_turn(address: str) -> Generator[None]:
     if not (urlsplit(address).hostname or "").startswith("127."):
         yield
         return
-    path = os.path.join(tempfile.gettempdir(), f"headrace-ray-{os.getuid()}.lock")
-    while (held := try_lock(path)) is None:
-        time.sleep(0.05)
-    try:
+    with socket.socket(socket.AF_UNIX) as held:  # a name in the network namespace that ports are of; no file is left
+        while True:
+            try:
+                held.bind(f"\0headrace-ray-{os.getuid()}")
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                time.sleep(0.05)
         yield
-    finally:
-        os.close(held)
 
 
 def _knock(address: str) -> None:

@@ -31,18 +31,16 @@ _HOST: Final = f"{_NET}1"
 _STORE_BYTES: Final = 80_000_000
 """Ray's least is 75 MB; nothing of ours goes through its object store."""
 _START_S: Final = 120.0
-_GRACE_S: Final = "5"
-"""How long what a killed client had asked for is kept for it; 30 where networks break."""
 _NICE: Final = "RAY_worker_niceness"
 """Ray's workers give way to everybody else (15): on a machine that does other work, too, they would hardly run."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One of them. `id`: as Ray has it."""
+    """One of them. `name`: of its log."""
 
     process: subprocess.Popen[bytes] = field(repr=False)
-    id: str
+    name: str
 
     def kill(self) -> None:
         """As if its power was cut: all that runs on it ends at once."""
@@ -100,10 +98,7 @@ class LocalCluster:
 
     def variables(self) -> dict[str, str]:
         """What a process needs to be let in."""
-        return {
-            "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_CLIENT_RECONNECT_GRACE_PERIOD": _GRACE_S,
-        }  # fmt: skip
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0"}
 
     def add(self, cpus: int = 1, variables: Mapping[str, str] | None = None) -> LocalNode:
         """One more node. `variables`: of this one. Raises TryAgainError: it does not start."""

@@ -92,8 +92,10 @@ class Node:
             self._news.note(text)
         if self._spec.cluster.peers:
             self._peer = _peer_server(self._settings, self._namespace, self._address)
+        everywhere = "::" if ":" in self._address else "0.0.0.0"  # noqa: S104  where PyTorch's rendezvous listens
+        port = reserve_port(everywhere)
         return Machine(
-            socket.gethostname(), self._address, reserve_port(self._address), self._job.gpus, self._job.processes,
+            socket.gethostname(), self._address, port, self._job.gpus, self._job.processes,
             peer="" if self._peer is None else self._peer.url,
         )  # fmt: skip
 
