@@ -24,8 +24,8 @@ from typing import Any, NoReturn
 
 _TIMEOUT_S = 300
 _ROOMS = (
-    "base", "store", "store.backends", "fetch", "cache", "namespace", "upload", "pack", "dataset", "dataset.shards",
-    "dataset.tables", "cli", "checkup",
+    "base", "store", "store.backends", "fetch", "cache", "namespace", "upload", "pack", "catalog", "formats",
+    "formats.index", "formats.tar", "formats.tables", "loader", "loader.pipeline", "cli", "checkup",
 )  # fmt: skip
 _NOT_NEEDED = frozenset({"jax", "tf", "tf_elements", "torch", "torch_dataset", "__main__"})
 """Modules that import a framework, or run."""

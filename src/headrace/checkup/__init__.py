@@ -16,4 +16,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "Status", "doctor"]
 
-__getattr__, __dir__ = face(__name__, {"finding": ("Finding", "Status"), "examining": ("doctor",)})
+if not TYPE_CHECKING:  # or its checker would take any name for one of the face
+    __getattr__, __dir__ = face(__name__, {"finding": ("Finding", "Status"), "examining": ("doctor",)})

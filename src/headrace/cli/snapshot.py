@@ -70,10 +70,10 @@ def _taken(
     path: str, name: str | None, version: str | None, namespace: Namespace, settings: Settings, workers: Workers | None
 ) -> Snapshot:
     from headrace.cli.progress import progress
-    from headrace.formats import take
+    from headrace.formats import take_with_index
 
     with progress("listed") as report:
-        return take(
+        return take_with_index(
             path, name, version, namespace=namespace, settings=settings, progress=report, listing=listing_of(workers)
         )
 

@@ -35,20 +35,21 @@ __all__ = [
     "verify_caches", "workers",
 ]  # fmt: skip
 
-__getattr__, __dir__ = face(
-    __name__,
-    {
-        "data.caches": ("Checked", "verify_caches"),
-        "data.indexing": ("scanning_on",),
-        "data.listing": ("listing_on",),
-        "data.loading": ("ClusterWarmed", "load_on"),
-        "data.packing": ("pack_on",),
-        "data.unpacking": ("unpack_on",),
-        "local": ("LocalCluster",),
-        "peers": ("PeerServer", "serve_peers"),
-        "pieces": ("Workers", "workers"),
-        "run_there": ("run_on_cluster",),
-        "shells.here": ("RankShell", "rank_shell"),
-        "submit": ("Following", "submit"),
-    },
-)
+if not TYPE_CHECKING:  # or its checker would take any name for one of the face
+    __getattr__, __dir__ = face(
+        __name__,
+        {
+            "data.caches": ("Checked", "verify_caches"),
+            "data.indexing": ("scanning_on",),
+            "data.listing": ("listing_on",),
+            "data.loading": ("ClusterWarmed", "load_on"),
+            "data.packing": ("pack_on",),
+            "data.unpacking": ("unpack_on",),
+            "local": ("LocalCluster",),
+            "peers": ("PeerServer", "serve_peers"),
+            "pieces": ("Workers", "workers"),
+            "run_there": ("run_on_cluster",),
+            "shells.here": ("RankShell", "rank_shell"),
+            "submit": ("Following", "submit"),
+        },
+    )

@@ -57,28 +57,29 @@ __all__ = [
     "open_prepacked", "promote", "publish", "pull", "resolve", "rm", "rollback", "show", "unalias", "versions",
 ]  # fmt: skip
 
-__getattr__, __dir__ = face(
-    __name__,
-    {
-        "aliases": ("Aliases", "Pointer"),
-        "card": ("ModelCard", "ModelFile", "Signature", "Tensor"),
-        "differing": ("Difference",),
-        "following": ("Following", "Step"),
-        "holding": ("LocalModel",),
-        "lineage": ("models_of",),
-        "loading.by_format": ("load",),
-        "loading.export": ("export_onnx", "named"),
-        "loading.onnx_external": ("open_mapped", "open_prepacked"),
-        "mirroring": ("Mirrored",),
-        "overview": ("Overview",),
-        "pointing": ("Moved",),
-        "publishing": ("Told",),
-        "registry": ("ModelVersion", "Registry"),
-        "removing": ("Removed",),
-        "signatures": ("from_file",),
-        "verbs": (
-            "alias", "diff", "follow", "gc", "list", "mirror", "promote", "publish", "pull", "resolve",
-            "rm", "rollback", "show", "unalias", "versions",
-        ),
-    },
-)
+if not TYPE_CHECKING:  # or its checker would take any name for one of the face
+    __getattr__, __dir__ = face(
+        __name__,
+        {
+            "aliases": ("Aliases", "Pointer"),
+            "card": ("ModelCard", "ModelFile", "Signature", "Tensor"),
+            "differing": ("Difference",),
+            "following": ("Following", "Step"),
+            "holding": ("LocalModel",),
+            "lineage": ("models_of",),
+            "loading.by_format": ("load",),
+            "loading.export": ("export_onnx", "named"),
+            "loading.onnx_external": ("open_mapped", "open_prepacked"),
+            "mirroring": ("Mirrored",),
+            "overview": ("Overview",),
+            "pointing": ("Moved",),
+            "publishing": ("Told",),
+            "registry": ("ModelVersion", "Registry"),
+            "removing": ("Removed",),
+            "signatures": ("from_file",),
+            "verbs": (
+                "alias", "diff", "follow", "gc", "list", "mirror", "promote", "publish", "pull", "resolve",
+                "rm", "rollback", "show", "unalias", "versions",
+            ),
+        },
+    )

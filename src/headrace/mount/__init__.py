@@ -46,21 +46,22 @@ __all__ = [
     "run_folder", "staging_folder", "unmount", "unpublished_of",
 ]  # fmt: skip
 
-__getattr__, __dir__ = face(
-    __name__,
-    {
-        "daemon": ("in_background", "on_signals"),
-        "kernel.error_numbers": ("errno_of",),
-        "kernel.holder": ("HeldMount", "Holder"),
-        "kernel.mount_points": (
-            "MOUNT_TYPE", "MountPoint", "clear_leftover", "is_dead", "mount_at", "mounts", "unmount",
-        ),
-        "live_mounts": (
-            "LiveMount", "all_live", "live_mount_at", "orphans_of", "record_file", "refresh_all", "run_folder",
-            "staging_folder", "unpublished_of",
-        ),
-        "mount_counters": ("GROUP_COUNTERS", "MountCounts", "counts_of_mounts"),
-        "mount_options": ("MountOptions", "parse_options"),
-        "mounted": ("Mounted",),
-    },
-)  # fmt: skip
+if not TYPE_CHECKING:  # or its checker would take any name for one of the face
+    __getattr__, __dir__ = face(
+        __name__,
+        {
+            "daemon": ("in_background", "on_signals"),
+            "kernel.error_numbers": ("errno_of",),
+            "kernel.holder": ("HeldMount", "Holder"),
+            "kernel.mount_points": (
+                "MOUNT_TYPE", "MountPoint", "clear_leftover", "is_dead", "mount_at", "mounts", "unmount",
+            ),
+            "live_mounts": (
+                "LiveMount", "all_live", "live_mount_at", "orphans_of", "record_file", "refresh_all", "run_folder",
+                "staging_folder", "unpublished_of",
+            ),
+            "mount_counters": ("GROUP_COUNTERS", "MountCounts", "counts_of_mounts"),
+            "mount_options": ("MountOptions", "parse_options"),
+            "mounted": ("Mounted",),
+        },
+    )  # fmt: skip

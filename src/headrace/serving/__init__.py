@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Ending", "Options", "Route", "Rules", "Server", "Supervisor", "Way", "needed", "serve"]
 
-__getattr__, __dir__ = face(
-    __name__,
-    {
-        "batching": ("Rules",),
-        "extra": ("needed",),
-        "options": ("Options", "Route", "Way"),
-        "server": ("Server", "Supervisor"),
-        "until": ("Ending", "serve"),
-    },
-)
+if not TYPE_CHECKING:  # or its checker would take any name for one of the face
+    __getattr__, __dir__ = face(
+        __name__,
+        {
+            "batching": ("Rules",),
+            "extra": ("needed",),
+            "options": ("Options", "Route", "Way"),
+            "server": ("Server", "Supervisor"),
+            "until": ("Ending", "serve"),
+        },
+    )

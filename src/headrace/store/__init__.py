@@ -51,4 +51,5 @@ __all__ = [
     "probe",
 ]
 
-__getattr__, __dir__ = face(__name__, {"embedded": ("EmbeddedS3",)})
+if not TYPE_CHECKING:  # or its checker would take any name for one of the face
+    __getattr__, __dir__ = face(__name__, {"embedded": ("EmbeddedS3",)})

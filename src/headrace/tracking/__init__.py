@@ -50,25 +50,26 @@ __all__ = [
     "send", "series", "serving_mlflow", "stop", "tensorboard",
 ]  # fmt: skip
 
-__getattr__, __dir__ = face(
-    __name__,
-    {
-        "boards": ("Board",),
-        "following": ("log_lines",),
-        "logs": ("Line", "LogReader"),
-        "mlflow_client": ("MlflowServer",),
-        "mlflow_mirror": ("MlflowMirror", "send"),
-        "mlflow_server": ("ShownMlflow", "serving_mlflow"),
-        "newest": ("newest_checkpoint",),
-        "plot": ("draw",),
-        "program": ("Program", "find_program"),
-        "reading": ("MetricsReader", "Series", "series"),
-        "record": ("FINAL", "Order", "RunRecord", "as_name", "new_id"),
-        "recorded": ("RecordedRun",),
-        "runs": ("Run", "RunView", "Runs"),
-        "showing": ("ShownBoard", "tensorboard"),
-        "stopping": ("Stopped", "stop"),
-        "summary": ("OURS",),
-        "watching": ("Wanted", "Watch"),
-    },
-)
+if not TYPE_CHECKING:  # or its checker would take any name for one of the face
+    __getattr__, __dir__ = face(
+        __name__,
+        {
+            "boards": ("Board",),
+            "following": ("log_lines",),
+            "logs": ("Line", "LogReader"),
+            "mlflow_client": ("MlflowServer",),
+            "mlflow_mirror": ("MlflowMirror", "send"),
+            "mlflow_server": ("ShownMlflow", "serving_mlflow"),
+            "newest": ("newest_checkpoint",),
+            "plot": ("draw",),
+            "program": ("Program", "find_program"),
+            "reading": ("MetricsReader", "Series", "series"),
+            "record": ("FINAL", "Order", "RunRecord", "as_name", "new_id"),
+            "recorded": ("RecordedRun",),
+            "runs": ("Run", "RunView", "Runs"),
+            "showing": ("ShownBoard", "tensorboard"),
+            "stopping": ("Stopped", "stop"),
+            "summary": ("OURS",),
+            "watching": ("Wanted", "Watch"),
+        },
+    )

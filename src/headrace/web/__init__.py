@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "Server", "World", "export_run", "needed"]
 
-__getattr__, __dir__ = face(
-    __name__,
-    {
-        "export": ("export_run",),
-        "extra": ("needed",),
-        "options": ("Options",),
-        "server": ("Server",),
-        "world": ("World",),
-    },
-)
+if not TYPE_CHECKING:  # or its checker would take any name for one of the face
+    __getattr__, __dir__ = face(
+        __name__,
+        {
+            "export": ("export_run",),
+            "extra": ("needed",),
+            "options": ("Options",),
+            "server": ("Server",),
+            "world": ("World",),
+        },
+    )

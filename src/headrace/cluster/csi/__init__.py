@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DRIVER", "Plugin", "Volumes", "attend"]
 
-__getattr__, __dir__ = face(
-    __name__,
-    {
-        "attendant": ("attend",),
-        "plugin": ("Plugin",),
-        "volumes": ("DRIVER", "Volumes"),
-    },
-)
+if not TYPE_CHECKING:  # or its checker would take any name for one of the face
+    __getattr__, __dir__ = face(
+        __name__,
+        {
+            "attendant": ("attend",),
+            "plugin": ("Plugin",),
+            "volumes": ("DRIVER", "Volumes"),
+        },
+    )

@@ -29,7 +29,7 @@ _COUNT = struct.Struct("<I")
 
 
 class Ipc:
-    """See `headrace.formats.tables.table_kind.Kind`."""
+    """See `headrace.formats.tables.table_kind.TableKind`."""
 
     name = "arrow"
     version = 1
@@ -138,7 +138,7 @@ class IpcFooter:
 
 
 class IpcOpened:
-    """See `headrace.formats.tables.table_kind.Opened`."""
+    """See `headrace.formats.tables.table_kind.OpenedTable`."""
 
     def __init__(self, descriptor: int, footer: IpcFooter | IpcStream) -> None:
         self._descriptor, self._footer = os.dup(descriptor), footer

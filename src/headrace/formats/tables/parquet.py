@@ -24,7 +24,7 @@ _PADDING = 100
 
 
 class Parquet:
-    """See `headrace.formats.tables.table_kind.Kind`."""
+    """See `headrace.formats.tables.table_kind.TableKind`."""
 
     name = "parquet"
     version = 1
@@ -189,7 +189,7 @@ class _Unread(SparseFile):
 
 
 class ParquetOpened:
-    """See `headrace.formats.tables.table_kind.Opened`.
+    """See `headrace.formats.tables.table_kind.OpenedTable`.
 
     pyarrow reads the column chunks itself: with no Python between, others run on.
     """

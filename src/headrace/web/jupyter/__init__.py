@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Running", "Shown", "running_lab", "user_folder", "write"]
 
-__getattr__, __dir__ = face(
-    __name__,
-    {
-        "configured": ("Shown", "user_folder", "write"),
-        "lab": ("Running", "running_lab"),
-    },
-)
+if not TYPE_CHECKING:  # or its checker would take any name for one of the face
+    __getattr__, __dir__ = face(
+        __name__,
+        {
+            "configured": ("Shown", "user_folder", "write"),
+            "lab": ("Running", "running_lab"),
+        },
+    )
