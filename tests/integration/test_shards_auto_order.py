@@ -23,7 +23,8 @@ from headrace.base.settings import CacheSettings, Settings
 from headrace.catalog.index_cache import Shelf
 from headrace.catalog.snapshot import take_snapshot
 from headrace.fetch import Fetcher
-from headrace.formats.index.shard_index import Job, Shard, open_set
+from headrace.formats.index.index_job import Job, Shard
+from headrace.formats.index.shard_index import open_set
 from headrace.formats.shard_samples import ShardSamples
 from headrace.formats.tar.tar import Tar
 from headrace.loader.order.auto_block import WORTH, decide_block

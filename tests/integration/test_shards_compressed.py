@@ -26,7 +26,8 @@ from headrace.catalog.index_cache import Shelf
 from headrace.catalog.snapshot import take_snapshot
 from headrace.fetch import Fetcher
 from headrace.formats.compressed.compressed_samples import CompressedSamples
-from headrace.formats.index.shard_index import Job, Shard, open_set
+from headrace.formats.index.index_job import Job, Shard
+from headrace.formats.index.shard_index import open_set
 from headrace.formats.tar.tar import Tar
 from headrace.store import open_store
 from headrace.store.protocol import Blob

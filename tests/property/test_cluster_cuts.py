@@ -17,7 +17,7 @@ from headrace.catalog.portable_objects import NamedObject
 from headrace.cluster.data.cuts import SHARD_BYTES, Part, cut, grouped, shard_slices
 from headrace.cluster.data.shares import SLICE_BYTES, SLICE_OBJECTS, Sharing, slices
 from headrace.fetch.rendezvous import word_of
-from headrace.formats.index.shard_index import Shard
+from headrace.formats.index.index_job import Shard
 from headrace.store.protocol import Folder, ObjectInfo
 
 KEYS = st.sets(st.lists(st.sampled_from(["a", "b", "a-b", "a0", "é", "😀", ""]), min_size=1, max_size=4).map("/".join))

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptError, TryAgainError, UnsupportedError
-from headrace.formats.compressed.compression import codec_of
+from headrace.formats.codecs.compression import codec_of
+from headrace.formats.codecs.decompressed_stream import StreamBytes, seen_through
 from headrace.formats.compressed.decompressed import Kept
-from headrace.formats.compressed.decompressed_stream import StreamBytes, seen_through
 from headrace.formats.shard_format import UNKNOWN, Format
 from headrace.formats.tar.tar import Tar
 from headrace.formats.text.csv_records import CSV

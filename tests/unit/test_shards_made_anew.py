@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as nps
 
 import headrace as hr
 from headrace.base.errors import CorruptError, HeadraceError, UnsupportedError
-from headrace.formats.compressed.compression import decompressed
+from headrace.formats.codecs.compression import decompressed
 from headrace.formats.numpy_files.c_order import npz_in_order
 
 PACKED = Path(__file__).parents[1] / "compat" / "shards" / "mds-packed"

@@ -21,7 +21,8 @@ from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.catalog.index_cache import Shelf
 from headrace.catalog.snapshot import take_snapshot
 from headrace.fetch import Fetcher
-from headrace.formats.index.shard_index import Job, Shard, open_set
+from headrace.formats.index.index_job import Job, Shard
+from headrace.formats.index.shard_index import open_set
 from headrace.formats.shard_samples import ShardSamples
 from headrace.formats.tar.tar import Tar
 from headrace.store import open_store

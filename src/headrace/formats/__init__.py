@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from headrace.formats.columns.typed_columns import typed_batch as typed_batch
     from headrace.formats.columns.typed_columns import typed_columns as typed_columns
     from headrace.formats.compressed.compressed_samples import Decompressed as Decompressed
+    from headrace.formats.index.index_job import Job as Job
+    from headrace.formats.index.index_job import Packed as Packed
+    from headrace.formats.index.index_job import Shard as Shard
     from headrace.formats.index.shard_bytes import StoreBytes as StoreBytes
     from headrace.formats.index.shard_bytes import reader_of as reader_of
-    from headrace.formats.index.shard_index import Job as Job
-    from headrace.formats.index.shard_index import Packed as Packed
     from headrace.formats.index.shard_index import ScannedShard as ScannedShard
-    from headrace.formats.index.shard_index import Shard as Shard
     from headrace.formats.index.shard_index import find_set as find_set
     from headrace.formats.index.shard_index import index_bytes as index_bytes
     from headrace.formats.index.shard_index import index_members as index_members
@@ -157,17 +157,10 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
             "columns.stacking": ("Sample", "collate", "collate_field", "join_rows", "own_arrays", "size_of"),
             "columns.typed_columns": ("Forms", "typed_batch", "typed_columns"),
             "compressed.compressed_samples": ("Decompressed",),
+            "index.index_job": ("Job", "Packed", "Shard"),
             "index.shard_bytes": ("StoreBytes", "reader_of"),
             "index.shard_index": (
-                "Job",
-                "Packed",
-                "ScannedShard",
-                "Shard",
-                "find_set",
-                "index_bytes",
-                "index_members",
-                "put_scanned",
-                "scan_shards",
+                "ScannedShard", "find_set", "index_bytes", "index_members", "put_scanned", "scan_shards",
             ),
             "index.stored_index": ("INDEX_BESIDE", "export_index"),
             "known_formats": ("FORMATS", "PACKED", "compressed_suffixes", "format_named"),

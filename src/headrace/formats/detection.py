@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from headrace.base.arrow import Column, pc
 from headrace.base.errors import InputError, NotFoundError, UnsupportedError
 from headrace.catalog import Objects, Shelf
-from headrace.formats.index.shard_index import Shard
+from headrace.formats.index.index_job import Shard
 from headrace.formats.known_formats import ASKED, FORMATS, OBJECTS, PACKED, all_suffixes, format_named
 from headrace.formats.shard_format import Accompanied, Format
 from headrace.formats.streaming.litdata import LITDATA

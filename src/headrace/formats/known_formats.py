@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from headrace.base.errors import InputError
+from headrace.formats.codecs.known_codecs import CODECS
 from headrace.formats.numpy_files.npy import NPY
 from headrace.formats.numpy_files.npz import NPZ
 from headrace.formats.shard_format import Format
@@ -12,7 +11,7 @@ from headrace.formats.streaming.litdata import LITDATA
 from headrace.formats.streaming.mds import MDS
 from headrace.formats.tables.known_tables import KINDS
 from headrace.formats.tar.tar import Tar
-from headrace.formats.text.csv_records import CSV, TEXT
+from headrace.formats.text.csv_records import CSV
 from headrace.formats.text.jsonl import JSONL
 from headrace.formats.tfrecord.tfrecord import TFRECORD
 
@@ -24,24 +23,6 @@ ASKED: tuple[Format, ...] = (JSONL, CSV, NPY, NPZ, MDS, LITDATA)
 """Those that must be asked for: files of that suffix are as often labels, tables of paths, or samples themselves."""
 PACKED = (".tar.bz2", ".tar.xz", ".tar.lz4")
 """Shards that are not read, in compressions that hardly anybody uses for them."""
-CODECS: Mapping[str, tuple[str, ...]] = {
-    "tar": ("gzip", "zstd"),
-    "tfrecord": ("gzip", "zlib", "zstd"),
-    "jsonl": ("gzip", "zstd"),
-    "csv": ("gzip", "zstd"),
-    "mds": ("gzip", "zstd", "bz2", "brotli", "snappy"),
-    "npy": ("npy",),
-    "npz": ("npz",),
-}
-"""Formats whose shards may be compressed, by name, and how; see `headrace.formats.compressed.compression`."""
-
-
-def is_codec(form: str, codec: str) -> bool:
-    """Whether shards of a format, by its name, may be made of stored ones in that way."""
-    family = form.partition("-")[0]
-    return codec in CODECS.get(family, ()) or (family == CSV.name and codec.startswith(TEXT))
-
-
 _ENDINGS = {"gzip": ".gz", "zstd": ".zst", "zlib": ".zlib"}
 _SHORT = {"tar": (".tgz", ".tzst")}
 

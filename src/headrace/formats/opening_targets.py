@@ -29,7 +29,8 @@ from headrace.catalog import (
 from headrace.catalog import path_table as table
 from headrace.formats.compressed.compressed_samples import CompressedSamples
 from headrace.formats.detection import beside, choose, choose_kind, format_of, shards_of, tables_of
-from headrace.formats.index.shard_index import Job, Shard, find_set, open_set
+from headrace.formats.index.index_job import Job, Shard
+from headrace.formats.index.shard_index import find_set, open_set
 from headrace.formats.index.stored_index import INDEX_BESIDE, export_index
 from headrace.formats.known_formats import OBJECTS, format_named
 from headrace.formats.open_options import OpenOptions

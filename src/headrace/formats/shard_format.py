@@ -133,7 +133,7 @@ class Repacked(Format, Protocol):
     """A format some of whose shards cannot be read from their middle for a reason of the format's own."""
 
     def repacked(self, shard: ShardBytes, /) -> str | None:
-        """How such a shard is made anew: a codec of `formats.compressed.compression`. None: it is read as it lies.
+        """How such a shard is made anew: a codec of `formats.codecs.compression`. None: it is read as it lies.
 
         Raises as `scan`.
         """

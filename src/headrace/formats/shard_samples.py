@@ -10,7 +10,8 @@ import numpy as np
 
 from headrace.base.arrow import pc, to_flags
 from headrace.catalog import Abilities, IndexFolder, Part, Ranges, Rows, SampleIndex, SampleSpec, Stage, folders_of
-from headrace.formats.index.shard_index import Shard, ShardSet
+from headrace.formats.index.index_job import Shard
+from headrace.formats.index.shard_index import ShardSet
 from headrace.formats.record_decoding import Records, records, typed
 from headrace.formats.shard_format import Format, Joined, Typed
 from headrace.namespace.home import url_of

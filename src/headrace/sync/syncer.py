@@ -215,7 +215,7 @@ class Sync:
         self._lanes.close()
         self._uploader.close()
         left = self.report().left
-        looked = self._ending is not None and self._ending.looked  # else there may be files that nobody has seen yet
+        looked = self._ending.looked  # else there may be files that nobody has seen yet
         done = self._over.is_set() and self._defect is None and looked and not left
         self._say("finished" if done else "stopped", [one.path for one in left])
         self._ledger.close()

@@ -1,1 +1,1 @@
-"""Compressed shards: recognised, decompressed as a stream, and read by pieces of what they decompress to."""
+"""Compressed shards: their samples, and what they decompress to, kept."""

@@ -20,7 +20,8 @@ from headrace.base.memory import take
 from headrace.base.settings import Settings
 from headrace.catalog import Abilities, Rows
 from headrace.formats.compressed.decompressed import Kept, unpacked
-from headrace.formats.index.shard_index import Packed, Shard, ShardSet
+from headrace.formats.index.index_job import Packed, Shard
+from headrace.formats.index.shard_index import ShardSet
 from headrace.formats.shard_format import Format
 from headrace.formats.shard_samples import ShardSamples
 from headrace.namespace.home import url_of

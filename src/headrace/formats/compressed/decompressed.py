@@ -12,8 +12,8 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.catalog import LIST_AGAIN
 from headrace.fetch import Fetcher, Read
-from headrace.formats.compressed.compression import decompressed
-from headrace.formats.index.shard_index import Packed, Shard
+from headrace.formats.codecs.compression import decompressed
+from headrace.formats.index.index_job import Packed, Shard
 from headrace.store.protocol import Store
 
 _PIECE = 4 << 20

@@ -8,7 +8,7 @@ kept. The set's own rows are these, one after the other, in key order.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,35 +18,18 @@ import xxhash
 
 from headrace.base.errors import CorruptError
 from headrace.base.metrics import Metrics
-from headrace.base.progress import Progress
-from headrace.base.settings import Settings
-from headrace.catalog import IndexFolder, Shelf
+from headrace.catalog import Shelf
 from headrace.fetch import Fetcher
-from headrace.formats.compressed.decompressed_stream import StreamBytes, seen_through
+from headrace.formats.codecs.decompressed_stream import StreamBytes, seen_through
+from headrace.formats.index.index_job import Job, Packed, Shard
 from headrace.formats.index.parallel_scan import Told, scan_all
 from headrace.formats.index.shard_bytes import Reader, StoreBytes, reader_of
 from headrace.formats.index.shard_rows import Rows, RowsWriter, join_rows
 from headrace.formats.index.stored_index import adopt
-from headrace.formats.shard_format import Accompanied, Alike, Format, Member, ShardBytes, Typed, groups_of
-from headrace.store.protocol import Store
+from headrace.formats.shard_format import Accompanied, Alike, Member, ShardBytes, Typed, groups_of
 
 FORMAT = 1
 _HEAD = 4096
-
-
-class Shard(NamedTuple):
-    """One shard. `key` is the store's; `version` as listed."""
-
-    key: str
-    size: int
-    version: str | None
-
-
-class Packed(NamedTuple):
-    """How a shard is compressed, and how many bytes it decompresses to."""
-
-    codec: str
-    size: int
 
 
 class ShardSet:
@@ -60,25 +43,6 @@ class ShardSet:
         """Of each shard; see `Typed.preamble`."""
         self.packed: dict[int, Packed] = {int(number): Packed(*one) for number, one in meta.get("packed", {}).items()}
         """The compressed shards, by number."""
-
-
-class Job(NamedTuple):
-    """What indexing needs to know.
-
-    `beside`: for an `Accompanied` format, the object that describes the shards of a folder, by the folder's key.
-    `kept`: where an index made elsewhere may be kept, which knows shards by their names below `root`. `elsewhere`: who
-    reads the shards that this node does not know, and puts their rows on the shelf by `put_scanned`; None: this node.
-    """
-
-    store: Store
-    format: Format
-    shards: Sequence[Shard]
-    settings: Settings
-    progress: Progress
-    beside: Mapping[str, Shard] | None = None
-    root: str = ""
-    kept: Sequence[IndexFolder] = ()
-    elsewhere: Callable[[Shelf, Job, Sequence[Shard]], None] | None = None
 
 
 class ScannedShard(NamedTuple):

@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -25,13 +25,11 @@ from headrace.base.errors import CorruptError, HeadraceError, NotFoundError
 from headrace.base.metrics import Metrics
 from headrace.catalog import IndexFolder
 from headrace.fetch import Fetcher, Read
-from headrace.formats.compressed.decompressed_stream import MOST_DECOMPRESSED
-from headrace.formats.known_formats import is_codec
+from headrace.formats.codecs.decompressed_stream import MOST_DECOMPRESSED
+from headrace.formats.codecs.known_codecs import is_codec
+from headrace.formats.index.index_job import Job
 from headrace.namespace.home import url_of
 from headrace.upload import Uploader
-
-if TYPE_CHECKING:
-    from headrace.formats.index.shard_index import Job
 
 _LOG = logging.getLogger(__name__)
 INDEX_BESIDE = "_pack/index/"

@@ -13,9 +13,9 @@ from headrace.base.errors import CorruptError
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.catalog import Shelf
+from headrace.formats.index.index_job import Shard
 from headrace.formats.index.parallel_scan import Told, scan_all
 from headrace.formats.index.shard_bytes import Reader, StoreBytes
-from headrace.formats.index.shard_index import Shard
 from headrace.formats.tables.table_kind import TableKind
 from headrace.store.protocol import Store
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from headrace.base.arrow import Expression, Schema, Table, first_line, pa
 from headrace.base.errors import CorruptError, HeadraceError
 from headrace.catalog import Part, Rows
-from headrace.formats.index.shard_index import Shard
+from headrace.formats.index.index_job import Shard
 from headrace.formats.tables.partitions import Partitions
 from headrace.formats.tables.row_filter import matching
 from headrace.formats.tables.table_kind import Footer, OpenedTable, TableKind

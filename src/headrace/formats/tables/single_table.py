@@ -11,7 +11,7 @@ from headrace.base.errors import InputError, NotFoundError
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.catalog import Shelf
-from headrace.formats.index.shard_index import Shard
+from headrace.formats.index.index_job import Shard
 from headrace.formats.open_options import Columns, OpenOptions
 from headrace.formats.tables.footers import Job
 from headrace.formats.tables.known_tables import PARQUET, kind_named

@@ -18,6 +18,7 @@ import numpy as np
 
 from headrace.base.errors import CorruptError, InputError
 from headrace.catalog import KEY
+from headrace.formats.codecs.known_codecs import TEXT
 from headrace.formats.shard_format import Member, ShardBytes
 from headrace.formats.text.lines import LONGEST_LINE, MARK, Layout, lines, members, ranges
 
@@ -178,8 +179,6 @@ class _Record:
 
 
 CSV = Csv()
-TEXT = "text:"
-"""A codec of `headrace.formats.compressed.compression` that is an encoding."""
 _MARKS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}
 _NO_UTF8 = 'it is no UTF-8: encoding="latin-1", or what else it is in'
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.base.errors import CorruptError, UnsupportedError
-from headrace.formats.compressed.compression import codec_of, decompressed
+from headrace.formats.codecs.compression import codec_of, decompressed
 from headrace.formats.shard_format import UNKNOWN, Format, Repacked, ShardBytes
 
 MOST_DECOMPRESSED = 4 << 30

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterator
 
 from headrace.base.arrow import first_line, pa
 from headrace.base.errors import CorruptError
-from headrace.formats.known_formats import is_codec
+from headrace.formats.codecs.known_codecs import TEXT, is_codec
 from headrace.formats.numpy_files.c_order import npy_in_order, npz_in_order
 from headrace.formats.shard_format import Format
-from headrace.formats.text.csv_records import TEXT
 
 GZIP, ZLIB, ZSTD = "gzip", "zlib", "zstd"
 PIECE = 1 << 20
