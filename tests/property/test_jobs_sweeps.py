@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import SettingError
-from headrace.jobs.tasks import sweep
-from headrace.jobs.tasks.graph import plan
-from headrace.jobs.tasks.task import TaskSpec
+from headrace.jobs import task_sweep
+from headrace.jobs.task_graph import plan
+from headrace.jobs.task_spec import TaskSpec
 
 TEXTS = st.text("abcxyz_=/+", min_size=1, max_size=4)
 RANGES = st.tuples(st.integers(-30, 30), st.integers(0, 12), st.integers(1, 5))
@@ -34,9 +34,9 @@ def test_values_are_those_that_are_written(items: list[str | tuple[int, int, int
     text = data.draw(st.sampled_from((",", ", "))).join(written)
     if len(set(wanted)) < len(wanted):
         with pytest.raises(SettingError, match="twice"):
-            sweep.values(text)
+            task_sweep.values(text)
         return
-    assert sweep.values(text) == tuple(wanted)
+    assert task_sweep.values(text) == tuple(wanted)
 
 
 @settings(deadline=None, max_examples=100)

@@ -21,7 +21,7 @@ import headrace as hr
 from headrace.base.errors import BadSampleError
 from headrace.catalog.sample_abilities import Ranged, Ranges
 from headrace.fetch import Read
-from headrace.loader.pipeline.joined_reads import MOST_JOINED
+from headrace.loader.joining_limits import MOST_JOINED
 from headrace.loader.pipeline.range_groups import Grouping, Lot, RangedGroup, lots
 from headrace.pack.examples import RecordWriter
 from headrace.store import open_store

@@ -10,7 +10,7 @@ from headrace.base.errors import SettingError
 from headrace.jobs import JobSpec, swept
 from headrace.jobs.resources import Machine
 from headrace.jobs.spec_parts import ResourceSpec
-from headrace.jobs.tasks.graph import plan
+from headrace.jobs.task_graph import plan
 from headrace.jobs.tasks.room import Room
 
 JOB = """\

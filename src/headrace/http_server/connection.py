@@ -9,10 +9,11 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from headrace.base.errors import HeadraceError
+from headrace.http_server.application import Streamed
 from headrace.http_server.exchange import Exchange
 from headrace.http_server.heads import CONTINUE, encoded
 from headrace.http_server.incoming import BodyReader
-from headrace.http_server.messages import Body, BytesLike, FileSlice, Headers, Response, Stream, Streamed, Whole
+from headrace.http_server.messages import Body, BytesLike, FileSlice, Headers, Response, Stream, Whole
 from headrace.http_server.outgoing import BrokenAnswer, FromFile, FromStream, Outgoing, Pieces, length
 from headrace.http_server.parsing import Ended, Head, Refused, RequestParser
 

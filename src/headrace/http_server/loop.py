@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Callable
 
 from headrace.base.threads import Crew
+from headrace.http_server.application import Application
 from headrace.http_server.connection import Connection
 from headrace.http_server.exchange import Exchange
 from headrace.http_server.limits import Limits
-from headrace.http_server.messages import Application, Response
+from headrace.http_server.messages import Response
 
 _log = logging.getLogger("headrace.http")
 _RECEIVE_BYTES = 64 * 1024

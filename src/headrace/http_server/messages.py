@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
-
-if TYPE_CHECKING:
-    from headrace.http_server.exchange import Exchange
+from typing import TypeAlias
 
 Pairs: TypeAlias = "Sequence[tuple[str, str]]"
 BytesLike: TypeAlias = "bytes | bytearray | memoryview"
@@ -99,22 +96,3 @@ class Whole:
     """Gather the body first: up to `limit` bytes, by default the server's."""
 
     limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Streamed:
-    """Run `start` on one of the server's threads, at once; it reads `exchange.stream` and answers."""
-
-    start: Callable[[Exchange], None]
-
-
-class Application(Protocol):
-    """What answers. Both calls come on the loop, so neither may wait for anything."""
-
-    def head(self, exchange: Exchange) -> Whole | Streamed | Response:
-        """A head is complete: what to do with the body, or the answer already."""
-        ...
-
-    def arrived(self, exchanges: Sequence[Exchange]) -> None:
-        """All that became whole with one poll of the sockets. Each is to be answered once, here or by any thread."""
-        ...

@@ -24,8 +24,8 @@ from typing import Self
 
 from headrace.base.errors import HeadraceError, InputError, InternalError
 from headrace.http_server.address import Address, listen
+from headrace.http_server.application import Application
 from headrace.http_server.limits import Limits
-from headrace.http_server.messages import Application
 from headrace.http_server.server import Server
 
 _log = logging.getLogger("headrace.http")

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from headrace.http_server.address import Address, listen
+from headrace.http_server.application import Application
 from headrace.http_server.limits import Limits
 from headrace.http_server.loop import Loop
-from headrace.http_server.messages import Application
 
 
 class Server:

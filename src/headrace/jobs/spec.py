@@ -16,6 +16,7 @@ from headrace.base.errors import UnsupportedError
 from headrace.jobs import spec_checks as check
 from headrace.jobs import spec_fields as fields
 from headrace.jobs import spec_kinds as kinds
+from headrace.jobs import task_graph
 from headrace.jobs.spec_errors import FieldError
 from headrace.jobs.spec_flags import override
 from headrace.jobs.spec_parts import (
@@ -30,8 +31,7 @@ from headrace.jobs.spec_parts import (
 )
 from headrace.jobs.spec_toml import read_toml, write_toml
 from headrace.jobs.spec_values import at
-from headrace.jobs.tasks import graph
-from headrace.jobs.tasks.task import TaskSpec
+from headrace.jobs.task_spec import TaskSpec
 
 FORMAT: Final = 1
 
@@ -80,7 +80,7 @@ class JobSpec(Declared):
             for key, default in bare.items():
                 if getattr(self, key) != default:
                     raise FieldError("is said of each task, where there are tasks", key, hint="write it below [[task]]")
-            at(lambda: graph.check(self.task, self.inputs), "task")
+            at(lambda: task_graph.check(self.task, self.inputs), "task")
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> JobSpec:

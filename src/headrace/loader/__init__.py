@@ -11,9 +11,9 @@ from headrace.base.face import face
 
 if TYPE_CHECKING:
     from headrace.loader.adapters.torch import Tensors as Tensors
-    from headrace.loader.adapters.torch import convert as convert
     from headrace.loader.adapters.torch import tensors as tensors
     from headrace.loader.adapters.torch_dataset import IterableDataset as IterableDataset
+    from headrace.loader.adapters.torch_values import convert as convert
     from headrace.loader.benchmark import Epoch as Epoch
     from headrace.loader.benchmark import bench as bench
     from headrace.loader.column_classes import class_columns as class_columns
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.loader.epoch_part import Source as Source
     from headrace.loader.epoch_part import Stretch as Stretch
     from headrace.loader.epoch_part import sizes_at as sizes_at
+    from headrace.loader.joining_limits import MOST_JOINED as MOST_JOINED
     from headrace.loader.loader import Loader as Loader
     from headrace.loader.order.auto_block import decide_block as decide_block
     from headrace.loader.order.order import Ints as Ints
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from headrace.loader.pipeline.bad_samples import Skip as Skip
     from headrace.loader.pipeline.bad_samples import Skipped as Skipped
     from headrace.loader.pipeline.feeder import mean_size as mean_size
-    from headrace.loader.pipeline.joined_reads import MOST_JOINED as MOST_JOINED
     from headrace.loader.pipeline.stats import Stats as Stats
     from headrace.loader.recipe import dataset_of as dataset_of
     from headrace.loader.recipe import places_of as places_of
@@ -106,19 +106,20 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
     __getattr__, __dir__ = face(
         __name__,
         {
-            "adapters.torch": ("Tensors", "convert", "tensors"),
+            "adapters.torch": ("Tensors", "tensors"),
             "adapters.torch_dataset": ("IterableDataset",),
+            "adapters.torch_values": ("convert",),
             "benchmark": ("Epoch", "bench"),
             "column_classes": ("class_columns", "open_column_classes"),
             "dataset": ("Dataset",),
             "epoch_part": ("Source", "Stretch", "sizes_at"),
+            "joining_limits": ("MOST_JOINED",),
             "loader": ("Loader",),
             "order.auto_block": ("decide_block",),
             "order.order": ("Ints", "Stream", "Take", "straight"),
             "order.store_rates": ("BLOCKS_AT_ONCE", "Rate", "measure", "rate_of"),
             "pipeline.bad_samples": ("Changed", "Judge", "Skip", "Skipped"),
             "pipeline.feeder": ("mean_size",),
-            "pipeline.joined_reads": ("MOST_JOINED",),
             "pipeline.stats": ("Stats",),
             "recipe": ("dataset_of", "places_of"),
             "shown.batch_shown": ("show",),

@@ -19,9 +19,9 @@ from headrace.jobs.process import Exit
 from headrace.jobs.resources import Machine
 from headrace.jobs.spec import JobSpec
 from headrace.jobs.spec_parts import ResourceSpec
+from headrace.jobs.task_graph import Planned, plan
 from headrace.jobs.tasks import reuse
 from headrace.jobs.tasks.child import Child, TaskOrder
-from headrace.jobs.tasks.graph import Planned, plan
 from headrace.jobs.tasks.room import Room
 from headrace.jobs.tasks.specs import Left, left_by, spec_of
 from headrace.namespace.home import Home

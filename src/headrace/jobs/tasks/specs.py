@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from headrace.jobs import task_sweep
 from headrace.jobs.spec import JobSpec
 from headrace.jobs.spec_errors import FieldError
 from headrace.jobs.spec_parts import ClusterSpec, InputSpec, ResourceSpec, RetrySpec
 from headrace.jobs.spec_values import at
-from headrace.jobs.tasks import sweep
-from headrace.jobs.tasks.graph import Planned
-from headrace.jobs.tasks.task import TaskSpec
+from headrace.jobs.task_graph import Planned
+from headrace.jobs.task_spec import TaskSpec
 from headrace.namespace.home import Home
 from headrace.tracking.newest import newest_checkpoint
 from headrace.tracking.record import RUNS
@@ -32,16 +32,16 @@ class Left:
 
 
 def swept(spec: JobSpec, sweeps: Sequence[tuple[str, str]]) -> JobSpec:
-    """A job whose parameters take these values: names, and texts as `sweep.values` reads them. A job of one command
-    becomes one of a single task, and its parameters are those that are named here.
+    """A job whose parameters take these values: names, and texts as `task_sweep.values` reads them. A job of one
+    command becomes one of a single task, and its parameters are those that are named here.
 
-    Raises SettingError: as `sweep.values`; no task has such a parameter, or the command does not use it.
+    Raises SettingError: as `task_sweep.values`; no task has such a parameter, or the command does not use it.
     """
     found: dict[str, tuple[str, ...]] = {}
     for name, text in sweeps:
         if name in found:
             raise FieldError("is given twice", "--sweep", name, hint="write all of its values with commas")
-        found[name] = at(lambda text=text: sweep.values(text), "--sweep", name)
+        found[name] = at(lambda text=text: task_sweep.values(text), "--sweep", name)
     if not found:
         return spec
     if not spec.task:

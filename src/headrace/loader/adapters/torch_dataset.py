@@ -15,7 +15,7 @@ import torch
 import torch.utils.data
 
 from headrace.base.errors import InputError
-from headrace.loader.adapters.torch import convert
+from headrace.loader.adapters.torch_values import convert
 from headrace.loader.dataset import Dataset, Shard
 from headrace.loader.loader import Epoch, Loader
 from headrace.loader.order.progress_state import State

@@ -20,8 +20,8 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.catalog import SampleIndex, SampleSpec
 from headrace.fetch import Fetcher, Read
+from headrace.loader.joining_limits import GAP, MOST_JOINED
 from headrace.loader.order.order import distinct
-from headrace.loader.pipeline.joined_reads import GAP, MOST_JOINED
 from headrace.store.protocol import Blob, Store
 
 SECONDS = 1.2

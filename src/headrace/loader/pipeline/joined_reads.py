@@ -13,13 +13,9 @@ from typing import NamedTuple, TypeAlias
 from headrace.base.errors import ChangedError, HeadraceError, InputError, TryAgainError
 from headrace.catalog import LIST_AGAIN, Part, SampleSpec
 from headrace.fetch import Read
+from headrace.loader.joining_limits import GAP, MOST_JOINED
 from headrace.loader.pipeline.slots import Frame, Slot, join_frames
 from headrace.store.protocol import Blob, Store
-
-GAP = 32 << 10
-"""Bytes between two ranges (headers, a sample that is not wanted) that are rather read along than asked around."""
-MOST_JOINED = 4 << 20
-"""Bytes from which on a run takes no more: what a connection brings in a few of the store's answering times."""
 
 _Wanted: TypeAlias = "tuple[str, int, int, int, Part]"
 """Object, start, stop, place of the sample, part."""

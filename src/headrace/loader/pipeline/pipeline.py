@@ -31,6 +31,7 @@ from headrace.base.threads import join_all
 from headrace.catalog import Stage
 from headrace.fetch import Fetcher, Read
 from headrace.formats import Forms
+from headrace.loader.joining_limits import MOST_JOINED
 from headrace.loader.pipeline.bad_samples import Judge, Skip, Skipped
 from headrace.loader.pipeline.batch_builder import Builder, Delivery
 from headrace.loader.pipeline.batching import Batching
@@ -39,7 +40,6 @@ from headrace.loader.pipeline.cached_readers import READERS, Readers
 from headrace.loader.pipeline.collector import InOrder, InTurn, WithinWindow
 from headrace.loader.pipeline.decode_effort import Effort, Watch
 from headrace.loader.pipeline.feeder import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
-from headrace.loader.pipeline.joined_reads import MOST_JOINED
 from headrace.loader.pipeline.page_cached import CachedFiles
 from headrace.loader.pipeline.range_groups import Answer, RangedGroup
 from headrace.loader.pipeline.slots import Group, Slot

@@ -17,8 +17,9 @@ from headrace.base.errors import HeadraceError
 from headrace.catalog import Ranged, Ranges, Rows, TakesColumns
 from headrace.fetch import Read
 from headrace.formats import Pieces
+from headrace.loader.joining_limits import GAP, MOST_JOINED
 from headrace.loader.order.order import Ints, distinct
-from headrace.loader.pipeline.joined_reads import GAP, MOST_JOINED, range_error, short_answer
+from headrace.loader.pipeline.joined_reads import range_error, short_answer
 from headrace.loader.pipeline.slots import Planned, Slot
 from headrace.store.protocol import Blob
 

@@ -15,7 +15,7 @@ import traceback
 
 from headrace.base.errors import HeadraceError
 from headrace.serving.runtimes.frames import Loaded, receive, send
-from headrace.serving.runtimes.inner import loaded
+from headrace.serving.runtimes.inner_kinds import loaded
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from typing import Final
 
 from headrace.jobs.spec_checks import input_variable
 from headrace.jobs.spec_errors import FieldError
-from headrace.jobs.tasks.sweep import MOST
-from headrace.jobs.tasks.task import TaskSpec
+from headrace.jobs.task_spec import TaskSpec
+from headrace.jobs.task_sweep import MOST
 
 _MARK: Final = re.compile(r"\{\{|\}\}|\{([A-Za-z][A-Za-z0-9_-]*)\}")
 

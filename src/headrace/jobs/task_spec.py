@@ -13,7 +13,7 @@ from headrace.jobs import spec_kinds as kinds
 from headrace.jobs import spec_values as values
 from headrace.jobs.spec_errors import FieldError
 from headrace.jobs.spec_parts import ClusterSpec, Declared, ResourceSpec, RetrySpec
-from headrace.jobs.tasks.sweep import distinct
+from headrace.jobs.task_sweep import distinct
 
 
 def _parameters(doc: str) -> Any:
