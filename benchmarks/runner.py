@@ -42,7 +42,7 @@ def environment(job: Job) -> dict[str, str]:
         "AWS_CONFIG_FILE": "/dev/null",
         "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
         "TMPDIR": job.scratch,
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": f"{HERE}:{HERE.parent / 'src'}",  # this checkout, whatever the environment has installed
         **job.env,
     }
 

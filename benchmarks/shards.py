@@ -192,7 +192,12 @@ def _pack() -> Row:
     )  # fmt: skip
 
 
-def _rows() -> tuple[Row, ...]:
+_OTHER_FORMATS = frozenset(range(5, 12))
+_PACKING = 12
+
+
+def _rows(*, packing: bool) -> tuple[Row, ...]:
+    """`packing`: also the row that needs wesnoth's pictures."""
     return (
         _row(1, "Tar shards, samples of 4.2 MB", "large"),
         _row(2, "Tar shards, samples of 10 kB", "tenk"),
@@ -204,7 +209,7 @@ def _rows() -> tuple[Row, ...]:
         _packed(9, "tenk", "10 kB", second=True),
         _packed(10, "large", "4.2 MB", second=False),
         _packed(11, "large", "4.2 MB", second=True),
-        _pack(),
+        *((_pack(),) if packing else ()),
     )
 
 
@@ -213,13 +218,17 @@ def main(given: Sequence[str]) -> int:
     parser.add_argument("--rows", default="", help="which rows, comma-separated (default: all)")
     parser.add_argument("--repeat", type=int, default=3, help="repetitions, interleaved (default: 3)")
     parser.add_argument("--window", type=float, default=4.0, help="seconds measured each time (default: 4)")
+    parser.add_argument("--only", default="", help="only contenders whose name contains this; headrace stays")
+    out = RESULTS / "shards"
+    parser.add_argument("--out", type=Path, default=out, help="folder for the results (default: %(default)s)")
     options = parser.parse_args(given)
-    table = _rows()
-    wanted = {int(number) for number in options.rows.split(",") if number} or {row.number for row in table}
+    wanted = {int(number) for number in options.rows.split(",") if number} or set(range(1, _PACKING + 1))
+    table = _rows(packing=_PACKING in wanted)
     DATA.mkdir(exist_ok=True)
     root = DATA / "shards"
     data.prepare_shards(root)
-    packed.prepare(root)
+    if wanted & _OTHER_FORMATS:
+        packed.prepare(root)
     data.prepare_many(root)
     data.warm(root / "bench")
     scratch = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
@@ -228,13 +237,14 @@ def main(given: Sequence[str]) -> int:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         stack.callback(shutil.rmtree, CACHE, ignore_errors=True)
         static = stack.enter_context(StaticServer(root, scratch / "nginx"))
-        real = stack.enter_context(packed.store(DATA / "seaweedfs-shards")) if 12 in wanted else None
+        real = stack.enter_context(packed.store(DATA / "seaweedfs-shards")) if _PACKING in wanted else None
         ballast = stack.enter_context(memory.ballast(DATA))
         bench: Any = ShardBench(root, static, real, 1.0, options.window, 120.0, ballast)
         for row in (one for one in table if one.number in wanted):
-            results = repeat(bench, row, row.contenders, options.repeat)
-            done.append(report.RowResult.of(row, results, how_long(row.contenders, options.repeat, options.window)))
-    print(report.write(RESULTS / "shards", done))
+            contenders = [c for c in row.contenders if options.only in c.name or "headrace" in c.name]
+            results = repeat(bench, row, contenders, options.repeat)
+            done.append(report.RowResult.of(row, results, how_long(contenders, options.repeat, options.window)))
+    print(report.write(options.out, done))
     return 0
 
 
