@@ -26,8 +26,6 @@ from tests.tar_kit import tar_of
 
 pytestmark = pytest.mark.server
 AT_ONCE = 16
-LATE = 1.5
-"""A round of answers that comes late, on a busy machine, makes the rounds behind it look quicker."""
 
 
 @pytest.fixture
@@ -94,7 +92,7 @@ def test_the_advice_turns_with_the_way_to_the_store(store: Store, tmp_path: Path
     near, far = told_at_once((way, tmp_path, "middling") for way in ways)
     assert (near.status, near.advice) == ("ok", None), near
     assert far.advice == "headrace pack s3://b/middling DST --shuffle 1", far
-    assert far.values["samples_per_second"] < AT_ONCE / 0.3 * LATE, "each request waits so long"
+    assert far.values["samples_per_second"] < AT_ONCE / 0.3 * 1.1, "each request waits so long"
 
 
 def test_without_leave_to_write_it_says_what_it_cannot_tell(store: Store, tmp_path: Path) -> None:
@@ -120,7 +118,7 @@ def test_of_shards_it_says_which_order_they_need(store: Store, tmp_path: Path) -
     small, large, crumbs = told_at_once((far, tmp_path, name) for name in ("small", "large", "crumbs"))
     assert small.status == "ok"
     assert 'block="auto"' in (small.advice or "")
-    assert small.values["everywhere_samples_per_second"] < AT_ONCE / 0.05 * LATE
+    assert small.values["everywhere_samples_per_second"] < AT_ONCE / 0.05 * 1.1
     assert (large.status, large.advice, large.values["block"]) == ("ok", None, None)
     assert crumbs.advice == "headrace pack s3://b/crumbs DST --shard-size 100MB"
 

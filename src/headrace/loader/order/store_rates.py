@@ -156,7 +156,7 @@ def rate_of(
         fetcher.close()
     if errors:
         raise errors[0]
-    return _settled(started, sorted(ends), at_once)
+    return settled_rate(started, sorted(ends), at_once)
 
 
 def _until(reads: Sequence[Read], until: float, most: int, errors: list[HeadraceError]) -> Iterator[Read]:
@@ -167,12 +167,18 @@ def _until(reads: Sequence[Read], until: float, most: int, errors: list[Headrace
         yield read
 
 
-def _settled(started: float, ends: list[tuple[float, int]], at_once: int) -> Rate:
-    """The rates of the second half; of all, where the second half is too little to tell."""
+def settled_rate(started: float, ends: Sequence[tuple[float, int]], at_once: int) -> Rate:
+    """The rates of about the second half; of all, where that is too little to tell.
+
+    `started`: monotonic seconds; `ends`: of each answer, when it was there and its bytes, in that order; one at least.
+
+    Reads that were sent together are answered together. So whole rounds of `at_once` answers are counted, from the end
+    of one to the end of another: a part of a round more would make any store look quicker.
+    """
     stopped = ends[-1][0]
-    middle = started + (stopped - started) / 2
-    late = [one for one in ends if one[0] > middle]
-    if len(late) >= _ENOUGH:
-        started, ends = middle, late
+    late = sum(at > started + (stopped - started) / 2 for at, _ in ends)
+    rounds = max(1, late // at_once) * at_once
+    if late >= _ENOUGH and rounds < len(ends):
+        started, ends = ends[-rounds - 1][0], ends[-rounds:]
     took = max(stopped - started, 1e-6)
     return Rate(len(ends) / took, sum(size for _, size in ends) / took, at_once)
