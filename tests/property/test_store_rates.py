@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from headrace.loader.order.store_rates import settled_rate
 
 LATENCY_S = 0.3
-answers = st.lists(st.floats(LATENCY_S, 2 * LATENCY_S), min_size=1, max_size=12)
+waits = st.just(LATENCY_S) | st.floats(LATENCY_S, 2 * LATENCY_S)
+answers = st.lists(waits, min_size=1, max_size=12)
 in_rounds = st.builds(lambda waits, at_once: [waits] * at_once, answers, st.integers(1, 20))
 
 
