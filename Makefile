@@ -33,7 +33,7 @@ lint: ## ruff, basedpyright, import-linter
 	@PYTHON=$(PYTHON) scripts/setup demo test lint
 	@$(RUN)/ruff check .
 	@$(RUN)/basedpyright
-	@$(RUN)/lint-imports
+	@$(RUN)/lint-imports --no-cache
 
 bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster bench-cluster-sim ## all benchmarks, peers in the same run; results in benchmarks/results
 
