@@ -118,6 +118,10 @@ DECODING = loop(decode=50.0, loader__decode_room_s=400.0, loader__decode_busy_s=
             "store-bound", "stragglers", id="stragglers beside decoding",
         ),
         pytest.param(
+            of_store(1000, late(0.012), {LATENCIES[latency_class(0.2)]: 170}), "request-bound", "small",
+            id="every seventh answer late: a queue",
+        ),
+        pytest.param(
             of_store(1000, late(0.002), {LATENCIES[latency_class(0.03)]: 300}), "request-bound", "small",
             id="some a bit later are none",
         ),

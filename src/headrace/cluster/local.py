@@ -28,6 +28,8 @@ from headrace.tracking.samplers_job import Tree
 _NET: Final = "127.0.91."
 """Each node has an address of its own. Ray takes 127.0.0.1 for a slip, and would listen to the outside."""
 _HOST: Final = f"{_NET}1"
+_ALL: Final = "0.0.0.0"  # noqa: S104 - nothing is bound: ports are asked for
+"""Whatever address a node is told, Ray listens on all of them, or on 127.0.0.1 beside: a port must be free on each."""
 _STORE_BYTES: Final = 80_000_000
 """Ray's least is 75 MB; nothing of ours goes through its object store."""
 _START_S: Final = 120.0
@@ -77,11 +79,11 @@ class LocalCluster:
         self._folder = tempfile.mkdtemp(prefix="hr-ray-")  # short: sockets lie below it
         self._token = secrets.token_hex(16)
         self._environment = {**whole_environment(), _NICE: "0", **(variables or {}), **self.variables()}
-        self._gcs, self._client = reserve_port(_HOST), reserve_port(_HOST)
+        self._gcs, self._client = reserve_port(_ALL), reserve_port(_ALL)
         self.address = f"ray://{_HOST}:{self._client}"
         self.inside = f"{_HOST}:{self._gcs}"
         """Where a process of the cluster's own machines finds it."""
-        port = reserve_port(_HOST)
+        port = reserve_port(_ALL)
         self.dashboard = f"http://{_HOST}:{port}" if dashboard else ""
         shown = ["--include-dashboard=true", f"--dashboard-host={_HOST}", f"--dashboard-port={port}"]
         self.nodes: list[LocalNode] = []
@@ -131,7 +133,7 @@ class LocalCluster:
             process = subprocess.Popen(
                 [self._python, "-m", "ray.scripts.scripts", "start", "--block", f"--node-ip-address={address}",
                  f"--object-store-memory={_STORE_BYTES}", "--disable-usage-stats", "--include-log-monitor=false",
-                 f"--dashboard-agent-listen-port={reserve_port(address)}", *options],
+                 f"--dashboard-agent-listen-port={reserve_port(_ALL)}", *options],
                 env={**self._environment, **variables}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
