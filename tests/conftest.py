@@ -24,6 +24,7 @@ from headrace.base.errors import UnsupportedError  # noqa: E402
 from headrace.cache import batch_io  # noqa: E402
 from headrace.testing.servers import Azurite, CephRGW, EmbeddedS3, FakeGCS, Sftp  # noqa: E402
 
+from .cli_forks import FORKS  # noqa: E402
 from .cluster_rig import SharedCluster, shared_cluster  # noqa: E402
 from .servers import Keeper, ask  # noqa: E402
 from .times import Meter, Recorder, longest_first  # noqa: E402
@@ -92,6 +93,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    FORKS.close()
     if keeper := session.config.stash.get(_KEEPER, None):
         keeper.close()
 

@@ -21,9 +21,12 @@ from typing import Any
 from headrace.base.errors import NotFoundError
 from headrace.store import Store, open_store
 from headrace.testing.servers import EmbeddedS3
+from tests.cli_forks import FORKS
 
 COMMAND = [sys.executable, "-m", "headrace.cli"]
 Ended = subprocess.CompletedProcess[str]
+_SEEN: set[str] = set()
+"""Commands that this process has run."""
 
 
 @dataclass
@@ -67,13 +70,24 @@ class RunsRig:
 
     def headrace(self, *arguments: str, code: int = 0, timeout: float = 90) -> Ended:
         """One command, to its end, which has to be `code`."""
-        ended = subprocess.run(
-            [self.python, *COMMAND[1:], *arguments],
-            env=self.environment, cwd=self.work, capture_output=True, text=True, timeout=timeout, check=False,
-            stdin=subprocess.DEVNULL, errors="surrogateescape",
-        )  # fmt: skip
+        command = [self.python, *COMMAND[1:], *arguments]
+        if self._can_be_a_fork(arguments[0]):
+            ended = Ended(command, *FORKS.run(arguments, self.work, self.environment, timeout))
+        else:
+            ended = subprocess.run(
+                command, env=self.environment, cwd=self.work, capture_output=True, text=True, timeout=timeout,
+                check=False, stdin=subprocess.DEVNULL, errors="surrogateescape",
+            )  # fmt: skip
         assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)
         return ended
+
+    def _can_be_a_fork(self, command: str) -> bool:
+        """Each process that runs tests sees the first of each command as a program of its own."""
+        if self.python != sys.executable or any(name.startswith(("PYTHON", "LD_")) for name in self.variables):
+            return False
+        known = command in _SEEN
+        _SEEN.add(command)
+        return known
 
     def at_a_terminal(
         self, *arguments: str, answers: Mapping[bytes, bytes], size: tuple[int, int] | None = None, timeout: float = 90

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from headrace.testing.servers import EmbeddedS3
-from tests.integration.cli_forks import Forks
+from tests.cli_forks import FORKS
 
 PROGRAM = [sys.executable, "-m", "headrace.cli"]
 
@@ -50,7 +50,7 @@ class Shell:
     def run(self, *arguments: str, code: int = 0, **variables: str) -> Result:
         """Run ``headrace arguments…``, and check its exit code; no end of it may be a traceback."""
         alone = code == 0 and self._is_first(arguments[0])
-        result = Result(*(_alone if alone else _FORKS.run)(arguments, self.folder, self.environment | variables), alone)
+        result = Result(*(_alone if alone else FORKS.run)(arguments, self.folder, self.environment | variables), alone)
         assert result.code == code, result
         assert "Traceback" not in result.err, result.err
         return result
@@ -92,12 +92,8 @@ def _alone(arguments: Sequence[str], folder: Path, environment: Mapping[str, str
     return ended.returncode, ended.stdout, ended.stderr
 
 
-_FORKS = Forks()
-
-
 def firsts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For `Shell.firsts`; and the process that forks ends with the session."""
-    request.session.addfinalizer(_FORKS.close)
+    """For `Shell.firsts`."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if hasattr(request.config, "workerinput") else base) / "commands-run"
     folder.mkdir(exist_ok=True)

@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import click
+import pytest
 
 from headrace.cli.app import SUMMARIES, app
 from tests.integration.cli_kit import PROGRAM, Shell, shell  # noqa: F401
@@ -33,6 +34,18 @@ def test_help_imports_nothing_slow(shell: Shell) -> None:  # noqa: F811
     ).stderr
     for package in ("numpy", "pyarrow", "rich", "obstore", "botocore", "headrace.namespace"):
         assert f" {package}\n" not in listing
+
+
+@pytest.mark.parametrize("line", ["runs", "stop nothing", "mounts"])
+def test_small_commands_import_no_numpy(shell: Shell, line: str) -> None:  # noqa: F811
+    """Theirs would be most of the time."""
+    listing = subprocess.run(
+        [PROGRAM[0], "-X", "importtime", "-m", "headrace.cli", *line.split()],
+        cwd=shell.folder, env={**shell.environment, "HEADRACE_HOME": str(shell.folder / "home")}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert listing.returncode in (0, 3), listing.stderr[-500:]
+    assert " numpy\n" not in listing.stderr
 
 
 def test_a_misspelt_command_names_the_nearest(shell: Shell) -> None:  # noqa: F811

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 from headrace.cluster.kubernetes import for_job, manifests
@@ -20,6 +21,9 @@ from tests.cluster_rig import PYTHON, TOOLS, ClusterRig, state_below
 from tests.sync_rig import wait_for
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+RAYS_OWN = set(range(23000, 24000))
+"""Ports, of which each cluster would give its first client the first one."""
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +170,7 @@ def test_it_waits_for_what_it_asks_for_and_can_be_stopped(rig: ClusterRig) -> No
     run = run_of(rig, "many")
     assert wait_for(lambda: b"asks for 9 nodes with 1 CPU each" in (rig.read(run, "lease.json") or b""), 30)
     assert rig.json("runs", "--state", "waiting")[0]["name"] == "many"
+    assert not set(client_ports(rig)) & RAYS_OWN, "another cluster of this machine would take the same"
     waiting.send_signal(signal.SIGINT)
     _, said = waiting.communicate(timeout=60)
     assert "waits: asks for 9 nodes" in said
@@ -277,6 +282,16 @@ def run_of(rig: ClusterRig, name: str) -> str:
 def state_of(rig: ClusterRig, name: str) -> str:
     states = [rig.states(run) for run in rig.ids() if run[16:-5] == name]
     return states[0][-1] if states and states[0] else ""
+
+
+def client_ports(rig: ClusterRig) -> list[int]:
+    """Of the servers that the cluster has started for its clients."""
+    assert rig.cluster is not None
+    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    servers = [one for one in commands if "--mode=specific-server" in one and f"--address={rig.cluster.inside}" in one]
+    ports = [int(word.removeprefix("--port=")) for one in servers for word in one if word.startswith("--port=")]
+    assert ports
+    return ports
 
 
 def measured(rig: ClusterRig, run: str) -> set[tuple[str, int]]:

@@ -18,10 +18,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 PAGE = 4096
@@ -62,7 +63,7 @@ class Buffers:
             MemoryError: there is not that much.
         """
         if size < _SMALL_BYTES:
-            return np.empty(size, np.uint8).data
+            return memoryview(bytearray(size))
         step = 1 << max(size.bit_length() - 5, 12)
         room = (size + step - 1) & -step
         try:
@@ -76,7 +77,7 @@ class Buffers:
         self._peak = max(self._in_use, self._peak - (room >> _FORGET))
         # Not a slice: `numpy.ndarray(shape, buffer=lease.data)` would refer to what that is a slice of, and the memory
         # would be lent again while it is looked at.
-        lease = np.frombuffer(block.data, np.uint8, size)
+        lease = _array(block.data, size)
         token = id(lease)
         self._lent[token] = weakref.ref(lease, partial(self._back, token, block))
         return lease.data
@@ -138,6 +139,8 @@ def aligned(size: int) -> _Bytes:
     """
     if size >= _HUGE_BYTES:
         return _huge(size)
+    import numpy as np
+
     block = np.empty(size + PAGE, np.uint8)
     first = -block.ctypes.data % PAGE
     return block[first : first + size]
@@ -151,7 +154,7 @@ def _huge(size: int) -> _Bytes:
         room = mmap.mmap(-1, size + _HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"{size:,} bytes: {error.strerror}") from error
-    block = np.frombuffer(room, np.uint8)
+    block = _array(room)
     first = -block.ctypes.data % _HUGE_BYTES
     with suppress(OSError):  # a kernel without huge pages
         room.madvise(mmap.MADV_HUGEPAGE, first, size // _HUGE_BYTES * _HUGE_BYTES)
@@ -165,12 +168,21 @@ def mapped(size: int) -> _Bytes:
     """
     if size >= _HUGE_BYTES:
         return _huge(size)
-    return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)[:size]
+    return _array(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))[:size]
 
 
 def copy(target: memoryview, source: memoryview) -> None:
     """Copy bytes, without the interpreter's lock where that pays. Both must have the same length."""
-    np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
+    import numpy as np
+
+    np.copyto(_array(target), _array(source))
+
+
+def _array(room: Any, size: int = -1) -> _Bytes:
+    """NumPy is loaded here, with the first large buffer: it is half of what the start of a small command takes."""
+    import numpy as np
+
+    return np.frombuffer(room, np.uint8, size)
 
 
 def rooms(sizes: Sequence[int]) -> tuple[list[memoryview], list[int]]:

@@ -45,10 +45,11 @@ def as_row(entry: Entry) -> Row:
 
 
 def _entries(namespace: Namespace, path: str, *, recursive: bool) -> Iterable[Entry]:
-    from headrace.catalog import files_named
     from headrace.cli.target import target
 
     if recursive:
+        from headrace.catalog import files_named
+
         return files_named(path, namespace=namespace)
     where = target(namespace, path)
     entry = namespace.stat(where)

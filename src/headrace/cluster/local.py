@@ -30,6 +30,7 @@ _NET: Final = "127.0.91."
 _HOST: Final = f"{_NET}1"
 _ALL: Final = "0.0.0.0"  # noqa: S104 - nothing is bound: ports are asked for
 """Whatever address a node is told, Ray listens on all of them, or on 127.0.0.1 beside: a port must be free on each."""
+_HEAD: Final = os.path.join(os.path.dirname(__file__), "local_head")
 _STORE_BYTES: Final = 80_000_000
 """Ray's least is 75 MB; nothing of ours goes through its object store."""
 _START_S: Final = 120.0
@@ -92,7 +93,8 @@ class LocalCluster:
             self._head = self._start(
                 "head", _HOST, ["--head", f"--port={self._gcs}", f"--ray-client-server-port={self._client}",
                                 "--num-cpus=0", f"--temp-dir={self._folder}",
-                                *(shown if dashboard else ["--include-dashboard=false"])], {},
+                                *(shown if dashboard else ["--include-dashboard=false"])],
+                {"PYTHONPATH": os.pathsep.join([_HEAD, *filter(None, [self._environment.get("PYTHONPATH")])])},
             )  # fmt: skip
         except BaseException:
             self.close()

@@ -20,12 +20,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 _TIMEOUT_S = 300
 _ROOMS = (
     "base", "store", "store.backends", "fetch", "cache", "namespace", "upload", "pack", "catalog", "formats",
-    "formats.index", "formats.tar", "formats.tables", "loader", "loader.pipeline", "cli", "checkup",
+    "formats.index", "formats.tar", "formats.tables", "loader", "loader.pipeline", "cli", "checkup", "jobs",
+    "jobs.inputs", "models", "sync", "tracking",
 )  # fmt: skip
 _NOT_NEEDED = frozenset({"jax", "tf", "tf_elements", "torch", "torch_dataset", "__main__"})
 """Modules that import a framework, or run."""
@@ -44,12 +45,14 @@ class Forks:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
-    def run(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
+    def run(
+        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], timeout: float = _TIMEOUT_S
+    ) -> tuple[int, str, str]:
         """Exit code (as `subprocess` tells it), standard output and standard error of ``headrace arguments…``."""
-        with self._lock, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        with self._lock, _output() as out, _output() as err:
             files = [f"/proc/{os.getpid()}/fd/{one.fileno()}" for one in (out, err)]
             order = {"argv": [*arguments], "cwd": str(folder), "environ": dict(environment), "files": files}
-            code = int(self._ask(json.dumps(order)))
+            code = int(self._ask(json.dumps(order), timeout))
             for one in (out, err):
                 one.seek(0)
             return code, out.read(), err.read()
@@ -62,11 +65,11 @@ class Forks:
                 assert process.stdin is not None
                 process.stdin.close()
 
-    def _ask(self, order: str) -> str:
+    def _ask(self, order: str, timeout: float) -> str:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.integration.cli_forks"],
-                cwd=Path(__file__).parents[2],
+                [sys.executable, "-m", "tests.cli_forks"],
+                cwd=Path(__file__).parents[1],
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -78,14 +81,22 @@ class Forks:
         assert process.stdout is not None
         process.stdin.write(order + "\n")
         process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], _TIMEOUT_S)
+        ready, _, _ = select.select([process.stdout], [], [], timeout)
         answer = process.stdout.readline() if ready else ""
         if not answer:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             self.close()
-            raise TimeoutError(f"no end within {_TIMEOUT_S} s: {order}" if not ready else f"died at: {order}")
+            raise TimeoutError(f"no end within {timeout} s: {order}" if not ready else f"died at: {order}")
         return answer
+
+
+def _output() -> IO[str]:
+    return tempfile.TemporaryFile("w+", errors="surrogateescape")
+
+
+FORKS = Forks()
+"""Of this process."""
 
 
 def _import_everything() -> None:
