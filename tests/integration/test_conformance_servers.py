@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -101,6 +102,16 @@ class TestSftp(StoreConformance):
         with_store = open_store(sftp.create_bucket(BUCKET), sftp.options())
         yield with_store
         with_store.close()
+
+    def test_what_replaces_an_object_is_there_at_once_and_whole(self, sftp, store):
+        """By the server's own renaming: a copy would be seen half written, and a name that is free first, without."""
+        states = {bytes([number]) * 300_000 for number in range(20)}
+        store.put("replaced", next(iter(states)))
+        with closing(open_store(store.url, sftp.options())) as other, ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(lambda: [store.put("replaced", state) for state in states])
+            while not writing.done():
+                assert bytes(other.get("replaced").data) in states
+            writing.result()
 
     def test_a_name_that_the_server_refuses_is_not_tried_again_and_again(self, store):
         with pytest.raises(NameRefusedError):

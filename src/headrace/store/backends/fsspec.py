@@ -234,7 +234,7 @@ class FsspecStore(Store):
         return self.head(key)
 
     def _move(self, key: str, temporary: str, target: str) -> None:
-        if self._exists(key):
+        if self._exists(key) and not _replaces(self._open()):
             self._remove(key, target)
         self._try(key, lambda fs: _rename(fs, temporary, target))
 
@@ -326,14 +326,22 @@ class FsspecStore(Store):
 
 
 def _rename(fs: Any, old: str, new: str) -> None:
-    """By exact names: the `mv` that fsspec gives to a file system without one of its own takes them for patterns."""
+    """By exact names: the `mv` that fsspec gives to a file system without one of its own takes them for patterns.
+
+    Of an asynchronous one, each instance has functions of its own.
+    """
     from fsspec.spec import AbstractFileSystem
 
-    if type(fs).mv is AbstractFileSystem.mv:
+    if getattr(fs.mv, "__func__", None) is AbstractFileSystem.mv:
         fs.cp_file(old, new)
         fs.rm_file(old)
     else:
         fs.mv(old, new)
+
+
+def _replaces(fs: Any) -> bool:
+    """Whether its `mv` takes the place of what has the name, so that a reader finds the one or the other."""
+    return type(fs).__module__.startswith("sshfs")
 
 
 def _upload(fs: Any, name: str, file: BinaryIO) -> None:
