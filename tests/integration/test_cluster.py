@@ -139,11 +139,6 @@ def test_a_gang_is_one_run(rig: ClusterRig) -> None:
     assert not list(rig.scratch.glob("machine*/HEADRACE_RUN_STATE/*")), "nothing stays on the nodes"
 
 
-def test_quiet_says_nothing_of_its_own(rig: ClusterRig) -> None:
-    ended = rig.on("-q", "--name", "quiet", "--", "echo", "its own", nodes=1)
-    assert (ended.stdout, ended.stderr) == ("[0] its own\n", "")
-
-
 def test_one_that_fails_ends_all(rig: ClusterRig) -> None:
     script = rig.script(
         """

@@ -25,7 +25,9 @@ def rig(
     made = RunsRig(seaweedfs, tmp_path_factory.mktemp("shell"), ray_cluster.variables)
     made.python = PYTHON
     made.script("print('code of the run')\n", "mine.py")
-    made.headrace("run", "-q", "--id", "pair", "--on", ray_cluster.address, "--nodes", "2", "--", "true", timeout=200)
+    words = ["run", "-q", "--id", "pair", "--on", ray_cluster.address, "--nodes", "2", "--", "echo", "its own"]
+    ended = made.headrace(*words, timeout=200)
+    assert (sorted(ended.stdout.splitlines()), ended.stderr) == (["[0] its own", "[1] its own"], ""), "-q adds nothing"
     yield made
     made.close()
 
