@@ -13,6 +13,7 @@ import sys
 import termios
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,9 +160,16 @@ class RunsRig:
             return None
 
     def ids(self) -> list[str]:
-        """Of all runs, the newest first."""
+        """Of all runs, the newest first. The ids that are made tell the second; of one second the records know."""
         folders = self.store().list_folder("home/runs/").folders
-        return sorted((one.rstrip("/").rpartition("/")[2] for one in folders), reverse=True)
+        ids = [one.rstrip("/").rpartition("/")[2] for one in folders]
+        of_a_second = Counter(one[:15] for one in ids)
+
+        def begun(run: str) -> tuple[str, str]:
+            record = json.loads(self.read(run, "run.json") or b"{}") if of_a_second[run[:15]] > 1 else {}
+            return run[:15], record.get("created", "")
+
+        return sorted(sorted(ids), key=begun, reverse=True)
 
     def states(self, run: str) -> list[str]:
         """Its transitions."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -21,6 +21,7 @@ from headrace.base.errors import (
     DeadlineError,
     DeniedError,
     HeadraceError,
+    InputError,
     InternalError,
     NotFoundError,
     SlowDownError,
@@ -31,7 +32,7 @@ from headrace.base.ports import reserve_port
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.fetch import Fetcher, Read
 from headrace.fetch.reactor import Reactor
-from headrace.store.protocol import RENEWALS, Blob
+from headrace.store.protocol import RENEWALS, Blob, ObjectInfo
 
 from .scripted import Answer, Start, WireStore, ok, reset
 
@@ -420,3 +421,39 @@ def test_bulk_reads_use_all_connections_at_once(start: Start) -> None:
 
 def _reactors() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "headrace-fetch"}
+
+
+class Shorter(WireStore):
+    """What the store itself says of an object that has become shorter."""
+
+    def __init__(self, inner: WireStore, body: bytes) -> None:
+        super().__init__(0)
+        self.url, self.wired, self._body = inner.url, inner.wired, body
+
+    def get(self, key: str, start: int = 0, stop: int | None = None, *, if_match: str | None = None) -> Blob:
+        if start > len(self._body):
+            raise InputError("the range starts past the end")
+        return Blob(memoryview(self._body)[start:stop], self.head(key))
+
+    def head(self, key: str) -> ObjectInfo:
+        return ObjectInfo(key, len(self._body), "v2")
+
+
+@pytest.mark.parametrize("by", ["submitted", "straight"])
+@pytest.mark.parametrize("length", [10, len(BODY)])
+def test_a_server_that_looks_at_the_range_before_the_condition_hides_no_change(
+    start: Start, fetcher: Fetcher, by: str, length: int
+) -> None:
+    """The object has become shorter, and perhaps longer again before the store was asked."""
+    _, store = start(lambda c, p, n: c.sendall(b"HTTP/1.1 416 Range\r\nContent-Length: 0\r\n\r\n"))
+    shorter = Shorter(store, BODY[:length])
+    read = Read(shorter, "k", len(BODY), "v1", 1000, 2000)
+    (alone,) = fetcher.straights(1)
+    with closing(alone), pytest.raises(ChangedError, match="its version is v2, expected v1"):
+        (fetcher if by == "submitted" else alone).get(read)
+    unknown = Read(shorter, "k", start=1000, stop=2000)
+    if length == 10:
+        with pytest.raises(InputError, match="past the end"):
+            fetcher.get(unknown)
+    else:
+        assert bytes(fetcher.get(unknown).data) == BODY[1000:2000]

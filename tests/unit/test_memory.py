@@ -47,6 +47,7 @@ def resident():
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Rss:"))
 
 resident()
+aligned(1)  # loads NumPy
 gc.disable()
 before = resident()
 buffer = aligned(int(sys.argv[1]))

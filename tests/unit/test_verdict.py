@@ -122,6 +122,10 @@ DECODING = loop(decode=50.0, loader__decode_room_s=400.0, loader__decode_busy_s=
             id="every seventh answer late: a queue",
         ),
         pytest.param(
+            of_store(1000, late(0.005), {LATENCIES[latency_class(0.08)]: 120, LATENCIES[latency_class(3.0)]: 30}),
+            "store-bound", "stragglers", id="stragglers beside a queue",
+        ),
+        pytest.param(
             of_store(1000, late(0.002), {LATENCIES[latency_class(0.03)]: 300}), "request-bound", "small",
             id="some a bit later are none",
         ),

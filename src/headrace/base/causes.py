@@ -29,8 +29,6 @@ _STRAGGLER_S: Final = 0.05
 """A late answer below this hardly shows: the window of reads covers it."""
 _MOSTLY: Final = 0.6
 """Share of all waiting that was for a few answers."""
-_FEW: Final = 0.1
-"""Share of the answers up to which they are a few. More that are late have waited in a queue, at the store or here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +89,7 @@ def fetching(figures: Figures) -> Cause:
         return _failing(figures, evidence)
     # A process that is busy with small answers looks at some of them late: that is no store's doing.
     crowded = mean < SMALL and (figures.cores_used or 0.0) >= _FULL
-    few = latency.straggling <= _FEW
-    if latency.stragglers > _MOSTLY and latency.straggler >= _STRAGGLER_S and few and not crowded:
+    if latency.stragglers > _MOSTLY and latency.straggler >= _STRAGGLER_S and not crowded:
         return _straggling(figures, evidence)
     if hits > 9 * requests:
         return _cached(figures, evidence)

@@ -66,6 +66,8 @@ LATENCIES: Final = tuple(f"{FIRST_BYTE}{bound}us" for bound in _BOUNDS)
 """Names of the counters, from short to long. The last holds all that is longer."""
 _STRAGGLES: Final = 8
 """Times the median."""
+_FEW: Final = 0.1
+"""Share of the answers up to which they are a few."""
 
 
 def latency_class(seconds: float) -> int:
@@ -78,8 +80,8 @@ def latency_class(seconds: float) -> int:
 class Latency:
     """How long answers took to begin, from their classes; seconds, as exact as the classes are (a factor of 2).
 
-    `stragglers`: share of all waiting that was for answers of more than eight times the median; `straggling`: their
-    share of the answers; `straggler`: how long one takes, on average.
+    `stragglers`: share of all waiting that was for a few answers, the slowest tenth at most, of more than eight times
+    the median; `straggling`: their share of the answers; `straggler`: how long one takes, on average.
     """
 
     count: float = 0.0
@@ -103,6 +105,8 @@ class Latency:
         )
         spent = [count * middle(at) for at, count in enumerate(counts)]
         slow = median + _STRAGGLES.bit_length() - 1
+        while sum(counts[slow:]) > _FEW * total:  # more have waited in a queue, at the store or in this process
+            slow += 1
         late, many = sum(spent[slow:]), sum(counts[slow:])
         return Latency(
             total, middle(low), middle(median), middle(high), late / sum(spent), many / total, late / max(many, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.base.errors import ChangedError, HeadraceError, TryAgainError, UnsupportedError
+from headrace.base.errors import ChangedError, HeadraceError, InputError, TryAgainError, UnsupportedError
 from headrace.fetch.read import Read
 from headrace.store.http1 import Response
 from headrace.store.protocol import Blob, ObjectInfo, is_stamp
@@ -40,6 +40,33 @@ def wrong_answer(read: Read, response: Response, result: Blob | HeadraceError) -
     if etag is None and read.version is not None and not is_stamp(read.version):
         return without_etag(read)
     return wrong_length(read, result) if isinstance(result, Blob) else None
+
+
+def past_the_end(read: Read) -> Blob:
+    """What the store itself says where its answer was 416. Blocks.
+
+    Not every server tells how long the object is, and some look at the range before the condition: an object that has
+    become shorter is refused in the same words as a read behind the end.
+
+    Raises:
+        ChangedError: it is another version by now. InputError: the read begins behind the end. As `Store.get`.
+    """
+    try:
+        blob = read.store.get(read.key, read.start, read.stop)
+    except InputError:
+        if read.version is not None:
+            _same(read, read.store.head(read.key))
+        raise
+    if read.version is not None:
+        _same(read, blob.info)
+    return blob
+
+
+def _same(read: Read, info: ObjectInfo) -> None:
+    """Raises ChangedError."""
+    if info.version != read.version:
+        reason = f"has changed: its version is {info.version}, expected {read.version}"
+        raise ChangedError(reason, path=read.path, hint="take a new snapshot, or: headrace cache refresh PATH")
 
 
 def without_etag(read: Read) -> TryAgainError:

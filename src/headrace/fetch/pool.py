@@ -23,7 +23,7 @@ from headrace.base.errors import (
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
-from headrace.fetch.answer import blob_of, wrong_answer
+from headrace.fetch.answer import blob_of, past_the_end, wrong_answer
 from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
 from headrace.fetch.loop import Loop
 from headrace.fetch.operation import Operation
@@ -304,13 +304,12 @@ class Pool:
         return result
 
     def _past_the_end(self, operation: Operation) -> Callable[[], None]:
-        # Runs aside. An empty answer or a mistake? Not every server says how long the object is: the store asks it.
-        read = operation.read
+        # Runs aside.
         result: Blob | HeadraceError
         try:
-            result = read.store.get(read.key, read.start, read.stop)
+            result = past_the_end(operation.read)
         except HeadraceError as error:
-            result = error.at(read.path)
+            result = error.at(operation.read.path)
         return lambda: self._tell(operation, result)
 
     def _refresh(self, operation: Operation, error: HeadraceError) -> Callable[[], None]:

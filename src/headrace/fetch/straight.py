@@ -28,7 +28,7 @@ from headrace.base.errors import (
 from headrace.base.memory import copy, take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
-from headrace.fetch.answer import blob_of, wrong_answer
+from headrace.fetch.answer import blob_of, past_the_end, wrong_answer
 from headrace.fetch.level import ROUND_TRIP, Level
 from headrace.fetch.read import Read, sealed
 from headrace.store.http1 import (
@@ -218,8 +218,8 @@ class Straight:
             if isinstance(result, HeadraceError):
                 raise result
             return result
-        if response.status == 416:  # an empty answer or a mistake? Not every server says how long the object is
-            return read.store.get(read.key, read.start, read.stop)
+        if response.status == 416:
+            return past_the_end(read)
         error = wire.error(read.key, response.status, bytes(response.body)).at(read.path)
         if isinstance(error, SlowDownError):
             self._metrics.add("fetch.slow_downs")
