@@ -34,12 +34,22 @@ def tokens(sample: dict[str, Any]) -> dict[str, Any]:
     return {"__key__": sample["__key__"], "tokens": np.frombuffer(sample["bin"], np.uint8)}
 
 
+def parts(sample: dict[str, Any]) -> list[dict[str, Any]]:
+    """None of some, several of others."""
+    key, values = sample["__key__"], sample["tokens"]
+    return [{"__key__": f"{key}/{one}", "tokens": values[one:]} for one in range(min(int(key) % 4, len(values)))]
+
+
+def is_odd_part(sample: dict[str, Any]) -> bool:
+    return not sample["__key__"].endswith("/1")
+
+
 def length_of(sample: dict[str, Any]) -> int:
     return len(sample["tokens"])
 
 
 def is_kept(sample: dict[str, Any]) -> bool:
-    return int(sample["__key__"]) % 5 != 2
+    return int(sample["__key__"].partition("/")[0]) % 5 != 2
 
 
 def has_several(batch: dict[str, Any]) -> bool:
@@ -67,11 +77,15 @@ RULES = st.one_of(
 )  # fmt: skip
 
 
-def described(folder: Path, seed: int | None, filtered: bool, rank: int = 0, world: int = 1) -> Dataset:
+def described(folder: Path, seed: int | None, filtered: bool, flat: bool, rank: int = 0, world: int = 1) -> Dataset:
     dataset = Dataset.open(str(folder))
     dataset = dataset if seed is None else dataset.shuffle(seed)
     dataset = dataset.shard(rank, world).map(tokens, threads=2)
-    return dataset.filter(is_kept) if filtered else dataset
+    dataset = dataset.filter(is_kept) if filtered else dataset
+    if not flat:
+        return dataset
+    dataset = dataset.flat_map(parts, threads=2)
+    return dataset.filter(is_odd_part) if filtered else dataset
 
 
 def batches(loader: Loader, most: int | None = None) -> list[Batch]:
@@ -83,7 +97,7 @@ def batches(loader: Loader, most: int | None = None) -> list[Batch]:
         if batch is None:
             break
         for key, row in zip(batch["__key__"], batch["tokens"], strict=True):
-            assert row[0] == int(key)
+            assert row[0] == int(key.partition("/")[0])
         found.append(list(batch["__key__"]))
     return found
 
@@ -109,15 +123,15 @@ def modelled(samples: list[dict[str, Any]], rule: dict[str, Any], drop_last: boo
 
 
 @given(
-    rule=RULES, seed=st.sampled_from([None, 1, 2]), filtered=st.booleans(), drop_last=st.booleans(),
+    rule=RULES, seed=st.sampled_from([None, 1, 2]), filtered=st.booleans(), flat=st.booleans(), drop_last=st.booleans(),
     behind=st.booleans(), stop=st.integers(0, 30), where=st.sampled_from(["exact", "window"]),
 )  # fmt: skip
 @settings(max_examples=60)
 def test_batches_are_those_of_the_rule_and_go_on_where_they_stopped(
-    folder: Path, rule: dict[str, Any], seed: int | None, filtered: bool, drop_last: bool, behind: bool, stop: int,
-    where: str,
+    folder: Path, rule: dict[str, Any], seed: int | None, filtered: bool, flat: bool, drop_last: bool, behind: bool,
+    stop: int, where: str,
 ) -> None:  # fmt: skip
-    dataset = described(folder, seed, filtered)
+    dataset = described(folder, seed, filtered, flat)
     samples = list(dataset.loader())
     batched = dataset.batch(**rule, drop_last=drop_last)
     batched = batched.filter(has_several, threads=2) if behind else batched
@@ -136,25 +150,30 @@ def test_batches_are_those_of_the_rule_and_go_on_where_they_stopped(
 
 
 @given(
-    rule=RULES, seed=st.sampled_from([None, 1]), filtered=st.booleans(), behind=st.booleans(),
-    before=st.integers(1, 3), after=st.integers(1, 4), stops=st.lists(st.integers(0, 12), min_size=3, max_size=3),
+    rule=RULES, seed=st.sampled_from([None, 1]), filtered=st.booleans(), flat=st.booleans(), behind=st.booleans(),
+    worlds=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    stops=st.lists(st.integers(0, 6), min_size=4, max_size=4),
 )  # fmt: skip
-@settings(max_examples=40)
+@settings(max_examples=50)
 def test_on_another_number_of_ranks_every_sample_comes_once(
-    folder: Path, rule: dict[str, Any], seed: int | None, filtered: bool, behind: bool, before: int, after: int,
+    folder: Path, rule: dict[str, Any], seed: int | None, filtered: bool, flat: bool, behind: bool, worlds: list[int],
     stops: list[int],
 ) -> None:  # fmt: skip
-    def ranks(world: int) -> list[Loader]:
-        made = [described(folder, seed, filtered, rank, world).batch(**rule) for rank in range(world)]
-        return [(one.map(dict, threads=2) if behind else one).loader() for one in made]
-
-    first = ranks(before)
-    seen = [key for loader, stop in zip(first, stops, strict=False) for one in batches(loader, stop) for key in one]
-    states = [loader.state_dict() for loader in first]
-    for loader in first:
-        loader.close()
-    under_way = not all(state["epoch"] for state in states)
-    for loader in ranks(after) if under_way else []:
-        loader.load_state_dict(states)
-        seen += [key for one in batches(loader) for key in one]
-    assert sorted(map(int, seen)) == [number for number in range(COUNT) if not filtered or number % 5 != 2]
+    """Through several numbers of ranks, on each of which every rank takes some batches; the last ones take the rest."""
+    seen: list[str] = []
+    states: list[Any] = []
+    for turn, world in enumerate(worlds):
+        made = [described(folder, seed, filtered, flat, rank, world).batch(**rule) for rank in range(world)]
+        loaders = [(one.map(dict, threads=2) if behind else one).loader() for one in made]
+        for loader, stop in zip(loaders, stops, strict=False):
+            if states:
+                loader.load_state_dict(states)
+            most = None if turn == len(worlds) - 1 else stop
+            seen += [key for one in batches(loader, most) for key in one]
+        states = [loader.state_dict() for loader in loaders]
+        for loader in loaders:
+            loader.close()
+        if all(state["epoch"] for state in states):
+            break
+    whole = described(folder, None, filtered, flat).loader()
+    assert sorted(seen) == sorted(sample["__key__"] for sample in whole)

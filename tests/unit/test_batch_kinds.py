@@ -246,3 +246,66 @@ def test_who_waits_for_a_slow_function_is_told_when_the_loader_is_closed(dataset
     go_on.set()
     assert not thread.is_alive()
     assert "closed" in said[0]
+
+
+# One sample, several samples
+
+
+def halves(sample: dict[str, Any]) -> list[dict[str, Any]]:
+    """None of what is of length 1."""
+    values = sample["tokens"]
+    cut = len(values) // 2
+    return (
+        [{"__key__": f"{sample['__key__']}/{at}", "tokens": one} for at, one in enumerate((values[:cut], values[cut:]))]
+        if cut
+        else []
+    )
+
+
+def test_a_sample_becomes_several_or_none(dataset: Dataset) -> None:
+    single = [sample["__key__"] for sample in dataset.flat_map(halves).loader()]
+    assert single == [f"{number}/{part}" for number in (0, 1, 2, 3, 4, 5, 7) for part in (0, 1)]
+    twice = (
+        dataset.flat_map(halves).filter(lambda one: len(one["tokens"]) > 3).flat_map(halves).batch(4, pad={"tokens": 0})
+    )
+    assert [one for batch in keys(twice.loader()) for one in batch] == [
+        f"{part}/{half}" for part in ("1/0", "1/1", "3/0", "3/1", "4/1", "7/0", "7/1") for half in (0, 1)
+    ]
+    assert keys(dataset.flat_map(halves).batch(3).loader())[0] == ["0/0", "0/1", "1/0"]
+
+
+def test_a_state_stands_among_those_that_became_of_one(dataset: Dataset) -> None:
+    loader = dataset.flat_map(halves).batch(3).loader()
+    next(iter(loader))
+    state = loader.state_dict()
+    assert state["version"] == 2
+    resumed = dataset.flat_map(halves).batch(3).loader()
+    resumed.load_state_dict(state)
+    assert keys(resumed)[0] == ["1/1", "2/0", "2/1"]
+    plain = dataset.batch(3).loader()
+    next(iter(plain))
+    assert plain.state_dict()["version"] == 1, "one that an older headrace reads"
+
+
+def test_flat_map_works_in_a_process_of_its_own(dataset: Dataset) -> None:
+    with dataset.flat_map(halves).batch(3).loader(where="process") as there:
+        assert keys(there) == keys(dataset.flat_map(halves).batch(3).loader())
+
+
+def test_flat_map_that_fails_is_a_bad_sample(dataset: Dataset) -> None:
+    def fails(sample: dict[str, Any]) -> Any:
+        return None if sample["__key__"] == "3" else [sample]
+
+    with pytest.raises(BadSampleError, match=r"3: flat_map\(.*fails\) failed: TypeError"):
+        list(dataset.flat_map(fails).loader())
+    loader = dataset.flat_map(fails, on_error=Skip(max_count=1)).batch(4).loader()
+    assert sorted(key for batch in keys(loader) for key in batch) == ["0", "1", "2", "4", "5", "6", "7"]
+
+
+def test_places_do_not_stand_behind_flat_map(dataset: Dataset) -> None:
+    flat = dataset.flat_map(halves)
+    for wrong in (lambda: flat.take(3), lambda: flat[0], lambda: flat[1:3], lambda: flat.show()):
+        with pytest.raises(InputError, match="before the flat_map"):
+            wrong()
+    with pytest.raises(TypeError, match="flat_map"):
+        len(flat.batch(3).loader())

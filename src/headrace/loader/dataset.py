@@ -7,7 +7,7 @@ import hashlib
 import logging
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -240,7 +240,8 @@ class Dataset:
     def take(self, n: int) -> Dataset:
         """The first `n` samples of this order (after a shuffle: others in every epoch)."""
         self._unbatched("take")
-        self._refuse(any(stage.kind == "filter" for stage in self._all_stages()), "take", "take before the filter")
+        uneven = [stage.kind for stage in self._all_stages() if not stage.keeps_count]
+        self._refuse(bool(uneven), "take", f"take before the {uneven[0]}" if uneven else "")
         if n < 1:
             raise InputError(f"take({n})", hint="at least 1")
         return dataclasses.replace(self, stream=Take(self.stream, n))
@@ -374,8 +375,9 @@ class Dataset:
         """Refuse where nothing stands at a known place."""
         self._unbatched(what)
         self._refuse(self.striping != WHOLE, what, "choose before shard")
-        filtered = any(stage.kind == "filter" for stage in self._all_stages())
-        self._refuse(filtered, what, "a filter moves what comes behind it: choose before the filter")
+        uneven = [stage.kind for stage in self._all_stages() if not stage.keeps_count]
+        moves = f"a {uneven[0]} moves what comes behind it: choose before the {uneven[0]}" if uneven else ""
+        self._refuse(bool(uneven), what, moves)
 
     def show(self, n: int = 12, start: int = 0, *, epoch: int = 0) -> Grid:
         """The `n` samples from place `start` on, to be looked at: in a notebook as pictures and text, else as lines.
@@ -405,6 +407,16 @@ class Dataset:
     def filter(self, fn: Callable[[Any], bool], threads: int = 8, on_error: Skip | None = None) -> Dataset:
         """Keep samples for which ``fn(sample)`` is true; behind `batch`, batches."""
         return self._with(Stage("filter", fn, threads), on_error)
+
+    def flat_map(
+        self, fn: Callable[[Any], Iterable[Any]], threads: int = 8, on_error: Skip | None = None
+    ) -> Dataset:
+        """Each sample becomes what ``fn(sample)`` gives: several samples, one or none.
+
+        The state is exact also among the samples that come of one: `fn` must give the same ones each time.
+        """
+        self._unbatched("flat_map")
+        return self._with(Stage("flat_map", fn, threads), on_error)
 
     def batch(
         self,
@@ -568,7 +580,7 @@ class Dataset:
     def has_even_batches(self) -> bool:
         """Whether every batch but the last has `batch_size` samples, as far as no sample is filtered out or skipped."""
         even = self.packing is None or self.packing.is_even
-        return even and not any(stage.kind == "filter" for stage in self.after)
+        return even and all(stage.keeps_count for stage in self.after)
 
     @property
     def _batches(self) -> str:

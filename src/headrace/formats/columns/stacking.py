@@ -23,9 +23,9 @@ def collate(samples: Sequence[Sample]) -> Any:
 
     Dicts of the same names → a dict; tuples of one length → a tuple, named ones of their kind; arrays (or PyTorch's
     tensors) of one shape and dtype → one with a new first axis; numbers of one type → a 1-D array; anything else
-    (bytes, strings, lists, ragged arrays) → a list. As `torch.utils.data.default_collate`, but that lists stay lists, and that
-    what cannot be stacked is a list instead of an error. Whether raw bytes, or lists, happen to be of one length never
-    matters.
+    (bytes, strings, lists, ragged arrays) → a list. As `torch.utils.data.default_collate`, but that lists stay lists,
+    and that what cannot be stacked is a list instead of an error. Whether raw bytes, or lists, happen to be of one
+    length never matters.
     """
     first = samples[0]
     if isinstance(first, dict):

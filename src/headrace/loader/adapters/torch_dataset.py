@@ -79,8 +79,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         """
         dataset = self._dataset
         stages = [*dataset.stages, *dataset.after, *(stage for leaf in dataset.leaves for stage in leaf.stages)]
-        if any(stage.kind == "filter" for stage in stages):
-            raise TypeError("a filtered dataset has no length")
+        if not all(stage.keeps_count for stage in stages):
+            raise TypeError("a filtered dataset, or one with flat_map, has no length")
         if dataset.skip is not None:
             raise TypeError("a dataset that may skip samples has no length")
         workers, size, drop_last = self._asked()

@@ -109,6 +109,15 @@ class Packing:
         return Place(bucket, cost)
 
 
+def one_by_one(n: int | None) -> Packing:
+    """Batches of the next `n` samples; None: single samples."""
+    return Packing((1,), collate=_only) if n is None else Packing((n,))
+
+
+def _only(samples: list[Sample]) -> Sample:
+    return samples[0]
+
+
 class UnfitError(Exception):
     """A sample that no batch takes. Internal: users see BadSampleError."""
 

@@ -33,7 +33,6 @@ from headrace.catalog import Stage
 from headrace.fetch import Fetcher, Read
 from headrace.formats import Forms
 from headrace.loader.joining_limits import MOST_JOINED
-from headrace.loader.order.progress_state import Progress
 from headrace.loader.pipeline.after_batch import AfterBatch, settled
 from headrace.loader.pipeline.bad_samples import Judge, Skip, Skipped
 from headrace.loader.pipeline.batch_builder import Builder, Delivery
@@ -44,7 +43,7 @@ from headrace.loader.pipeline.collector import InOrder, InTurn, WithinWindow
 from headrace.loader.pipeline.decode_effort import Effort, Watch
 from headrace.loader.pipeline.feeder import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
 from headrace.loader.pipeline.packed_batches import PackedBuilder
-from headrace.loader.pipeline.packing import Packing
+from headrace.loader.pipeline.packing import Packing, one_by_one
 from headrace.loader.pipeline.page_cached import CachedFiles
 from headrace.loader.pipeline.range_groups import Answer, RangedGroup
 from headrace.loader.pipeline.slots import Group, Slot
@@ -104,13 +103,20 @@ class Plan:
         """Whether every batch is made of the samples that come next: none is left out, and none overtakes."""
         kinds = {stage.kind for stages in (*self.stages_by_leaf, self.after) for stage in stages}
         even = self.packing is None or self.packing.is_even
-        return self.window is None and self.skip is None and "filter" not in kinds and even
+        return self.window is None and self.skip is None and kinds <= {"map"} and even
 
-    def builder(self, start: Progress) -> Builder | PackedBuilder:
-        """What makes the batches from `start` on."""
-        if self.packing is None:
-            return Builder(self.batch, start, drop_last=self.drop_last, forms=self.forms)
-        return PackedBuilder(self.packing.typed(self.forms), start, drop_last=self.drop_last)
+    @property
+    def is_flat(self) -> bool:
+        """Whether one sample may become several."""
+        return any(stage.kind == "flat_map" for stages in self.stages_by_leaf for stage in stages)
+
+    def builder(self, course: Course) -> Builder | PackedBuilder:
+        """What makes the batches of a course."""
+        if self.packing is None and not self.is_flat:
+            return Builder(self.batch, course.progress, drop_last=self.drop_last, forms=self.forms)
+        packing = (self.packing or one_by_one(self.batch)).typed(self.forms)
+        given = course.given() if self.is_flat else None
+        return PackedBuilder(packing, course.progress, drop_last=self.drop_last, given=given)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,12 +147,12 @@ class Pipeline:
         self.meter = Meter(partial(fetcher.metrics.get, "cache.bytes_filled"))
         self._plan, self._course, self._fetcher = plan, course, fetcher
         self._before = fetcher.stats().counters
-        self._transform = Transform(plan.stages_by_leaf, None if plan.packing else plan.batch)
+        self._transform = Transform(plan.stages_by_leaf, None if plan.packing or plan.is_flat else plan.batch)
         self._threads_wanted = self._transform.threads
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
         self._batching = Batching(
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1)),
-            plan.builder(course.progress),
+            plan.builder(course),
             self,
         )
         self._files = self._files_here()
