@@ -431,7 +431,7 @@ def test_everything_stops_within_two_seconds(how: str) -> None:
 def test_methods_in_impossible_places_are_refused() -> None:
     ds = dataset(10)
     for wrong in (
-        lambda: ds.batch(2).map(lambda s: s),
+        lambda: ds.batch(2).batch(2),
         lambda: ds.batch(2).shuffle(1),
         lambda: ds.filter(bool).take(3),
         lambda: ds.shuffle(1).windows(2),

@@ -330,3 +330,16 @@ def test_arrays_of_either_byte_order_become_tensors(kind: str, order: str) -> No
 @pytest.mark.parametrize("kind", ["g", "G", "U3", "S3", "M8[s]", "O"])
 def test_arrays_of_kinds_that_torch_lacks_stay_arrays(kind: str) -> None:
     assert isinstance(headrace.torch.convert(np.zeros(3).astype(kind)), np.ndarray)
+
+
+def test_batches_by_length_have_no_length_and_come_with_workers(folder: str) -> None:
+    dataset = Dataset.open(folder).map(decode)
+    held = headrace.torch.IterableDataset(
+        dataset.batch(bucket=lambda sample: sample["y"] % 3, sizes={0: 4, 1: 5, 2: 6})
+    )
+    with pytest.raises(TypeError, match="known before"):
+        len(held)
+    with pytest.raises(TypeError, match="filtered"):
+        len(headrace.torch.IterableDataset(dataset.batch(4).filter(bool)))
+    loader = torch.utils.data.DataLoader(held, batch_size=None, num_workers=2, multiprocessing_context="fork")
+    assert sorted(rows(loader)) == list(range(100))

@@ -28,9 +28,14 @@ class Stage:
     """One user function. It runs on several threads at once; decoding runs in parallel where it releases the GIL."""
 
     kind: str
-    """``"map"`` or ``"filter"``."""
+    """``"map"``, ``"filter"`` or ``"flat_map"``."""
     function: Callable[[Any], Any]
     threads: int = 8
+
+    @property
+    def keeps_count(self) -> bool:
+        """Whether it gives one sample for each."""
+        return self.kind == "map"
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -30,6 +30,7 @@ from headrace.loader.order.weighted_mix import Join, Mix, block_counts
 from headrace.loader.order.windows import GRAIN, cut
 from headrace.loader.pipeline.bad_samples import Skip
 from headrace.loader.pipeline.feeder import Leaf
+from headrace.loader.pipeline.packing import Collate, Measure, Packing, packing_of
 from headrace.loader.pipeline.pipeline import Plan
 from headrace.loader.reopening import Reopened
 from headrace.namespace import Namespace
@@ -73,6 +74,10 @@ class Dataset:
     batch_size: int | None = None
     drop_last: bool = False
     arrow: bool = False
+    packing: Packing | None = None
+    """How batches are made that are not the next `batch_size` samples, stacked."""
+    after: tuple[Stage, ...] = ()
+    """`map` and `filter` behind `batch`."""
     choice: Choice | None = None
     """What ``shuffle(block="auto")`` picked, and why; None where it was not asked."""
 
@@ -235,7 +240,8 @@ class Dataset:
     def take(self, n: int) -> Dataset:
         """The first `n` samples of this order (after a shuffle: others in every epoch)."""
         self._unbatched("take")
-        self._refuse(any(stage.kind == "filter" for stage in self._all_stages()), "take", "take before the filter")
+        uneven = [stage.kind for stage in self._all_stages() if not stage.keeps_count]
+        self._refuse(bool(uneven), "take", f"take before the {uneven[0]}" if uneven else "")
         if n < 1:
             raise InputError(f"take({n})", hint="at least 1")
         return dataclasses.replace(self, stream=Take(self.stream, n))
@@ -369,8 +375,9 @@ class Dataset:
         """Refuse where nothing stands at a known place."""
         self._unbatched(what)
         self._refuse(self.striping != WHOLE, what, "choose before shard")
-        filtered = any(stage.kind == "filter" for stage in self._all_stages())
-        self._refuse(filtered, what, "a filter moves what comes behind it: choose before the filter")
+        uneven = [stage.kind for stage in self._all_stages() if not stage.keeps_count]
+        moves = f"a {uneven[0]} moves what comes behind it: choose before the {uneven[0]}" if uneven else ""
+        self._refuse(bool(uneven), what, moves)
 
     def show(self, n: int = 12, start: int = 0, *, epoch: int = 0) -> Grid:
         """The `n` samples from place `start` on, to be looked at: in a notebook as pictures and text, else as lines.
@@ -389,7 +396,8 @@ class Dataset:
     # -- samples -----------------------------------------------------------------------------------------------------
 
     def map(self, fn: Callable[[Any], Any], threads: int = 8, on_error: Skip | None = None) -> Dataset:
-        """Apply `fn` to every sample, on up to `threads` threads; it should release the GIL where it computes.
+        """Apply `fn` to every sample, on up to `threads` threads; it should release the GIL where it computes. Behind
+        `batch` it gets whole batches, and what it returns is what the loop sees.
 
         `on_error` allows some samples to be missing, failed reads included; one budget for the whole loader, the last
         one given holds. Without it the first failure is raised in the loop as BadSampleError, with the cause.
@@ -397,18 +405,72 @@ class Dataset:
         return self._with(Stage("map", fn, threads), on_error)
 
     def filter(self, fn: Callable[[Any], bool], threads: int = 8, on_error: Skip | None = None) -> Dataset:
-        """Keep samples for which ``fn(sample)`` is true."""
+        """Keep samples for which ``fn(sample)`` is true; behind `batch`, batches."""
         return self._with(Stage("filter", fn, threads), on_error)
 
-    def batch(self, n: int, drop_last: bool = False) -> Dataset:
+    def flat_map(
+        self, fn: Callable[[Any], Iterable[Any]], threads: int = 8, on_error: Skip | None = None
+    ) -> Dataset:
+        """Each sample becomes what ``fn(sample)`` gives: several samples, one or none.
+
+        The state is exact also among the samples that come of one: `fn` must give the same ones each time.
+        """
+        self._unbatched("flat_map")
+        return self._with(Stage("flat_map", fn, threads), on_error)
+
+    def batch(
+        self,
+        n: int | None = None,
+        drop_last: bool = False,
+        *,
+        collate: Collate | None = None,
+        pad: Mapping[str, Any] | None = None,
+        pad_to: Mapping[str, int] | int | None = None,
+        bucket: Measure | None = None,
+        sizes: Mapping[float, int] | Sequence[float] | None = None,
+        window: int | None = None,
+        cost: Measure | None = None,
+        limit: float | None = None,
+    ) -> Dataset:
         """Batches of `n`: a dict of stacked arrays where shapes and types agree, of lists otherwise.
 
-        `drop_last`: only full batches, and (nothing filtered or skipped) the same number on every rank.
+            ds.batch(32)
+            ds.batch(32, pad={"tokens": 0})                           # to the longest of each batch
+            ds.batch(32, collate=make_graph_batch)                    # gets the list of samples
+            ds.batch(bucket=length_of, sizes={64: 128, 256: 32})      # alike in length
+            ds.batch(cost=tokens_of, limit=16_384)                    # alike in cost
+
+        A sample that is too long or too dear for any batch, or that a function fails on or gives no number for, is a
+        bad sample: see `map`. The state is exact in all of them: a sample that waits for its batch is not done.
+
+        Args:
+            n: samples of a batch; with `cost`, at most so many.
+            drop_last: only full batches, and (nothing filtered or skipped, no `bucket`, no `cost`) the same number on
+                every rank.
+            collate: puts a batch together, from the list of its samples, on one thread.
+            pad: names, and what their arrays are filled up with, to the longest of the batch: shape (n, longest, …).
+            pad_to: the length instead, of all of them or by name: batches of one shape.
+            bucket: a sample's length, a number that is zero or more. Samples of one bucket come in one batch.
+            sizes: the greatest length of each bucket, and the samples of its batches: ``{64: 128, 256: 32}``; or the
+                lengths alone, for batches of `n`.
+            window: samples that may wait in the buckets, by default eight batches of the largest. With more, the bucket
+                that has waited longest comes as a short batch.
+            cost: what a sample costs, a number that is zero or more; the samples of a batch cost `limit` together, or
+                less, as the next one would not have fitted. With `bucket`, in each bucket.
+            limit: of `cost`.
+
+        Raises:
+            InputError: parts that do not fit together.
         """
         self._unbatched("batch")
-        if n < 1:
+        if n is not None and n < 1:
             raise InputError(f"batch({n})", hint="at least 1")
-        return dataclasses.replace(self, batch_size=n, drop_last=drop_last)
+        packing = packing_of(
+            n, bucket=bucket, sizes=sizes, window=window, cost=cost, limit=limit, pad=pad, pad_to=pad_to,
+            collate_with=collate,
+        )  # fmt: skip
+        size = n if packing is None or (packing.is_even and n is not None) else packing.nominal
+        return dataclasses.replace(self, batch_size=size, drop_last=drop_last, packing=packing)
 
     def to_arrow(self) -> Dataset:
         """Batches as ``pyarrow.Table``, straight from the columns of tables: the same rows as without.
@@ -423,7 +485,7 @@ class Dataset:
         self._refuse(
             index_of(self._plan(prefetch=1)) is None,
             "to_arrow",
-            "of tables, opened, shuffled, taken, repeated, batched: whatever sees single rows makes dicts",
+            "of tables, opened, shuffled, taken, repeated, batched: whatever sees rows or batches makes dicts",
         )
         return dataclasses.replace(self, arrow=True)
 
@@ -476,6 +538,8 @@ class Dataset:
             prefetch=prefetch,
             window=window,
             forms=self._forms(),
+            packing=self.packing,
+            after=self.after,
         )
 
     def _forms(self) -> Forms | None:
@@ -508,19 +572,33 @@ class Dataset:
         return size
 
     def __repr__(self) -> str:
-        tail = "".join(f".{stage.name}" for stage in self.stages)
-        batch = f".batch({self.batch_size})" if self.batch_size else ""
-        return f"Dataset({self.stream.describe()}){tail}{batch}{'.to_arrow()' if self.arrow else ''}"
+        tail, after = ("".join(f".{stage.name}" for stage in stages) for stages in (self.stages, self.after))
+        batch = f".batch({self._batches})" if self.batch_size else ""
+        return f"Dataset({self.stream.describe()}){tail}{batch}{'.to_arrow()' if self.arrow else ''}{after}"
+
+    @property
+    def has_even_batches(self) -> bool:
+        """Whether every batch but the last has `batch_size` samples, as far as no sample is filtered out or skipped."""
+        even = self.packing is None or self.packing.is_even
+        return even and all(stage.keeps_count for stage in self.after)
+
+    @property
+    def _batches(self) -> str:
+        return str(self.batch_size) if self.packing is None else self.packing.describe()
 
     def _repr_html_(self) -> str:
         size = self.stream.size
-        rows = {"samples": "without end" if size is None else f"{size:,}", "batches of": self.batch_size}
+        batches = self._batches if self.batch_size else None
+        rows = {"samples": "without end" if size is None else f"{size:,}", "batches of": batches}
         return cards.card(repr(self), rows)
 
     def _with(self, stage: Stage, on_error: Skip | None) -> Dataset:
-        self._unbatched(stage.kind)
         if stage.threads < 1:
             raise InputError(f"{stage.kind}(threads={stage.threads})", hint="at least 1")
+        if self.batch_size is not None:
+            self._refuse(self.arrow, stage.kind, "put to_arrow last: what sees batches gets dicts")
+            self._refuse(on_error is not None, f"{stage.kind}(on_error=…)", "it is about samples: put it before batch")
+            return dataclasses.replace(self, after=(*self.after, stage))
         return dataclasses.replace(self, stages=(*self.stages, stage), skip=on_error or self.skip)
 
     def _all_stages(self) -> list[Stage]:

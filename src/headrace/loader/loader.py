@@ -83,8 +83,11 @@ class Loader:
         """Batches (or single samples) of a whole epoch on this rank, before any filter.
 
         Raises:
-            TypeError: the dataset is endless.
+            TypeError: the dataset is endless, or what batches hold is known when they are made.
         """
+        packing = self._plan.packing
+        if (packing is not None and not packing.is_even) or self._plan.is_flat:
+            raise TypeError("batches by length or cost, or behind flat_map, have no number that is known before")
         end = self._end(self._whole(0))
         if end is None:
             raise TypeError("an endless dataset has no length")

@@ -101,7 +101,7 @@ class _Plan:
         most = _MOST_TABLE_ROWS if all(one is not None for one in tables) else _MOST_ROWS
         self._rows = max(1, min(most, _BLOCK_BYTES // mean))
         self._exact = ds.skip is None and not any(
-            stage.kind == "filter" for stages in (ds.stages, *(leaf.stages for leaf in ds.leaves)) for stage in stages
+            not stage.keeps_count for stages in (ds.stages, *(leaf.stages for leaf in ds.leaves)) for stage in stages
         )
         only = tables[0] if len(tables) == 1 and not ds.stages and ds.leaves[0].window is None else None
         self._schema = None if only is None else only.scheme.schema_out

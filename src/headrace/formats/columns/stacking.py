@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -20,9 +21,11 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 def collate(samples: Sequence[Sample]) -> Any:
     """One batch of samples, of the samples' own structure.
 
-    Dicts of the same names → a dict; tuples of one length → a tuple; arrays of one shape and dtype → one array with a
-    new first axis; numbers of one type → a 1-D array; anything else (bytes, strings, ragged arrays) → a list.
-    Whether raw bytes happen to be of one length never matters: they are always a list.
+    Dicts of the same names → a dict; tuples of one length → a tuple, named ones of their kind; arrays (or PyTorch's
+    tensors) of one shape and dtype → one with a new first axis; numbers of one type → a 1-D array; anything else
+    (bytes, strings, lists, ragged arrays) → a list. As `torch.utils.data.default_collate`, but that lists stay lists,
+    and that what cannot be stacked is a list instead of an error. Whether raw bytes, or lists, happen to be of one
+    length never matters.
     """
     first = samples[0]
     if isinstance(first, dict):
@@ -31,9 +34,10 @@ def collate(samples: Sequence[Sample]) -> Any:
             return {name: collate_field([one[name] for one in samples]) for name in names}
         return _ragged(samples)
     if isinstance(first, tuple):
-        rows = cast("Sequence[tuple[Any, ...]]", samples)
-        if all(type(one) is tuple and len(one) == len(rows[0]) for one in rows):
-            return tuple(collate_field(list(column)) for column in zip(*rows, strict=True))
+        rows, kind = cast("Sequence[tuple[Any, ...]]", samples), type(first)
+        if all(type(one) is kind and len(one) == len(rows[0]) for one in rows):
+            columns = [collate_field(list(column)) for column in zip(*rows, strict=True)]
+            return tuple(columns) if kind is tuple else kind(*columns)
         return list(samples)
     return collate_field(list(samples))
 
@@ -50,7 +54,7 @@ def collate_field(values: list[Any]) -> Any:
         return np.asarray(values)
     if isinstance(first, (dict, tuple)):
         return collate(values)
-    return values
+    return _stack_tensors(values) if kind.__module__ == "torch" else values
 
 
 def _stack(values: list[Any]) -> Any:
@@ -64,6 +68,17 @@ def _stack(values: list[Any]) -> Any:
     for place, value in enumerate(values):
         batch[place] = value
     return batch
+
+
+def _stack_tensors(values: list[Any]) -> Any:
+    """Who has values of PyTorch's has loaded it."""
+    torch: Any = sys.modules["torch"]
+    first = values[0]
+    alike = isinstance(first, torch.Tensor) and all(
+        isinstance(one, torch.Tensor) and (one.shape, one.dtype, one.device) == (first.shape, first.dtype, first.device)
+        for one in values
+    )
+    return torch.stack(values) if alike else values
 
 
 def own_arrays(value: Any) -> Any:

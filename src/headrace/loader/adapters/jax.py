@@ -63,7 +63,8 @@ class Arrays:
         self.loader = loader
         self._size, self._sharding, self._jax = size, sharding, jax
         self._spread = isinstance(sharding, jax.sharding.Sharding)
-        if self._spread and not sharding.is_fully_addressable and not loader.dataset.drop_last:
+        even = loader.dataset.drop_last and loader.dataset.has_even_batches
+        if self._spread and not sharding.is_fully_addressable and not even:
             raise InputError("the sharding spans processes, whose batches may differ", hint="batch(n, drop_last=True)")
         self._state: State | None = None
         self._latest: object = None

@@ -78,8 +78,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             TypeError: nobody knows: the dataset is filtered, may skip samples, or has no end.
         """
         dataset = self._dataset
-        if any(stage.kind == "filter" for leaf in dataset.leaves for stage in (*leaf.stages, *dataset.stages)):
-            raise TypeError("a filtered dataset has no length")
+        stages = [*dataset.stages, *dataset.after, *(stage for leaf in dataset.leaves for stage in leaf.stages)]
+        if not all(stage.keeps_count for stage in stages):
+            raise TypeError("a filtered dataset, or one with flat_map, has no length")
         if dataset.skip is not None:
             raise TypeError("a dataset that may skip samples has no length")
         workers, size, drop_last = self._asked()

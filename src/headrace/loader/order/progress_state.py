@@ -17,6 +17,11 @@ from headrace.base.errors import ChangedError, InputError
 from headrace.loader.order.order import Ints
 
 VERSION = 1
+"""Of a state that an older headrace can go on from, too."""
+_INSIDE = 2
+"""Of one that stands among the samples that became of one."""
+Inside: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
+"""Of samples that `flat_map` made several of: where it stands, and the numbers of those that are done."""
 State: TypeAlias = dict[str, Any]
 
 
@@ -29,6 +34,8 @@ class Progress(NamedTuple):  # one for each batch: a frozen dataclass takes four
     frontier: int = 0
     ahead: tuple[int, ...] = ()
     even: bool = True
+    inside: Inside = ()
+    """Own indices that are not done, and what of them is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,8 @@ class Residual:
     grain: int = 1
     start: int = 0
     holes: tuple[int, ...] = ()
+    inside: Inside = ()
+    """Positions that were not done then, and what of them was."""
 
     def size(self, total: int | None) -> int | None:
         """Positions left at the start of this striping, of an epoch of `total`."""
@@ -68,12 +77,27 @@ class Residual:
         return np.where(index < len(holes), holes[np.minimum(index, len(holes) - 1)], index - len(holes) + self.start)
 
 
+    def local(self, stripe: int, position: int) -> int | None:
+        """The stripe's own index of a position; None: it is done, or another stripe's."""
+        if position in self.holes:
+            index = self.holes.index(position)
+        elif position >= self.start:
+            index = position - self.start + len(self.holes)
+        else:
+            return None
+        grains, rest = divmod(index, self.grain)
+        rounds, owner = divmod(grains, self.stripes)
+        return rounds * self.grain + rest if owner == stripe else None
+
+
 def dump(fingerprint: str, order: str, base: Residual, stripe: int, progress: Progress) -> State:
     """One stripe's state as a JSON-able dict. It tells the truth about its own stripe and, in `even`, whether the
     others may be assumed to be as far.
     """
+    inside = {"inside": _told(progress.inside), "inside_before": _told(base.inside)}
+    is_inside = bool(progress.inside or base.inside)
     return {
-        "version": VERSION,
+        "version": _INSIDE if is_inside else VERSION,
         "fingerprint": fingerprint,
         "order": order,
         "epoch": base.epoch,
@@ -85,7 +109,16 @@ def dump(fingerprint: str, order: str, base: Residual, stripe: int, progress: Pr
         "ahead": [list(progress.ahead) if one == stripe else [] for one in range(base.stripes)],
         "known": [stripe],
         "even": progress.even,
+        **(inside if is_inside else {}),
     }
+
+
+def _told(inside: Inside) -> list[list[Any]]:
+    return [[at, list(numbers)] for at, numbers in inside]
+
+
+def _read(state: State, name: str) -> Inside:
+    return tuple((int(at), tuple(map(int, numbers))) for at, numbers in state.get(name, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +128,7 @@ class _Merged:
     ahead: dict[int, tuple[int, ...]]
     even: bool
     """True: stripes that are not known stand where the known one stands."""
+    inside: dict[int, Inside]
 
     def frontier(self, stripe: int, total: int | None) -> int:
         """Raises InputError when nothing is known of this stripe."""
@@ -132,7 +166,8 @@ def load(
     base = merged.base
     if base.stripes == stripes and base.grain == grain:
         even = merged.even and (len(merged.frontiers) == 1 or len(set(merged.frontiers.values())) == 1)
-        return base, Progress(merged.frontier(stripe, total), merged.ahead.get(stripe, ()), even)
+        ahead, inside = merged.ahead.get(stripe, ()), merged.inside.get(stripe, ())
+        return base, Progress(merged.frontier(stripe, total), ahead, even, inside)
     return _restripe(merged, total, stripes, grain), Progress()
 
 
@@ -144,7 +179,9 @@ def _merge(states: Sequence[State], fingerprint: str, order: str, total: int | N
     epoch = min(int(state["epoch"]) for state in states)
     current = [state for state in states if state["epoch"] == epoch]
     first = current[0]
-    base = Residual(epoch, first["stripes"], first["grain"], first["start"], tuple(first["holes"]))
+    holes, before = tuple(first["holes"]), _read(first, "inside_before")
+    base = Residual(epoch, first["stripes"], first["grain"], first["start"], holes, before)
+    inside: dict[int, Inside] = {}
     frontiers: dict[int, int] = {}
     ahead: dict[int, tuple[int, ...]] = {}
     for state in states:
@@ -155,8 +192,9 @@ def _merge(states: Sequence[State], fingerprint: str, order: str, total: int | N
         for stripe in state["known"]:
             frontiers[stripe] = (base.stripe_size(stripe, total) or 0) if finished else state["frontiers"][stripe]
             ahead[stripe] = () if finished else tuple(state["ahead"][stripe])
+            inside[stripe] = () if finished else _read(state, "inside")
     even = all(state["even"] for state in states) and not any(ahead.values()) and len(current) == len(states)
-    return _Merged(base, frontiers, ahead, even)
+    return _Merged(base, frontiers, ahead, even, inside)
 
 
 def _check(state: State, fingerprint: str, order: str) -> None:
@@ -173,7 +211,7 @@ def _check(state: State, fingerprint: str, order: str) -> None:
         "known",
         "even",
     }
-    if not isinstance(state, Mapping) or state.get("version") != VERSION or not fields <= state.keys():
+    if not isinstance(state, Mapping) or state.get("version") not in (VERSION, _INSIDE) or not fields <= state.keys():
         raise InputError("this is not a loader's state of version 1", hint="pass what state_dict() returned")
     if state["fingerprint"] != fingerprint:
         raise ChangedError(
@@ -210,7 +248,12 @@ def _restripe(merged: _Merged, total: int | None, stripes: int, grain: int) -> R
         done[index[index >= low] - low] = True
     left = base.positions(np.flatnonzero(~done).astype(np.int64) + low)
     start = base.start + high - len(base.holes)
-    return Residual(base.epoch, stripes, grain, start, tuple(int(position) for position in left))
+    inside = dict(base.inside)
+    for one, found in merged.inside.items():
+        for local, numbers in found:
+            inside[int(base.positions(base.index(one, np.asarray([local], np.int64)))[0])] = numbers
+    holes = tuple(int(position) for position in left)
+    return Residual(base.epoch, stripes, grain, start, holes, tuple(sorted(inside.items())))
 
 
 def _first_local(base: Residual, low: int) -> int:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from headrace.loader.pipeline.batch_builder import Builder, Delivery
 from headrace.loader.pipeline.collector import Collector, Gate
+from headrace.loader.pipeline.packed_batches import PackedBuilder
 from headrace.loader.pipeline.slots import Group, Slot
 
 
@@ -32,7 +33,7 @@ class Around(Protocol):
 class Batching:
     """The feeder calls `add` and `end`; who has finished a group, `finished`; the batcher's thread, `run`."""
 
-    def __init__(self, collector: Collector, builder: Builder, around: Around) -> None:
+    def __init__(self, collector: Collector, builder: Builder | PackedBuilder, around: Around) -> None:
         self.collector = collector
         self.settled = 0
         """Samples that are in batches, or were left out."""

@@ -51,6 +51,15 @@ class Course:
     end: int | None
     """The stripe's last index + 1; None: no end."""
 
+    def given(self) -> dict[int, frozenset[int]]:
+        """Own indices of samples that became several, and which of those were given."""
+        found = dict(self.progress.inside)
+        for position, numbers in self.residual.inside:
+            local = self.residual.local(self.stripe, position)
+            if local is not None and local not in found:
+                found[local] = numbers
+        return {local: frozenset(numbers) for local, numbers in found.items()}
+
     def chunks(self, size: Callable[[], int] = lambda: CHUNK, step: int = 1) -> Iterator[tuple[Ints, Ints, Ints]]:
         """(own indices, leaf, row) of what is left, about `size()` at a time, in order; at first fewer. Whole steps,
         where that can be.

@@ -20,11 +20,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 from headrace.base.errors import HeadraceError, InputError
 from headrace.base.threads import join_all
@@ -32,6 +33,7 @@ from headrace.catalog import Stage
 from headrace.fetch import Fetcher, Read
 from headrace.formats import Forms
 from headrace.loader.joining_limits import MOST_JOINED
+from headrace.loader.pipeline.after_batch import AfterBatch, settled
 from headrace.loader.pipeline.bad_samples import Judge, Skip, Skipped
 from headrace.loader.pipeline.batch_builder import Builder, Delivery
 from headrace.loader.pipeline.batching import Batching
@@ -40,6 +42,8 @@ from headrace.loader.pipeline.cached_readers import READERS, Readers
 from headrace.loader.pipeline.collector import InOrder, InTurn, WithinWindow
 from headrace.loader.pipeline.decode_effort import Effort, Watch
 from headrace.loader.pipeline.feeder import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
+from headrace.loader.pipeline.packed_batches import PackedBuilder
+from headrace.loader.pipeline.packing import Packing, one_by_one
 from headrace.loader.pipeline.page_cached import CachedFiles
 from headrace.loader.pipeline.range_groups import Answer, RangedGroup
 from headrace.loader.pipeline.slots import Group, Slot
@@ -85,6 +89,10 @@ class Plan:
     window: int | None
     forms: Forms | None = None
     """What columns are in batches, where that does not follow from their values."""
+    packing: Packing | None = None
+    """How samples become batches, where those are not the next `batch` samples, stacked."""
+    after: tuple[Stage, ...] = ()
+    """What sees whole batches."""
 
     @property
     def stages_by_leaf(self) -> list[tuple[Stage, ...]]:
@@ -93,8 +101,22 @@ class Plan:
     @property
     def is_steady(self) -> bool:
         """Whether every batch is made of the samples that come next: none is left out, and none overtakes."""
-        kinds = {stage.kind for stages in self.stages_by_leaf for stage in stages}
-        return self.window is None and self.skip is None and "filter" not in kinds
+        kinds = {stage.kind for stages in (*self.stages_by_leaf, self.after) for stage in stages}
+        even = self.packing is None or self.packing.is_even
+        return self.window is None and self.skip is None and kinds <= {"map"} and even
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether one sample may become several."""
+        return any(stage.kind == "flat_map" for stages in self.stages_by_leaf for stage in stages)
+
+    def builder(self, course: Course) -> Builder | PackedBuilder:
+        """What makes the batches of a course."""
+        if self.packing is None and not self.is_flat:
+            return Builder(self.batch, course.progress, drop_last=self.drop_last, forms=self.forms)
+        packing = (self.packing or one_by_one(self.batch)).typed(self.forms)
+        given = course.given() if self.is_flat else None
+        return PackedBuilder(packing, course.progress, drop_last=self.drop_last, given=given)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +131,8 @@ class Finished:
 
 
 FINISHED = Finished()
+_Made: TypeAlias = "Delivery | Future[Delivery]"
+"""A batch, or what becomes of one."""
 
 
 def closed() -> InputError:
@@ -123,22 +147,24 @@ class Pipeline:
         self.meter = Meter(partial(fetcher.metrics.get, "cache.bytes_filled"))
         self._plan, self._course, self._fetcher = plan, course, fetcher
         self._before = fetcher.stats().counters
-        self._transform = Transform(plan.stages_by_leaf, plan.batch)
+        self._transform = Transform(plan.stages_by_leaf, None if plan.packing or plan.is_flat else plan.batch)
         self._threads_wanted = self._transform.threads
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
         self._batching = Batching(
             InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1)),
-            Builder(plan.batch, course.progress, drop_last=plan.drop_last, forms=plan.forms),
+            plan.builder(course),
             self,
         )
         self._files = self._files_here()
         self._readers = self._readers_here()
         self._raw: InTurn[Group | Read | None] = InTurn()
-        self._ready: SimpleQueue[list[Delivery] | Failure | Finished] = SimpleQueue()
-        self._at_hand: deque[Delivery] = deque()  # the consumer's own
+        self._ready: SimpleQueue[Sequence[_Made] | Failure | Finished] = SimpleQueue()
+        self._at_hand: deque[_Made] = deque()  # the consumer's own
+        self._uneven = False  # a whole batch was filtered out
         self._built = self._taken = self._returned = self._given_back = 0
         bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._readers or self._files is not None else _WARM)
         self._room = Room(bounds, lambda: fetcher.warm or fetcher.behind)
+        self._after = AfterBatch(plan.after, self._room.hold) if plan.after else None
         self._fed = 0
         self.closed = False
         self._watches = [Watch() for _ in range(self._threads_wanted)]
@@ -179,31 +205,50 @@ class Pipeline:
         meter = self.meter
         meter.asking(self._raw.qsize(), self._built - self._taken)
         began = time.perf_counter()
-        if not self._at_hand:
-            got = self._next_ready()
-            if isinstance(got, Failure):
-                self.close()
-                raise got.error
-            if isinstance(got, Finished):
-                meter.ended = time.perf_counter()
-                return got
-            self._at_hand.extend(got)
-        delivery = self._at_hand.popleft()
-        self._taken += 1
-        meter.account(began, time.perf_counter(), delivery)
-        self._given_back += delivery.held
-        if not self._at_hand:  # those that were made together at once
-            self._room.took(self._given_back, self._taken - self._returned)
-            self._given_back, self._returned = 0, self._taken
+        while True:
+            if not self._at_hand:
+                got = self._next_ready()
+                if isinstance(got, Failure):
+                    self.close()
+                    raise got.error
+                if isinstance(got, Finished):
+                    meter.ended = time.perf_counter()
+                    return got
+                self._at_hand.extend(got)
+            delivery = self._next_made()
+            self._taken += 1
+            self._given_back += delivery.held
+            if not self._at_hand:  # those that were made together at once
+                self._room.took(self._given_back, self._taken - self._returned)
+                self._given_back, self._returned = 0, self._taken
+            if not self._after or delivery.samples:
+                meter.account(began, time.perf_counter(), delivery)
+                return delivery
+            self._uneven = True
+
+    def _next_made(self) -> Delivery:
+        made = self._at_hand.popleft()
+        if not isinstance(made, Future):
+            return made
+        try:
+            with self._fetcher.hurry():
+                delivery = settled(made, lambda: self.closed)
+            if delivery is None:
+                raise closed()
+        except BaseException:
+            self.close()
+            raise
+        if self._uneven:
+            delivery = delivery._replace(progress=delivery.progress._replace(even=False))
         return delivery
 
-    def _next_ready(self) -> list[Delivery] | Failure | Finished:
+    def _next_ready(self) -> Sequence[_Made] | Failure | Finished:
         if self._ready.empty():
             with self._fetcher.hurry():
                 return self._wait_ready()
         return self._ready.get()
 
-    def _wait_ready(self) -> list[Delivery] | Failure | Finished:
+    def _wait_ready(self) -> Sequence[_Made] | Failure | Finished:
         # Never without an end: a Ctrl-C between the interpreter's last look for signals and its wait does not end the
         # wait, and is seen at the next look.
         while True:
@@ -236,6 +281,8 @@ class Pipeline:
         self._ready.put(Failure(closed()))  # a consumer that waits on another thread
         if self._readers is not None:
             self._readers.close()
+        if self._after is not None:
+            self._after.close()
         join_all(self._threads, _JOIN_S)
 
     def _guarded(self, work: Any) -> None:
@@ -468,7 +515,7 @@ class Pipeline:
     def hand_on(self, made: list[Delivery]) -> None:
         """See `headrace.loader.pipeline.batching.Around`."""
         self._built += len(made)
-        self._ready.put(made)
+        self._ready.put(made if self._after is None else [self._after.begin(one) for one in made])
 
     def leave_out(self, slot: Slot, seen: int) -> None:
         """See `headrace.loader.pipeline.batching.Around`."""

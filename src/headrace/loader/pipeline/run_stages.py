@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from headrace.catalog import Stage, TakesColumns
@@ -35,6 +36,28 @@ def run_stages(stages: Sequence[Stage], sample: Sample, call: Call | None = None
         except BaseException as error:
             raise StageError(stage.name, error) from error
     return sample, True
+
+
+def run_flat(stages: Sequence[Stage], sample: Sample, call: Call | None = None) -> list[Sample]:
+    """The samples that become of one, in their order, where ``flat_map`` is among the stages. As `run_stages`."""
+    samples, one_by_one = [sample], list[Stage]()
+
+    def through() -> list[Sample]:
+        done = [run_stages(one_by_one, one, call) for one in samples]
+        one_by_one.clear()
+        return [one for one, stays in done if stays]
+
+    for stage in stages:
+        if stage.kind != "flat_map":
+            one_by_one.append(stage)
+            continue
+        samples = through()
+        function = stage.function if call is None else partial(call, stage)
+        try:
+            samples = [own_arrays(made) for one in samples for made in function(one)]
+        except BaseException as error:
+            raise StageError(stage.name, error) from error
+    return through()
 
 
 def threads_of(stages_by_leaf: Sequence[Sequence[Stage]]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from headrace.catalog import Stage, TakesColumns
 from headrace.formats import size_of
-from headrace.loader.pipeline.run_stages import Call, StageError, run_stages, threads_of
+from headrace.loader.pipeline.run_stages import Call, StageError, run_flat, run_stages, threads_of
 from headrace.loader.pipeline.slots import Group, Planned, Slot
 
 _ODD = 16
@@ -32,6 +32,7 @@ class Transform:
         self._odd = 0
         self.columns = batch is not None and len(stages) == 1 and len(self._decoders) == len(stages[0])
         """Whether groups may be handed on as columns: nobody asks for single samples."""
+        self._flat = any(stage.kind == "flat_map" for each in stages for stage in each)
         self.threads = min(threads_of(stages), _COLUMN_THREADS if self.columns else sys.maxsize)
         """How many threads should do it; 0 where there is nothing to do."""
 
@@ -68,8 +69,13 @@ class Transform:
         if slot.error is not None:
             slot.sample = None
             return
+        stages = self._stages[slot.leaf][done:]
         try:
-            slot.sample, slot.kept = run_stages(self._stages[slot.leaf][done:], slot.sample, call)
+            if self._flat:
+                slot.sample = run_flat(stages, slot.sample, call)
+                slot.kept = bool(slot.sample)
+            else:
+                slot.sample, slot.kept = run_stages(stages, slot.sample, call)
         except StageError as failed:
             slot.sample = None
             slot.error = (failed.stage, failed.error)

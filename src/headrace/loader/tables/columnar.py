@@ -35,6 +35,8 @@ def index_of(plan: Plan) -> TableSamples | None:
     """The table whose rows a plan hands on as they are; None where it does more, or has more sources than one."""
     if len(plan.leaves) != 1 or plan.stages or plan.batch is None or plan.skip is not None:
         return None
+    if plan.packing is not None or plan.after:
+        return None
     leaf = plan.leaves[0]
     table = as_table(leaf.index)
     return table if table is not None and leaf.window is None and leaf.stages == table.stages else None
