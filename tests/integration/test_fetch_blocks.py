@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.cache import Cache
 from headrace.fetch import Fetcher, Read, Ticket
+from headrace.gateway.streaming import Pieces
+from headrace.namespace.reader import Reader
 from headrace.store import open_store
 from headrace.store.protocol import Blob, ObjectInfo, Store
 from headrace.store.wrappers import ForwardingStore
@@ -133,6 +136,31 @@ def test_samples_side_by_side_fetch_each_block_once(store: Gated, opened: Callab
     assert store.bytes_asked == SIZE, "all of it was kept"
     assert fetcher.cache is not None
     assert fetcher.cache.verify().bad == []
+
+
+def test_a_file_a_client_of_the_gateway_and_samples_fetch_each_block_once(
+    store: Gated, opened: Callable[..., Fetcher]
+) -> None:
+    fetcher, results = opened(), Results()
+
+    def file() -> bytes:
+        return Reader(lambda: fetcher, store, store.info, lambda: store.info).readall()
+
+    def client() -> bytes:
+        return b"".join(Pieces(lambda: fetcher, store, store.info, 0, SIZE, None, lambda: None))
+
+    wanted = reads(store, SIDE_BY_SIDE)
+    with ThreadPoolExecutor(2) as threads:
+        read = [threads.submit(file), threads.submit(client)]
+        try:
+            until(lambda: store.bytes_asked > 0)
+            fetcher.submit(wanted, results)
+            until(lambda: store.bytes_asked >= SIZE)
+        finally:
+            store.gate.set()
+        assert [one.result(PATIENCE_S) == BODY for one in read] == [True, True]
+    assert right(results.wait(len(wanted)))
+    assert store.bytes_asked == SIZE
 
 
 def test_bytes_of_several_requests_come_in_pieces_to_who_takes_them(
@@ -310,6 +338,8 @@ import numpy as np
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings, Settings
 from headrace.fetch import Fetcher, Read
+from headrace.gateway.streaming import Pieces
+from headrace.namespace.reader import Reader
 from headrace.store import open_store
 folder, url, key, size, version, rank = sys.argv[1:7]
 store = open_store(url)
@@ -356,6 +386,8 @@ _ENDS = """
 import sys, threading
 from headrace.base.settings import CacheSettings, Settings
 from headrace.fetch import Read, default_fetcher
+from headrace.gateway.streaming import Pieces
+from headrace.namespace.reader import Reader
 from headrace.store import open_store
 folder, url, key, size, version = sys.argv[1:6]
 size = int(size)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from headrace.base.errors import ChangedError
 from headrace.fetch import Fetcher
-from headrace.namespace.readahead import Limits
+from headrace.fetch.readahead import Limits
 from headrace.namespace.reader import Reader
 from headrace.store.protocol import ObjectInfo, Store
 

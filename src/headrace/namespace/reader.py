@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import ChangedError, DeadlineError, HeadraceError, InputError, TryAgainError
 from headrace.namespace.entry import Entry
-from headrace.namespace.readahead import Limits, Plan
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher, Read, Ticket
+    from headrace.fetch.readahead import Cursor, Limits
 
 _GRACE_S = 10.0
 """How much longer than its deadline a read is waited for: its own error says more than ours."""
@@ -69,13 +69,15 @@ class Reader(io.RawIOBase):
         refresh: Callable[[], ObjectInfo],
         limits: Limits | None = None,
     ) -> None:
+        from headrace.fetch.readahead import Limits
+
         super().__init__()
         self._fetcher = fetcher
         self._store = store
         self._info = info
         self._refresh: Callable[[], ObjectInfo] | None = refresh
         self._limits = limits or Limits.within(fetcher().settings.fetch.memory)
-        self._plan = Plan(info.size, self._limits)
+        self._cursor = self._at_start()
         self._chunks: deque[_Chunk] = deque()
         self._position = 0
         self._pid = os.getpid()
@@ -89,7 +91,7 @@ class Reader(io.RawIOBase):
     @property
     def requested(self) -> tuple[int, int, int]:
         """For tests and curiosity: first and last byte held or asked for, and bytes to read ahead."""
-        return self._plan.low, self._plan.high, self._plan.window
+        return self._cursor.low, self._cursor.high, self._cursor.window
 
     def readable(self) -> bool:
         return True
@@ -155,7 +157,7 @@ class Reader(io.RawIOBase):
             if self._refresh is None:
                 raise
             self._info = self._refresh()  # Nothing of the old version was told to anyone: read the new one.
-            self._plan = Plan(self._info.size, self._limits)
+            self._cursor = self._at_start()
             view = self._view(most)
         except BaseException:
             self._restart()
@@ -175,8 +177,9 @@ class Reader(io.RawIOBase):
         return data[offset : min(offset + most, len(data))].cast("B")
 
     def _request(self, count: int) -> None:
-        ranges = self._plan.read(self._position, count)
-        while self._chunks and (self._chunks[0].stop <= self._plan.low or self._chunks[0].start >= self._plan.high):
+        cursor = self._cursor
+        ranges = cursor.read(self._position, count)
+        while self._chunks and (self._chunks[0].stop <= cursor.low or self._chunks[0].start >= cursor.high):
             self._cancel(self._chunks.popleft())
         if not ranges:
             return
@@ -191,6 +194,11 @@ class Reader(io.RawIOBase):
         ):
             if group:
                 self._submit(group, demand=demand)
+
+    def _at_start(self) -> Cursor:
+        from headrace.fetch.readahead import Cursor
+
+        return Cursor(self._info.size, self._limits)
 
     def _submit(self, chunks: list[_Chunk], *, demand: bool) -> None:
         from headrace.fetch import Read
@@ -207,7 +215,7 @@ class Reader(io.RawIOBase):
 
     def _restart(self) -> None:
         self._drop()
-        self._plan.restart(self._position)
+        self._cursor.restart(self._position)
 
     def _drop(self) -> None:
         while self._chunks:

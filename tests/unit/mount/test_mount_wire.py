@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headrace.base import errors
 from headrace.base.errors import InputError
 from headrace.base.settings import MountSettings, Settings
+from headrace.fetch.readahead import BlockCursor, Limits
 from headrace.mount.kernel import mount_points, wire
 from headrace.mount.kernel.error_numbers import errno_of
 from headrace.mount.kernel.wire import Attr, Fattr, Init
@@ -19,7 +20,6 @@ from headrace.mount.mount_options import MountOptions
 from headrace.mount.names.listing_pages import FILE, FOLDER, LINK, ListingPage
 from headrace.mount.names.node_table import NodeTable
 from headrace.mount.names.nodes import FolderNode
-from headrace.mount.read.object_streams import ReadPosition
 from headrace.store.protocol import ObjectInfo
 
 ATTR = Attr(ino=7, size=1025, mtime_ns=1_700_000_000_123_456_789, mode=0o100644, nlink=1, uid=5, gid=6)
@@ -241,30 +241,34 @@ def test_renaming_a_folder_moves_the_paths_below() -> None:
 BLOCK = 4 << 20
 
 
+def position() -> BlockCursor:
+    return BlockCursor(1000 * BLOCK, Limits(BLOCK, 64 * BLOCK, BLOCK, BLOCK, 2 * BLOCK), 64 << 10)
+
+
 def test_reading_forward_reads_ever_further_ahead() -> None:
-    reach = ReadPosition()
+    reach = position()
     windows: list[int] = []
     for start in range(0, 8 * BLOCK, 1 << 20):
-        assert reach.read(start, 1 << 20, BLOCK)
-        windows.append(reach.window)
+        assert reach.read(start, 1 << 20)
+        windows.append(reach.window // BLOCK)
     assert windows == sorted(windows)
     assert windows[0] == 2
     assert windows[-1] >= 64
 
 
 def test_jumping_about_reads_nothing_ahead() -> None:
-    reach = ReadPosition()
+    reach = position()
     for start in (100 * BLOCK, 3 * BLOCK, 77 * BLOCK, 12 * BLOCK):
-        assert not reach.read(start, 4096, BLOCK)
+        assert not reach.read(start, 4096)
         assert reach.window == 0
 
 
 def test_the_head_of_a_file_alone_is_no_reading_forward() -> None:
-    assert not ReadPosition().read(0, 16384, BLOCK)
+    assert not position().read(0, 16384)
 
 
 def test_a_little_disorder_is_still_forward() -> None:
-    reach = ReadPosition()
-    assert reach.read(0, 1 << 20, BLOCK)
+    reach = position()
+    assert reach.read(0, 1 << 20)
     for start in (2 << 20, 1 << 20, 4 << 20, 3 << 20, 5 << 20):
-        assert reach.read(start, 1 << 20, BLOCK)
+        assert reach.read(start, 1 << 20)

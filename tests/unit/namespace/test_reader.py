@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import HeadraceError, TryAgainError
+from headrace.fetch.readahead import Cursor, Limits
 from headrace.namespace import Namespace
-from headrace.namespace.readahead import Limits, Plan
 from headrace.store import Blob
 from tests.unit.namespace.reference import References, namespace
 
@@ -43,7 +43,7 @@ def world() -> Iterator[tuple[Namespace, References]]:
     ),
 )
 def test_a_plan_is_contiguous_bounded_and_covers(size: int, moves: list[tuple[int, int]], limits: Limits) -> None:
-    plan = Plan(size, limits)
+    plan = Cursor(size, limits)
     held = (0, 0)
     for start, count in moves:
         start = min(start, size)
@@ -60,7 +60,7 @@ def test_a_plan_is_contiguous_bounded_and_covers(size: int, moves: list[tuple[in
 
 
 def test_a_plan_starts_small_and_doubles() -> None:
-    plan = Plan(1 << 30, Limits())
+    plan = Cursor(1 << 30, Limits())
     sizes: list[int] = []
     windows: list[int] = []
     for position in range(0, 256 * MIB, 64 * KIB):
@@ -72,7 +72,7 @@ def test_a_plan_starts_small_and_doubles() -> None:
     assert windows[-1] == 64 * MIB
     assert all(after in (before, 2 * before) for before, after in itertools.pairwise(windows))
     assert plan.read(1 << 29, 4 * KIB) == [((1 << 29), (1 << 29) + 128 * KIB)]
-    plan = Plan(100, Limits())
+    plan = Cursor(100, Limits())
     assert plan.read(0, 10) == [(0, 100)]
 
 

@@ -12,6 +12,7 @@ from headrace.base.metrics import Metrics
 from headrace.base.settings import Settings
 from headrace.catalog import LIST_AGAIN
 from headrace.fetch import Fetcher, Read
+from headrace.fetch.readahead import cut
 from headrace.formats.codecs.compression import decompressed
 from headrace.formats.index.index_job import Packed, Shard
 from headrace.store.protocol import Store
@@ -102,8 +103,5 @@ def unpacked(settings: Settings, store: Store, shard: Shard, packed: Packed) -> 
 
 def _pieces(fetcher: Fetcher, store: Store, shard: Shard) -> Iterator[memoryview]:
     # Without the size, a read is not for the cache: that has what comes out.
-    size, version = shard.size, shard.version
-    reads = (
-        Read(store, shard.key, None, version, start, min(start + _PIECE, size)) for start in range(0, size, _PIECE)
-    )
+    reads = (Read(store, shard.key, None, shard.version, *span) for span in cut(0, shard.size, _PIECE))
     return (blob.data for blob in fetcher.in_order(reads, ahead=_AHEAD))

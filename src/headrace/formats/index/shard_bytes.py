@@ -9,12 +9,14 @@ from typing import NamedTuple
 from headrace.base.errors import ChangedError, InputError, TryAgainError
 from headrace.catalog import LIST_AGAIN
 from headrace.fetch import Fetcher, Read
+from headrace.fetch.readahead import Limits
 from headrace.namespace.home import url_of
 from headrace.store.protocol import Blob, Store
 
 _FIRST = 16 << 10
 """Bytes of a first read, and of one after a skip: a header, a small member beside a large one, and the next header."""
 _GROWTH = 4
+"""How many times as long the next read is where one follows on another."""
 _MOST = 4 << 20
 _NOTHING = memoryview(b"")
 _SKIP = 512 << 10
@@ -61,7 +63,8 @@ class StoreBytes:
         self._data = _NOTHING
         self._from = self._until = self._reached = 0
         self._through = False
-        self._ahead = _FIRST
+        self._limits = Limits(_FIRST, reader.most, reader.most, _SKIP, keep=0, growth=_GROWTH)
+        self._window = 0
 
     def read(self, start: int, stop: int) -> memoryview:
         """See `ShardBytes.read`. `told` hears of every byte passed, read or skipped."""
@@ -82,15 +85,15 @@ class StoreBytes:
 
     def _look(self, *, near: bool) -> None:
         """Read more at once, or from header to header?"""
-        self._ahead = min(_GROWTH * self._ahead, self._reader.most) if near else _FIRST
-        self._through = near and self._ahead == self._reader.most
+        self._window = self._limits.grown(self._window) if near else 0
+        self._through = near and self._window == self._limits.most
 
     def _fetch(self, start: int, stop: int) -> None:
         if self._until:
-            self._look(near=self._from <= start <= self._until + _SKIP)
+            self._look(near=self._from <= start <= self._until + self._limits.jump)
         if self._through and start > self._until:  # what is skipped comes anyway
             start = self._until
-        until = min(max(stop, start + self._ahead), self.size)
+        until = min(max(stop, start + (self._window or self._limits.first)), self.size)
         # Without the size, the read is not for the cache, which is what keeps it out.
         read = Read(self._store, self._key, None, self._version, start, until)
         self._data = _NOTHING  # its memory may serve for what comes now, and is warm

@@ -15,6 +15,7 @@ from headrace.base.budget import ByteBudget
 from headrace.base.errors import ChangedError, HeadraceError
 from headrace.base.threads import Crew
 from headrace.fetch import Read
+from headrace.fetch.readahead import BlockCursor, Limits, cut
 from headrace.mount.read.pending_reads import PendingRead, fetch
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
@@ -26,34 +27,11 @@ if TYPE_CHECKING:
 _PIECE = 128 * 1024
 _MOST_PIECES = 16
 _PROMOTE = 4
-_FORWARD = 64 * 1024
+_ANNOUNCING = 64 * 1024
 """A read of this size at the start of a file announces one from start to end."""
 _MOST_AHEAD = 64 << 20
-
-
-class ReadPosition:
-    """How one handle goes through its object: which block it has come to, and how many to have under way."""
-
-    __slots__ = ("front", "window")
-
-    def __init__(self) -> None:
-        self.front = -1
-        self.window = 0
-
-    def read(self, start: int, count: int, block: int) -> bool:
-        """Note a read; whether it goes forward. The kernel's own readahead mixes up the order a little."""
-        first, last = start // block, (start + count - 1) // block
-        if self.front < 0:
-            forward = start == 0 and count >= _FORWARD
-        else:
-            near = self.front - 2 <= first <= self.front + max(self.window, 1)
-            forward = near and (self.window > 0 or count >= _FORWARD)
-        if not forward:
-            self.front, self.window = last, 0
-        elif last > self.front or self.window == 0:
-            self.front = max(last, self.front)
-            self.window = max(self.window * 2, 2)
-        return forward
+_BEHIND = 2
+"""Blocks by which a read may lag: the kernel's own read-ahead mixes up the order a little."""
 
 
 class _StreamChunk(PendingRead):
@@ -77,7 +55,9 @@ class ObjectStream:
         self._store = store
         self._info = info
         self._entry = entry
-        self._block = entry.block if entry is not None and not entry.complete else block
+        self._block = block = entry.block if entry is not None and not entry.complete else block
+        most = max(min(_MOST_AHEAD, streams.budget.size // 4) // block, 1) * block
+        self._limits = Limits(first=block, most=most, part=block, jump=block, keep=_BEHIND * block)
         self._lock = threading.Lock()
         self._chunks: dict[int, _StreamChunk] = {}
         self._pieces: OrderedDict[int, memoryview] = OrderedDict()
@@ -86,23 +66,22 @@ class ObjectStream:
         self._writes = 0
         self.users = 0
 
-    def read(self, reach: ReadPosition, start: int, stop: int, request: Request) -> list[memoryview]:
-        """Bytes [start, stop), `stop` at most the object's size.
+    def cursor(self) -> BlockCursor:
+        """For a handle that begins to read it."""
+        return BlockCursor(self._info.size, self._limits, _ANNOUNCING)
+
+    def read(self, cursor: BlockCursor, start: int, stop: int, request: Request) -> list[memoryview]:
+        """Bytes [start, stop), `stop` at most the object's size. `cursor`: the handle's.
 
         Raises:
             WouldBlock. HeadraceError, InterruptedError: as `PendingRead.wait`; ChangedError: another version came.
         """
-        forward = reach.read(start, stop - start, self._block)
-        if forward:
-            self._read_ahead(reach)
-        views: list[memoryview] = []
-        while start < stop:
-            index = start // self._block
-            end = min(stop, (index + 1) * self._block)
-            views.append(self._part(index, start, end, request, forward=forward))
-            start = end
-        if forward:
-            self._drop_passed(reach.front)
+        ahead = cursor.read(start, stop - start)
+        self._read_ahead(ahead)
+        spans = cut(start, stop, self._block, aligned=True)
+        views = [self._part(low // self._block, low, high, request, forward=bool(ahead)) for low, high in spans]
+        if ahead:
+            self._drop_passed(cursor.front)
         return views
 
     def close(self) -> None:
@@ -155,11 +134,8 @@ class ObjectStream:
                     self._pieces.popitem(last=False)
         return data[start - low : stop - low]
 
-    def _read_ahead(self, reach: ReadPosition) -> None:
-        last = (self._info.size - 1) // self._block
-        most = min(reach.window, max(1, min(_MOST_AHEAD, self._streams.budget.size // 4) // self._block))
-        reach.window = most
-        for index in range(max(reach.front, 0), min(reach.front + most, last) + 1):
+    def _read_ahead(self, blocks: range) -> None:
+        for index in blocks:
             if index not in self._chunks and not self._is_here(index) and self._ask(index, demand=False) is None:
                 return
 

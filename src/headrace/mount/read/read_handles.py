@@ -20,12 +20,13 @@ from headrace.fetch import Read, Ticket
 from headrace.mount.kernel import wire
 from headrace.mount.kernel.wire import Fopen
 from headrace.mount.read.neighbour_prefetch import NeighbourPrefetch
-from headrace.mount.read.object_streams import ObjectStream, ObjectStreams, ReadPosition
+from headrace.mount.read.object_streams import ObjectStream, ObjectStreams
 from headrace.mount.read.passthrough import BackingFiles
 from headrace.store.protocol import Blob, Store
 
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher
+    from headrace.fetch.readahead import BlockCursor
     from headrace.mount.kernel.kernel_requests import Answer, Request
     from headrace.mount.kernel.process_groups import ProcessGroups
     from headrace.mount.names.node_record import NodeRecord
@@ -43,7 +44,7 @@ _LARGE: Final = 1 << 20
 class ReadHandle:
     """One open file that the kernel asks us to read: from a file, from memory, or from a stream."""
 
-    __slots__ = ("data", "fd", "held", "name", "node", "path", "reach", "size", "stream")
+    __slots__ = ("cursor", "data", "fd", "held", "name", "node", "path", "size", "stream")
 
     def __init__(self, node: int, size: int, path: str) -> None:
         self.node = node
@@ -54,7 +55,11 @@ class ReadHandle:
         self.held = 0
         self.name = ""
         self.stream: ObjectStream | None = None
-        self.reach = ReadPosition()
+        self.cursor: BlockCursor | None = None
+
+    def read_from(self, stream: ObjectStream) -> None:
+        """Its bytes come from `stream`, which it uses until it is released."""
+        self.stream, self.cursor = stream, stream.cursor()
 
 
 class ReadHandles:
@@ -137,7 +142,7 @@ class ReadHandles:
         if entry is not None and entry.complete:
             entry.close()
             return self.open(known, request, failed)
-        handle.stream = self.streams.open(known.id, place.store, info, entry)
+        handle.read_from(self.streams.open(known.id, place.store, info, entry))
         self._groups.opened("streamed", request.pid)
         return self._opened(request, handle)
 
@@ -164,8 +169,9 @@ class ReadHandles:
             views = [_from_file(handle.fd, start, stop, request)]
         else:
             assert handle.stream is not None
+            assert handle.cursor is not None
             try:
-                views = handle.stream.read(handle.reach, start, stop, request)
+                views = handle.stream.read(handle.cursor, start, stop, request)
             except HeadraceError as error:
                 error.at(handle.path)
                 raise
@@ -198,7 +204,7 @@ class ReadHandles:
             if fd is not None:
                 handle.fd = fd
             else:
-                handle.stream = self.streams.open(known.id, place.store, info, entry)
+                handle.read_from(self.streams.open(known.id, place.store, info, entry))
         with self.lock:
             if number in self.handles:  # another READ was quicker
                 self._discard(handle)
