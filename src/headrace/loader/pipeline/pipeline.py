@@ -36,7 +36,7 @@ from headrace.loader.pipeline.bad_samples import Judge, Skip, Skipped
 from headrace.loader.pipeline.batch_builder import Builder, Delivery
 from headrace.loader.pipeline.batching import Batching
 from headrace.loader.pipeline.byte_window import Bounds, Room
-from headrace.loader.pipeline.cached_readers import READERS, Readers
+from headrace.loader.pipeline.cached_readers import Readers
 from headrace.loader.pipeline.collector import InOrder, InTurn, WithinWindow
 from headrace.loader.pipeline.decode_effort import Effort, Watch
 from headrace.loader.pipeline.feeder import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
@@ -168,7 +168,8 @@ class Pipeline:
         return Readers(leaf, fetcher, fetcher.cache, self) if kept and fetcher.cache is not None else None
 
     def _works(self) -> list[tuple[str, Any]]:
-        readers = [] if self._readers is None else [(f"read-{i}", self._readers.run) for i in range(READERS)]
+        bring = self._readers
+        readers = [] if bring is None else [(f"read-{i}", bring.run) for i in range(bring.count)]
         decoders = [(f"decode-{i}", lambda watch=watch: self._decode(watch)) for i, watch in enumerate(self._watches)]
         return [("feeder", self._feed), ("batcher", self._batch), *readers, *decoders]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.budget import ByteBudget
 from headrace.base.errors import ChangedError, HeadraceError
-from headrace.base.threads import Crew
+from headrace.base.threads import Crew, by_cores
 from headrace.fetch import Read
 from headrace.mount.read.pending_reads import PendingRead, fetch
 from headrace.store.protocol import Blob, ObjectInfo, Store
@@ -29,6 +29,8 @@ _PROMOTE = 4
 _FORWARD = 64 * 1024
 """A read of this size at the start of a file announces one from start to end."""
 _MOST_AHEAD = 64 << 20
+_LEAST_WRITERS, _MOST_WRITERS = 2, 8
+"""Bounds of one thread to four cores: they copy into files of the cache, and memory gives no more to more of them."""
 
 
 class ReadPosition:
@@ -261,7 +263,7 @@ class ObjectStreams:
     def __init__(self, fetcher: Fetcher) -> None:
         self.fetcher = fetcher
         self.budget = ByteBudget(max(fetcher.settings.fetch.memory // 2, 8 << 20))
-        self.writers = Crew("mount-fill", 2)
+        self.writers = Crew("mount-fill", by_cores(1 / 4, _LEAST_WRITERS, _MOST_WRITERS))
         self._lock = threading.Lock()
         self._by_node: dict[int, ObjectStream] = {}
 
