@@ -28,7 +28,7 @@ other cores, and memory gives no more to more of them.
 """
 _JOBS = 2
 """Jobs that wait for a reader: chunks of groups, or reads that go together."""
-_LOOK_S = 0.25
+_LOOK_S = 0.25  # seconds after which it is looked whether all is closed
 
 Job: TypeAlias = "list[ObjectGroup] | tuple[Sequence[Group], list[Read]]"
 """Groups to be read from the cache one by one; or what is not there, and the reads to submit for it."""

@@ -35,8 +35,8 @@ THREADS = min(4, max(2, os.cpu_count() or 2))
 """That decode."""
 _SHARE = 4
 """A lot may take this part of the window; so may row groups kept because more of their rows are to come: twice."""
-_LOOK_S = 0.25
-_JOIN_S = 1.8
+_LOOK_S = 0.25  # seconds after which Ctrl-C, or that all is closed, is seen
+_JOIN_S = 1.8  # seconds that threads have to end: of the two in which Ctrl-C ends everything
 
 
 class _Load:
