@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headrace.mount.mount_stats import MountStats
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
-_TRIES = 8
-_PETABYTE_BLOCKS = 1 << 38
+_TRIES = 8  # looks at a name whose listing is replaced each time: nobody replaces it as often
+_PETABYTE_BLOCKS = 1 << 38  # blocks of 4 KiB
 
 
 class FileSystem:

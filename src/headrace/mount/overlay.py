@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.mount.write_back.staged_file import StagedFile
     from headrace.mount.write_back.staging import Staging
 
-_LONGEST_NAME = 255
+_LONGEST_NAME = 255  # bytes: Linux's NAME_MAX
 
 
 class WriteOverlay:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-MAJOR, MINOR, OLDEST_MINOR = 7, 41, 31
+MAJOR, MINOR, OLDEST_MINOR = 7, 41, 31  # of the protocol; 7.31 came with Linux 5.4
 ROOT = 1
 """The node id of the mount's root."""
 
@@ -129,7 +129,7 @@ class Fattr:
     MTIME_NOW = 1 << 8
 
 
-RENAME_NOREPLACE = 1
+RENAME_NOREPLACE = 1  # linux/fs.h
 
 _INIT_IN = struct.Struct("=IIIII")
 _INIT_OUT = struct.Struct("=IIIIHHIIHHIIH22x")
@@ -146,7 +146,7 @@ _STATFS = struct.Struct("=QQQQQIIII24x")
 _FORGETS = struct.Struct("=QQ")
 _INVAL_INODE = struct.Struct("=Qqq")
 _INVAL_ENTRY = struct.Struct("=QII")
-_EXPIRE_ONLY = 1
+_EXPIRE_ONLY = 1  # FUSE_EXPIRE_ONLY
 _BATCH = struct.Struct("=II")
 
 OPEN_IN = struct.Struct("=II")
@@ -169,7 +169,7 @@ HANDLE_IN = struct.Struct("=Q")
 FALLOCATE_IN = struct.Struct("=QQQII")
 WRITE_OUT = struct.Struct("=II")
 
-BACKING_OPEN, BACKING_CLOSE = 0x4010E501, 0x4004E502
+BACKING_OPEN, BACKING_CLOSE = 0x4010E501, 0x4004E502  # FUSE_DEV_IOC_BACKING_OPEN, …_CLOSE
 BACKING_MAP = struct.Struct("=iIQ")
 """ioctl arguments of passthrough: descriptor, flags, padding."""
 

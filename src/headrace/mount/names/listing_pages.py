@@ -16,10 +16,10 @@ from headrace.store.protocol import ObjectInfo
 
 FILE, FOLDER, LINK, HIDDEN = 0, 1, 2, 3
 """What a name is. HIDDEN: a file under a folder's name, which cannot be shown."""
-SHIFT: Final = 12
+SHIFT: Final = 12  # bits of a node's id that are its place in the page
 MOST: Final = 1 << SHIFT
 """Most names in one page."""
-_LONGEST = 255
+_LONGEST = 255  # bytes: Linux's NAME_MAX
 
 
 class ListingPage:

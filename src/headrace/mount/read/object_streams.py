@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher
     from headrace.mount.kernel.kernel_requests import Request
 
-_PIECE = 128 * 1024
-_MOST_PIECES = 16
-_PROMOTE = 4
+_PIECE = 128 * 1024  # bytes fetched for a read that jumps
+_MOST_PIECES = 16  # such pieces kept: 2 MiB for each file
+_PROMOTE = 4  # jumps into one block after which all of it is fetched
 _FORWARD = 64 * 1024
 """A read of this size at the start of a file announces one from start to end."""
-_MOST_AHEAD = 64 << 20
+_MOST_AHEAD = 64 << 20  # bytes read ahead of one reader
 _LEAST_WRITERS, _MOST_WRITERS = 2, 8
 """Bounds of one thread to four cores: they copy into files of the cache, and memory gives no more to more of them."""
 
