@@ -16,6 +16,7 @@ from headrace.tracking.program import Command, Program, address, choose_port, fi
 from headrace.tracking.runs import Run
 
 _USUAL_PORT = 6006
+"""TensorBoard's own"""
 
 
 @dataclass(frozen=True, slots=True)
