@@ -23,8 +23,8 @@ from headrace.base.errors import TryAgainError
 from headrace.base.locks import holders, try_lock
 from headrace.base.places import make_folder
 
-_TURN_S: Final = 0.01
-_PATIENCE_S: Final = 10.0
+_TURN_S: Final = 0.01  # seconds between tries for the turn, which nobody holds for long
+_PATIENCE_S: Final = 10.0  # seconds after which whoever holds the turn is taken to hang
 
 
 @dataclass(frozen=True, slots=True)

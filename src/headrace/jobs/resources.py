@@ -21,8 +21,8 @@ from headrace.jobs.spec_parts import ResourceSpec
 from headrace.tracking.samplers_job import Tree
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
-_LOOK_S: Final = 0.5
-_PATIENCE_S: Final = 10.0
+_LOOK_S: Final = 0.5  # seconds between looks whether what is wanted is free
+_PATIENCE_S: Final = 10.0  # seconds for a turn at the claims
 
 
 @dataclass(frozen=True, slots=True)
