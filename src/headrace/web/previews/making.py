@@ -14,10 +14,10 @@ from headrace.web.previews.apart import made_apart
 from headrace.web.previews.preview import Made
 from headrace.web.previews.source import Limits
 
-_KEPT: Final = 200
+_KEPT: Final = 200  # previews in memory
 _LEAST, _MOST = 2, 4
 """Bounds of one process to four cores: each makes one preview, and may take `Limits.memory`."""
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 30.0  # seconds that a page waits for its turn
 
 
 class Previews:
