@@ -38,7 +38,7 @@ _CALLS_S, _COPY_BYTES_S, _LONG_COPY_BYTES = 200e-6, 2e9, 512 * 1024
 """What a hit in the page cache may take: seconds for its calls, bytes a second; and from where on two copy better."""
 _PARKED_S = 30.0
 """How long another process's fetch is waited for, which may have been stopped; then the read goes to the store."""
-_PARK_POLL_S = 0.003  # seconds between looks at a lock of another process: nobody tells when it goes
+_PARK_POLL_S = 0.003  # seconds that one of them is looked after before it is the turn of the next
 
 
 class Cached:

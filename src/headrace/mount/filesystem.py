@@ -84,7 +84,7 @@ class FileSystem:
         name = wire.name_of(request.body)
         if self._stats_folder.is_here(request.node, name):
             return self._stats_folder.lookup(request, name)
-        if len(name) > 255:
+        if len(name) > wire.LONGEST_NAME:
             raise OSError(errno.ENAMETOOLONG, "name too long")
         folder = self._table.folder(request.node)
         for _ in range(_TRIES):

@@ -54,7 +54,7 @@ _GROUP_FILES, _BETWEEN = 512, 64
 """Samples in a group that is one read of a file: what a wake-up of another thread costs is shared by all of them. And
 bytes that lie between two of them.
 """
-_GROUP_DECODED = 16  # samples in a group that is decoded: one thread does all of it, while the others wait for more
+_GROUP_DECODED = 16  # samples that one decode thread takes at a time, at most, so that a batch is shared by all
 _GROUP_BYTES = 1 << 20  # bytes in such a group: of large samples each is one
 _GROUP_BYTES_RAW = 8 << 20  # bytes in a group that nobody decodes
 _OVERHEAD = 1024

@@ -14,6 +14,8 @@ from typing import NamedTuple
 MAJOR, MINOR, OLDEST_MINOR = 7, 41, 31  # of the protocol; 7.31 came with Linux 5.4
 ROOT = 1
 """The node id of the mount's root."""
+LONGEST_NAME = 255
+"""Bytes: Linux's NAME_MAX."""
 
 IN = struct.Struct("=IIQQIIIHH")
 """Request header: length, opcode, unique, node, uid, gid, pid, extensions, padding."""
@@ -324,7 +326,7 @@ def written(unique: int, size: int) -> bytes:
 
 def statfs(unique: int, *, blocks: int, free: int, files: int) -> bytes:
     """STATFS, in blocks of 4 KiB."""
-    return reply(unique, _STATFS.pack(blocks, free, free, files, files, 4096, 255, 4096, 0))
+    return reply(unique, _STATFS.pack(blocks, free, free, files, files, 4096, LONGEST_NAME, 4096, 0))
 
 
 def dirent(ino: int, offset: int, kind: int, name: bytes) -> bytes:
