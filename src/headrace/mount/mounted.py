@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.mount")
 _SWEEP_S = 10.0  # seconds between sweeps: what the kernel has forgotten goes
 _TICK_S = 0.25  # seconds between looks whether it is unmounted
-_READAHEAD_KIB = 1024
-"""KiB that the kernel reads ahead of a file"""
+_READAHEAD_KIB = 1024  # KiB that the kernel reads ahead of a file
 _SETTLE_S = 5.0  # seconds in which files that are still open may be closed
 
 

@@ -23,8 +23,7 @@ _DTYPES = {
     _HALF: "<f2", 22: "<u4", 23: "<u8",
 }  # fmt: skip
 """DataType: how `tensor_content` holds it."""
-_FLOATS, _DOUBLES, _HALVES = 5, 6, 13
-"""TensorProto's float_val, double_val, half_val"""
+_FLOATS, _DOUBLES, _HALVES = 5, 6, 13  # TensorProto's float_val, double_val, half_val
 _WHOLE = (7, 10, 11, 16, 17)
 """TensorProto's int_val, int64_val, bool_val, uint32_val, uint64_val."""
 

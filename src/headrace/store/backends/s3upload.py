@@ -31,8 +31,7 @@ MULTIPART_FROM: Final = 64 << 20  # bytes from which on a buffer is sent in part
 SMALLEST: Final = 5 << 20  # bytes of any part but the last, at least: S3's rule
 _PART: Final = 16 << 20  # bytes of a part that is sent
 _COPY_PART: Final = 128 << 20  # bytes of a part that the service copies: nothing of it comes here
-_MOST_PARTS: Final = 10_000
-"""S3's rule"""
+_MOST_PARTS: Final = 10_000  # S3's rule
 LARGEST: Final = _MOST_PARTS * (5 << 30)
 _AT_ONCE: Final = 4  # parts under way of one object
 _MINUTE_S: Final = 60.0  # seconds
