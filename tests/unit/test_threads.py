@@ -8,7 +8,23 @@ import threading
 import pytest
 
 from headrace.base.budget import ByteBudget
-from headrace.base.threads import Crew, ForEach
+from headrace.base.threads import Crew, ForEach, by_cores
+
+
+@pytest.mark.parametrize(
+    ("cores", "each", "expected"),
+    [(1, 1 / 4, 2), (2, 1 / 4, 2), (11, 1 / 4, 2), (16, 1 / 4, 4), (192, 1 / 4, 8), (2, 1, 2), (3, 1, 3), (192, 1, 8)],
+)
+def test_threads_by_cores_stay_within_their_bounds(
+    monkeypatch: pytest.MonkeyPatch, cores: int, each: float, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert by_cores(each, 2, 8) == expected
+
+
+def test_the_most_that_is_set_wins_over_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert by_cores(4, 32, 16) == 16  # fewer connections than threads that would wait in them
 
 
 def test_a_crew_does_everything_before_it_ends() -> None:

@@ -17,7 +17,7 @@ FEWEST: Final = 4
 """Batches after the first of their epochs, for a verdict."""
 MOST: Final = 100.0
 """The largest gain that is told of."""
-_RESTARTS: Final = 3
+_RESTARTS: Final = 3  # epochs
 _RESTARTED: Final = 0.2
 """So many epochs, and this share of the time before their first batches, make beginning an epoch the matter."""
 

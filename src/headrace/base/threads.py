@@ -36,6 +36,11 @@ def cores() -> int:
     return max(1, len(os.sched_getaffinity(0)))
 
 
+def by_cores(each: float, least: int, most: int) -> int:
+    """Threads, or processes, at `each` to a core that this process may use, within both bounds; `most` wins."""
+    return min(max(int(each * cores()), least), most)
+
+
 class Crew:
     """At most `count` daemon threads that run tasks in order of arrival, started when needed. Any thread may add.
 

@@ -24,8 +24,8 @@ from headrace.catalog.manifest import MANIFEST_SCHEMA, page_batch
 from headrace.store.protocol import ObjectInfo, Store
 
 Pages: TypeAlias = Iterable[Sequence[ObjectInfo]]
-_HELD_ROWS = 1 << 14
-_MOST_RANGES = 512
+_HELD_ROWS = 1 << 14  # rows of a range in memory
+_MOST_RANGES = 512  # ranges of one listing, each of which may hold rows in memory, or a file
 
 
 class _Range:

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from headrace.base.arrow import Batch, Column, Table, pa, pc
 
 RUN_ROWS = 1 << 19
-BATCH_ROWS = 1 << 16
+"""Rows of a run, which is sorted in memory."""
+BATCH_ROWS = 1 << 16  # rows handed on at a time, and between the places at which runs may be cut
 
 
 def is_sorted(column: Column) -> bool:

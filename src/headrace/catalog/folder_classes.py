@@ -25,7 +25,7 @@ from headrace.catalog.object_index import expand
 from headrace.catalog.object_samples import ObjectSamples
 from headrace.catalog.sample_index import Rows, SampleIndex
 
-CLASSES_FORMAT: Final = 1
+CLASSES_FORMAT: Final = 1  # version of what is kept on the shelf
 LAST_ROW: Final = 0
 """The level of the folder that a sample lies in, however deep that is."""
 OUTSIDE_ALL: Final = "."

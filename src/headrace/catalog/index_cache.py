@@ -30,9 +30,10 @@ from headrace.cache.boot import boot_id
 
 _LOG = logging.getLogger(__name__)
 _META = "meta.json"
-_DAY = 86400.0
+_DAY = 86400.0  # seconds: what is half built goes after one, what nobody has used after 30
 _LOCK_WAIT_S = 900.0
-_TOUCH_S = 3600.0
+"""Seconds that another process may take to build the same index, maybe of tens of millions of objects."""
+_TOUCH_S = 3600.0  # seconds between notes that an index was used: a read is not to write every time
 
 
 class Shelf:

@@ -24,8 +24,9 @@ from headrace.namespace import Namespace
 from headrace.namespace.home import as_prefix, url_of
 from headrace.store.protocol import Store
 
-_MOST_FOLDERS = 10_000
+_MOST_FOLDERS = 10_000  # folders of which it is kept when they changed; of more it is not, and they are listed again
 _TICK_NS = 20_000_000
+"""Nanoseconds, more than a tick of the clock of file times: a folder changed so lately may change again, unseen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from headrace.catalog.key_columns import buffers, lengths, strings
 from headrace.store.protocol import ObjectInfo
 
 FORMAT = 1
-ROW_GROUP = 1 << 16
+ROW_GROUP = 1 << 16  # rows, which are decoded together
 _EMPTY, _DASH = scalar(""), scalar("-")
 MANIFEST_SCHEMA = pa.schema(
     [

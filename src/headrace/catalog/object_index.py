@@ -28,7 +28,7 @@ _HEADER = np.dtype(
     [("size", "<i8"), ("key_chars", "<u2"), ("stem_chars", "<u2"), ("key_bytes", "<u2"), ("stem_bytes", "<u2")]
 )
 _unpack = struct.Struct("<qHH").unpack_from
-_MOST_KEY_BYTES = 65535
+_MOST_KEY_BYTES = 65535  # 16 bits: S3 takes 1,024
 _EMPTY = scalar("")
 _RESIDENT = 96 << 20
 """Bytes that reading ``rows`` may add to this process's resident memory before it lets go of them."""

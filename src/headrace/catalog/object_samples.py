@@ -21,7 +21,7 @@ from headrace.catalog.whole_samples import Known, Wholes
 from headrace.namespace.home import url_of
 from headrace.store.protocol import Store
 
-_AT_ONCE = 1 << 13
+_AT_ONCE = 1 << 13  # samples looked at together
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 
 Extras: TypeAlias = Callable[[npt.NDArray[np.int64]], list[dict[str, Any]]]

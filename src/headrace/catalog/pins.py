@@ -37,7 +37,7 @@ PIN, MANIFEST = "pin.json", "manifest.parquet"
 INPUTS_VARIABLE = "HEADRACE_INPUTS"
 """Folder of the pins of the run that is at work here (`HEADRACE_RUN_ID`)."""
 _RUN = re.compile(r"run:([A-Za-z0-9][A-Za-z0-9._-]{0,99})/([A-Za-z][A-Za-z0-9_-]{0,99})")
-_CHUNK = 8 << 20
+_CHUNK = 8 << 20  # bytes of a manifest read at a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ from headrace.catalog.manifest import page_batch
 from headrace.store.protocol import Folder, ObjectInfo, Store
 
 WORKERS = 16
-_BATCH_ROWS = 1 << 14
+"""LISTs under way: they wait for the store, not for a core."""
+_BATCH_ROWS = 1 << 14  # rows handed on at a time
 
 
 def list_objects(

@@ -22,10 +22,10 @@ from headrace.catalog.sample_grouping import Groups, open_groups
 from headrace.catalog.snapshot import is_snapshot_name, open_snapshot, snapshot_objects
 from headrace.namespace import Namespace
 
-EXAMPLES = 10
+EXAMPLES = 10  # keys that show what is meant
 _MOST_SUFFIXES = 1000
 """Beyond these the rest is counted as one (`(other)`): such dots are parts of names, not suffixes."""
-_MOST_FOLDERS = 1000
+_MOST_FOLDERS = 1000  # the largest, so that a report stays small
 
 
 @dataclass(frozen=True, slots=True)

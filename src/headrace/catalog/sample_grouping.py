@@ -38,7 +38,7 @@ from headrace.catalog.object_index import Objects, expand
 KINDS = ("stem", "object", "class", "folder")
 FORMAT = 1
 _LOG = logging.getLogger(__name__)
-_BARE, _DATA = 1, 2
+_BARE, _DATA = 1, 2  # names without a suffix; names with `data` for one
 _EMPTY, _DATA_SUFFIX = scalar(""), scalar("data")
 
 

@@ -39,8 +39,8 @@ LATEST = "latest"
 _ROOT, _MARKER, _MANIFEST = "datasets", "snapshot.json", "manifest.parquet"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NUMBERED = re.compile(r"v([1-9][0-9]*)")
-_CHUNK = 32 << 20
-_TRIES = 50
+_CHUNK = 32 << 20  # bytes of a manifest read at a time
+_TRIES = 50  # numbers that others may take before us, one after the other
 
 
 @dataclass(frozen=True, slots=True)

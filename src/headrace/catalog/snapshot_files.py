@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.catalog.sample_index import SampleIndex
     from headrace.namespace import Namespace
 
-_AT_ONCE = 4096
+_AT_ONCE = 4096  # objects looked at together
 
 
 def open_objects(namespace: Namespace, name: str) -> SampleIndex:

@@ -11,7 +11,7 @@ from headrace.catalog.sample_index import Rows
 
 _MOST_KNOWN = 1 << 21
 """Objects: 32 MB of digests."""
-_MOST_KINDS = 255
+_MOST_KINDS = 255  # a sample's kind is one byte; with more kinds it is not noted
 
 
 class Wholes(NamedTuple):

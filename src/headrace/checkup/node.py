@@ -13,7 +13,7 @@ from headrace.base.units import format_bytes
 from headrace.cache import batch_io
 from headrace.checkup.finding import Finding
 
-_SAMPLE = 64 << 20
+_SAMPLE = 64 << 20  # bytes written: enough to tell a disk's rate, and soon removed
 
 
 def check_settings(settings: Settings) -> Iterator[Finding]:

@@ -35,13 +35,13 @@ HANDED_ON = 30_000
 """Samples a second that one loader hands on without decoding (design/005); no store matters beyond."""
 BYTES = 128 << 20
 """Most bytes that each of the two measurements asks for."""
-_LARGE = 1 << 20
-_MOST_READ = 8 << 20
-_PIECES = 64
-_STEP = 1 << 20
-_THROWAWAY = 32 << 20
-_SHARDS = 4
-_MEMBERS = 2000
+_LARGE = 1 << 20  # bytes from which on a read's time is its bytes', not the request's
+_MOST_READ = 8 << 20  # bytes of a large object that are read
+_PIECES = 64  # pieces to read over and over
+_STEP = 1 << 20  # bytes from one piece to the next: they overlap
+_THROWAWAY = 32 << 20  # bytes of an object written for the measurement, and deleted
+_SHARDS = 4  # shards looked at
+_MEMBERS = 2000  # members looked at of each
 _MEMBER_OVERHEAD = 1024
 """What a tar adds to a file: a header, and half a block on average."""
 _TABLES = (".parquet", ".arrow", ".feather", ".ipc")

@@ -12,7 +12,7 @@ from headrace.checkup.finding import Finding
 from headrace.store.http1 import Transport
 from headrace.store.protocol import Store
 
-_PATIENCE_S = 5.0
+_PATIENCE_S = 5.0  # seconds for a connection and an answer
 _SKEW_REFUSED_S = 900.0
 """S3 refuses requests signed further off than this: RequestTimeTooSkewed. Ours are then dated by the store's clock."""
 

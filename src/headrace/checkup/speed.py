@@ -19,11 +19,11 @@ from headrace.fetch import Fetcher, Read
 if TYPE_CHECKING:
     from headrace.store.protocol import Blob
 
-LEVELS = (1, 2, 4, 8, 16, 32, 64, 128)
-_MOST_READ = 8 << 20
-_LATENCY_READS = 200
-_GROWTH = 1.1
-_STRAGGLER = 10
+LEVELS = (1, 2, 4, 8, 16, 32, 64, 128)  # requests under way
+_MOST_READ = 8 << 20  # bytes of a large object that are read
+_LATENCY_READS = 200  # reads one after the other, at most
+_GROWTH = 1.1  # times the throughput: less growth is noise
+_STRAGGLER = 10  # times the median: a slower read is a straggler
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from headrace.base.errors import HeadraceError
 
 INTERRUPTED = 130
 """What shells report for a command ended by Ctrl-C."""
-_NOT_WRITTEN = 1
+_NOT_WRITTEN = 1  # exit code where the last of the output could not be written
 
 
 def main(argv: Sequence[str] | None = None) -> int:

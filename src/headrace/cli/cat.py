@@ -10,7 +10,7 @@ import click
 from headrace.base.errors import InputError
 from headrace.base.units import parse_bytes
 
-_CHUNK = 4 << 20
+_CHUNK = 4 << 20  # bytes copied at a time
 
 
 @click.command()

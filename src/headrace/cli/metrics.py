@@ -22,8 +22,8 @@ COLUMNS = (
     Column("min", "MIN", "rate"),
     Column("max", "MAX", "rate"),
 )
-_EVERY_S = 5.0
-_MOST_PLOTS = 12
+_EVERY_S = 5.0  # seconds between pictures
+_MOST_PLOTS = 12  # pictures: who wants others says a pattern
 
 
 @click.command()

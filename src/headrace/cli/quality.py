@@ -13,7 +13,7 @@ from headrace.cli.output import Column, printable, show_record, show_table
 if TYPE_CHECKING:
     from headrace.catalog import Report, SampleGroup
 
-_FOLDERS_SHOWN = 20
+_FOLDERS_SHOWN = 20  # the largest: a screen of them
 
 
 def show(name: str, report: Report, *, as_json: bool) -> None:

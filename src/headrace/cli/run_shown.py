@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.base.units import format_bytes
 
-_SHORT = 12
+_SHORT = 12  # characters of a commit: enough to name it in any repository
 _KIN = {"resume": "goes on with", "task": "is a task of"}
 
 

@@ -40,7 +40,7 @@ _KINDS: dict[str, Kind] = {
     "created": "time",
 }
 _SORTS = ("created", "name", "state", "duration")
-_EVERY_S = 5.0
+_EVERY_S = 5.0  # seconds between lists
 _TAKEN = re.compile(r"-[A-Za-z0-9][A-Za-z0-9._-]+")
 
 

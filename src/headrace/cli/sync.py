@@ -27,7 +27,7 @@ _COLUMNS = (
     Column("oldest", "OLDEST", "seconds"),
     Column("updated", "UPDATED", "time"),
 )
-_NAMED = 20
+_NAMED = 20  # files named, as a screen holds
 
 
 @click.command()

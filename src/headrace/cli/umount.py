@@ -8,7 +8,7 @@ import time
 
 import click
 
-_POLL_S = 0.02
+_POLL_S = 0.02  # seconds between looks whether the mount's server is done
 
 
 @click.command()

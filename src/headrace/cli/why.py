@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.base.verdict import Verdict
     from headrace.tracking import Run
 
-_EVERY_S = 5.0
+_EVERY_S = 5.0  # seconds between verdicts
 
 
 @click.command()

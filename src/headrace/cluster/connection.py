@@ -26,7 +26,7 @@ NAMESPACE: Final = "headrace"
 HEAD: Final = {"node:__internal_head__": 0.001}
 """What only the head has: without it the cluster is gone anyway, so who leads a run loses nothing by being there."""
 _AUTO: Final = "ray://auto"
-_KNOCK_S: Final = 10.0
+_KNOCK_S: Final = 10.0  # seconds for a connection to the head
 _YOUNG_S: Final = 60.0
 """How long a head that answers, but takes no client yet, is asked again."""
 

@@ -14,7 +14,7 @@ from headrace.tracking.samplers import Samplers
 from headrace.tracking.segments import Point
 from headrace.tracking.spool import SUFFIX, encode
 
-SAMPLE_S: Final = 5.0
+SAMPLE_S: Final = 5.0  # seconds between samples
 
 
 class Figures:

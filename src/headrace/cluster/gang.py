@@ -31,8 +31,8 @@ from headrace.cluster.whereabouts import write_nodes
 from headrace.jobs import Exit, Start
 from headrace.tracking.newest import newest_checkpoint
 
-_POLL_S: Final = 2.0
-_NAMED: Final = 5
+_POLL_S: Final = 2.0  # seconds that a node may wait for news before it answers
+_NAMED: Final = 5  # files named of what is not sent
 _TOGETHER_S: Final = 10.0
 """Once one process has failed, how long the others have between SIGTERM and SIGKILL."""
 _GRACE_SHARE: Final = 0.6

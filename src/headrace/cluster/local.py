@@ -33,7 +33,7 @@ _ALL: Final = "0.0.0.0"  # noqa: S104 - nothing is bound: ports are asked for
 _HEAD: Final = os.path.join(os.path.dirname(__file__), "local_head")
 _STORE_BYTES: Final = 80_000_000
 """Ray's least is 75 MB; nothing of ours goes through its object store."""
-_START_S: Final = 120.0
+_START_S: Final = 120.0  # seconds for a node of Ray's to start
 _NICE: Final = "RAY_worker_niceness"
 """Ray's workers give way to everybody else (15): on a machine that does other work, too, they would hardly run."""
 

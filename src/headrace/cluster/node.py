@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from headrace.cluster.peers import PeerServer
 
 _log = logging.getLogger("headrace.cluster")
-_TICK_S: Final = 0.5
-_RECOVER_S: Final = 60.0
+_TICK_S: Final = 0.5  # seconds between looks at what is due
+_RECOVER_S: Final = 60.0  # seconds for what runs that died have left here; the rest is for the next time
 LED_S: Final = 3.0
 """How often who leads says so."""
 _UNLED_S: Final = 15.0

@@ -32,8 +32,9 @@ _log = logging.getLogger("headrace.cluster")
 _MOST: Final = 256
 """Requests under way; more are refused, as the store is the better answer then."""
 _THREADS: Final = 4
+"""They look into the cache: the server sends what is there, and the fetcher brings what is not."""
 _RANGE: Final = re.compile(r"bytes=(\d{1,19})-(\d{0,19})")
-_DRAIN_S: Final = 1.0
+_DRAIN_S: Final = 1.0  # seconds for what is under way
 
 
 class PeerServer:

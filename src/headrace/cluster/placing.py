@@ -15,7 +15,7 @@ from headrace.cluster.notices import going
 from headrace.jobs import Start
 from headrace.jobs.spec_parts import ClusterSpec
 
-_LOOK_S: Final = 2.0
+_LOOK_S: Final = 2.0  # seconds between looks at what is free
 _REPLAN_S: Final = 6.0
 """How long a group that should fit is waited for, before it is looked again what is free."""
 

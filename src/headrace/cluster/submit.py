@@ -21,7 +21,7 @@ from headrace.tracking.record import user_here
 from headrace.tracking.runs import Run
 from headrace.upload import Uploader
 
-_POLL_S: Final = 1.0
+_POLL_S: Final = 1.0  # seconds that the chief waits for news before it answers
 
 
 def submit(

@@ -16,12 +16,12 @@ from headrace.tracking.logs import as_lines
 from headrace.tracking.reporter import FACT
 from headrace.tracking.spool import SUFFIX
 
-_TICK_S: Final = 0.5
+_TICK_S: Final = 0.5  # seconds between looks for files, of which nobody tells
 _MOST_TOLD: Final = 8 << 20
 """Bytes of lines and files in one answer, about."""
 _MOST_HELD: Final = 64 << 20
 """Bytes of lines that wait to be told; a process that writes more waits."""
-_LONGEST: Final = 64 << 10
+_LONGEST: Final = 64 << 10  # bytes of a line; a longer one is told in pieces
 
 
 class Telling:

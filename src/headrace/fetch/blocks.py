@@ -29,7 +29,7 @@ _WORTH_HOLDING = 2
 """Where at least a half of a run's bytes is waited for, readers of an eighth and more get views of them, all others
 copies: a view keeps all, and many small ones may be let go of at very different times.
 """
-_PART = 8
+_PART = 8  # a view is at least such a part of the run
 _LONG = 2 * PART
 """Bytes from which on a read has its buffer at once, and what comes for it is received there."""
 _BEHIND_BYTES = 32 << 20

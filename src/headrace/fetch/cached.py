@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headrace.base.errors import HeadraceError
 from headrace.base.metrics import Metrics
 from headrace.base.settings import CacheSettings
-from headrace.base.threads import Crew, cores
+from headrace.base.threads import Crew, by_cores
 from headrace.cache import Busy, Cache, Claim, Entries, Fill
 from headrace.fetch.blocks import BlockReads
 from headrace.fetch.direct import PART, Direct
@@ -38,7 +38,7 @@ _CALLS_S, _COPY_BYTES_S, _LONG_COPY_BYTES = 200e-6, 2e9, 512 * 1024
 """What a hit in the page cache may take: seconds for its calls, bytes a second; and from where on two copy better."""
 _PARKED_S = 30.0
 """How long another process's fetch is waited for, which may have been stopped; then the read goes to the store."""
-_PARK_POLL_S = 0.003
+_PARK_POLL_S = 0.003  # seconds that one of them is looked after before it is the turn of the next
 
 
 class Cached:
@@ -58,9 +58,8 @@ class Cached:
         self._whole = settings.whole
         self._block = settings.block
         self._metrics = metrics
-        many = cores()
-        self._most_readers = min(max(_LEAST_READERS, 2 * many), _MOST_READERS)
-        self._copiers = min(max(2, many // 4), _MOST_COPIERS)
+        self._most_readers = by_cores(2, _LEAST_READERS, _MOST_READERS)
+        self._copiers = by_cores(1 / 4, 2, _MOST_COPIERS)
         self._readers = Crew("cache-read", self._most_readers)
         self._lookups: deque[Sequence[Operation]] = deque()
         self._looking = 0

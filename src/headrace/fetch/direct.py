@@ -13,7 +13,7 @@ from headrace.base.figures import LATENCIES, latency_class
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
-from headrace.base.threads import Crew, cores
+from headrace.base.threads import Crew, by_cores
 from headrace.fetch.answer import wrong_length
 from headrace.fetch.operation import Operation
 from headrace.fetch.reactor import Reactor
@@ -40,7 +40,7 @@ class Direct:
         self._reactor: Reactor | None = None
         self._starting = threading.Lock()
         self._wires: dict[int, tuple[Store, Wire | None]] = {}
-        self._workers = Crew("read", min(settings.connections, max(_THREADS, 4 * cores())))
+        self._workers = Crew("read", by_cores(4, _THREADS, settings.connections))
         self._verifier = Verifier(lambda o: self._start(o.read.store, [o]), metrics) if settings.verify else None
 
     def send(self, store: Store, operations: Sequence[Operation]) -> None:

@@ -15,7 +15,7 @@ from headrace.base.threads import Crew
 from headrace.cache import MOST_TOGETHER, Cache, Fill
 from headrace.fetch.pace import Pace
 
-_MOST_CLAIMS = 384
+_MOST_CLAIMS = 384  # claims of this process, at most; those that ask again wait until a quarter has ended
 _MOST_CLAIMS_WAITING = 128
 """Objects claimed, and of those the ones that wait to be written. The kernel walks all locks of a file to find one."""
 _MOST_WAITING = 2048

@@ -12,7 +12,7 @@ FIRST = 16
 """Requests in flight to begin with, where nothing is known of the store nor of who reads."""
 ROUND_TRIP = 65536
 """What an answer counts for besides its bytes: small objects are work too."""
-_SHORTEST_S, _LONGEST_S = 0.15, 3.0
+_SHORTEST_S, _LONGEST_S = 0.15, 3.0  # seconds of a trial: less tells nothing; more, and it is judged by what has come
 # short at first: where the machine stands still for a moment, a trial fails that was right
 _FIRST_HOLD_S, _LONGEST_HOLD_S = 0.2, 3.0
 """Pause after a trial that gained nothing, and the longest: each next one is twice as long."""

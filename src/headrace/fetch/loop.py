@@ -20,10 +20,10 @@ from typing import Protocol
 from headrace.store.http1 import Connection
 
 _log = logging.getLogger("headrace.fetch")
-_SWEEP = 0.02
+_SWEEP = 0.02  # seconds between looks at timers while a read is under way
 _SCRATCH = 16 * 1024  # what comes with a head is copied once more; the rest goes straight to its buffer
-_MOST_AT_ONCE = 128
-_PAUSE_S = 0.002
+_MOST_AT_ONCE = 128  # connections that one look tells of; the rest comes with the next
+_PAUSE_S = 0.002  # seconds in which more answers gather
 _MANY, _FEW = 32, 16
 """Requests under way, and answers at once. With as many under way the next answers come by themselves; looking for each
 as it comes costs system calls and turns of the interpreter's lock here, and the server its core where it has no other.

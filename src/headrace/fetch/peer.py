@@ -12,11 +12,11 @@ from headrace.fetch.read import Read
 from headrace.store.http1 import Endpoint, range_line
 
 PATH: Final = "/v1/object"
-_FIRST_LATE_S: Final = 1.0
-_LEAST_LATE_S: Final = 0.1
+_FIRST_LATE_S: Final = 1.0  # seconds, until enough answers were seen
+_LEAST_LATE_S: Final = 0.1  # seconds, never sooner
 _SETTLE: Final = 64
 """When a node is late, seconds: until so many answers of it were seen; and never sooner than that."""
-FAILURES: Final = 3
+FAILURES: Final = 3  # in a row
 _AWAY_S: Final = 5.0
 """So many in a row, and a node is asked by one read in so many seconds, until that is answered."""
 

@@ -45,9 +45,10 @@ from headrace.store.protocol import RENEWALS, Blob, ObjectInfo, Wire
 _log = logging.getLogger("headrace.fetch")
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _STALL = 10.0
+"""Seconds without a byte after which a connection is taken for lost, and the read is sent again."""
 _HEDGES = 2
 """For one read at once: where one request in 200 is late, a read and its hedge both are every few seconds."""
-_UNKNOWN_SIZE = 1024 * 1024
+_UNKNOWN_SIZE = 1024 * 1024  # bytes that a read of unknown size is taken to cost
 
 
 class Pool:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Words: TypeAlias = NDArray[np.uint64]
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 """2⁶⁴ over the golden ratio: neighbouring pieces get numbers far apart (Knuth)."""
-_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
+_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF  # 64 bits
 
 
 def word_of(name: str, piece: int = 0) -> int:

@@ -44,8 +44,8 @@ from headrace.store.http1 import (
 )
 from headrace.store.protocol import RENEWALS, Blob, Store, Wire
 
-_STALL = 10.0
-_SCRATCH = 16 * 1024
+_STALL = 10.0  # seconds without a byte after which a connection is taken for lost
+_SCRATCH = 16 * 1024  # bytes of a head, and of what comes with it, which is copied once more
 _NOTHING = memoryview(b"")
 _LARGE = 1 << 20
 """Bytes from which on a read needs a place: what is shorter waits for the store, not for the processor."""

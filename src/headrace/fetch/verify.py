@@ -12,13 +12,15 @@ from collections.abc import Callable
 
 from headrace.base.errors import CorruptError, HeadraceError
 from headrace.base.metrics import Metrics
-from headrace.base.threads import Crew
+from headrace.base.threads import Crew, by_cores
 from headrace.fetch.operation import Operation
 from headrace.store.protocol import Blob
 
 _MD5 = re.compile(r"[0-9a-f]{32}\Z")
 _TRIES = 3
 """A damaged transfer is rare, two in a row mean damage on the way that a third repeats."""
+_MOST_THREADS = 8
+"""Threads that add up MD5, at most, one to a core: that frees the interpreter's lock. Other cores are for decoding."""
 
 
 class Verifier:
@@ -27,7 +29,7 @@ class Verifier:
     def __init__(self, send: Callable[[Operation], None], metrics: Metrics) -> None:
         self._send = send
         self._metrics = metrics
-        self._workers = Crew("verify", 2)
+        self._workers = Crew("verify", by_cores(1, 2, _MOST_THREADS))
 
     def wrap(self, operation: Operation, tries: int = 1) -> Operation:
         """The same read, whose `done` is called only with bytes that match."""

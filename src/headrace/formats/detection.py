@@ -35,7 +35,7 @@ from headrace.formats.tables.table_kind import TableKind
 Look: TypeAlias = "Callable[[str], memoryview]"
 """The first bytes of an object, by its key below the place that is opened. Raises as a store does."""
 
-_CENSUS = 5
+_CENSUS = 5  # version of what is kept of a census
 _NUMBER = r"-\d+-of-\d+"
 _BARE = rf"(^|/)[^/.]*{_NUMBER}$"
 _CHUNK = r"(^|/)chunk-\d+-\d+\.bin$"

@@ -43,7 +43,7 @@ from headrace.formats.tables.table_samples import TableSamples
 from headrace.formats.tables.table_view import Wanted
 from headrace.namespace import Namespace
 
-_HEAD = 4096
+_HEAD = 4096  # bytes by which a format is recognised
 _ANYTHING = OpenOptions()
 _TYPES = 'columns={"x": "float64"} is for JSON lines: say format="jsonl"'
 _TABLES = 'leave them out, or say what it holds: format="parquet"'

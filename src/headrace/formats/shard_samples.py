@@ -17,8 +17,8 @@ from headrace.formats.shard_format import Format, Joined, Typed
 from headrace.namespace.home import url_of
 from headrace.store.protocol import Store
 
-_AT_ONCE = 1 << 13
-_BLOCK_SAMPLES = 512
+_AT_ONCE = 1 << 13  # samples looked at together
+_BLOCK_SAMPLES = 512  # samples of a block, at most, so that some blocks can be mixed in memory
 _DECODING = 2
 """Threads for what a format's own decoding takes: microseconds a record."""
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor

@@ -33,7 +33,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]*\Z").match
 _NEEDED = ("X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Signature")
 _SKEW_S = 15 * 60
 """By which a client's clock may be wrong, and for how long a signed URL holds at most: both by AWS."""
-_WEEK_S = 7 * 86400
+_WEEK_S = 7 * 86400  # seconds that a signed URL may ask for, at most: by AWS
 
 
 @dataclass(slots=True)

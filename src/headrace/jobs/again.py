@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.tracking.record import RunRecord
 
-_NAMED = 5
+_NAMED = 5  # packages named, of each kind
 
 
 def differences(then: RunRecord, here: RunRecord) -> Iterator[str]:

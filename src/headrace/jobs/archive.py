@@ -26,7 +26,7 @@ from headrace.base.errors import ChangedError
 from headrace.jobs.tree import Stamp, Tree, shown, unreadable
 
 NAME: Final = "tree.tar.zst"
-PIECE = 1 << 20
+PIECE = 1 << 20  # bytes read at a time
 _YOUNG_NS = 3_000_000_000
 """Some file systems count the time of a change in seconds; Linux itself in ticks of 4 ms."""
 _BLOCK = tarfile.BLOCKSIZE

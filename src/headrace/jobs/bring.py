@@ -14,7 +14,7 @@ from headrace.store.protocol import Store
 from headrace.tracking.runs import Run
 from headrace.upload import published
 
-_PIECE: Final = 16 << 20
+_PIECE: Final = 16 << 20  # bytes read at a time
 
 
 class Wanted(NamedTuple):

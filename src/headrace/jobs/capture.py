@@ -32,7 +32,8 @@ LIMIT: Final = 100_000_000
 """Bytes a tree may hold."""
 STAGED, UNSTAGED, COMMITS = "staged.patch", "unstaged.patch", "commits.bundle"
 _TRIES = 5
-_PAUSE_S = 0.05
+"""A tree that changes each time while it is captured is being worked on."""
+_PAUSE_S = 0.05  # seconds before the second try; then twice as many each time
 _LEAVE_OUT = "name what the run does not need in .gitignore, or in code.ignore"
 _NO_GIT = "but this machine has no git: captured as a plain folder, with what git would ignore, and without commits"
 

@@ -23,8 +23,8 @@ from headrace.base.errors import TryAgainError
 from headrace.base.locks import holders, try_lock
 from headrace.base.places import make_folder
 
-_TURN_S: Final = 0.01
-_PATIENCE_S: Final = 10.0
+_TURN_S: Final = 0.01  # seconds between tries for the turn, which nobody holds for long
+PATIENCE_S: Final = 10.0  # seconds after which whoever holds the turn is taken to hang
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,11 @@ class Claims:
 
         Raises TryAgainError: the others leave no moment to look. OSError: the disk.
         """
-        with self._alone(_PATIENCE_S):
+        with self._alone(PATIENCE_S):
             self.kept = _things(self._before())
             return [self._take(want) for want in wants]
 
-    def all(self, wants: Sequence[Want], patience: float = _PATIENCE_S) -> list[tuple[str, ...]] | Blocked:
+    def all(self, wants: Sequence[Want], patience: float = PATIENCE_S) -> list[tuple[str, ...]] | Blocked:
         """Take all that is wanted, or nothing: the run is in the queue then, until it has all, or `close`.
 
         `patience`: seconds to wait for a moment to look. Raises as `some`; its place is kept then.

@@ -20,9 +20,9 @@ from headrace.tracking.record import Lease, Order, Status
 from headrace.tracking.runs import Run
 
 _log = logging.getLogger("headrace.jobs")
-LEASE_S: Final = 15.0
-ORDERS_S: Final = 5.0
-_AGAIN_S = 2.0
+LEASE_S: Final = 15.0  # seconds between notes that the run is at work; an old note lets others look after it
+ORDERS_S: Final = 5.0  # seconds between looks for an order to stop
+_AGAIN_S = 2.0  # seconds before another try where the bucket did not answer
 
 
 class Keeper:

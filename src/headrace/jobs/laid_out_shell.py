@@ -29,8 +29,8 @@ from headrace.tracking.newest import newest_checkpoint
 from headrace.tracking.record import RunRecord, new_id
 from headrace.tracking.runs import Run
 
-_GRACE_S: Final = 10.0
-_NAMED: Final = 8
+_GRACE_S: Final = 10.0  # seconds from the first signal to SIGKILL
+_NAMED: Final = 8  # names in one line
 _FOUND_INSIDE: Final = ("sh", "-c", "if command -v bash > /dev/null; then exec bash; fi; exec sh")
 _OF_A_TERMINAL: Final = frozenset(("_", "OLDPWD", "PWD", "SHLVL", "TERM", "COLUMNS", "LINES"))
 """Variables of a shell and its terminal, whose absence tells nothing."""

@@ -19,8 +19,8 @@ from headrace.tracking.samplers import Samplers
 from headrace.tracking.segments import Merger, Point, table
 
 _log = logging.getLogger("headrace.jobs")
-SAMPLE_S: Final = 5.0
-SEGMENT_S: Final = 10.0
+SAMPLE_S: Final = 5.0  # seconds between samples of the machine
+SEGMENT_S: Final = 10.0  # seconds of points in a segment: who looks on is so far behind
 
 
 class Measuring:

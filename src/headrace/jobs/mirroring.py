@@ -21,8 +21,8 @@ from headrace.tracking.record import RunRecord, Status
 
 WAIT_S: Final = 5.0
 """Longest time the command's start is held up for MLflow's id of the run; no time where the server does not answer."""
-_STARTS = 5
-_AGAIN_S = 1.0
+_STARTS = 5  # processes, each of which died without a word
+_AGAIN_S = 1.0  # seconds before the next one
 
 
 class Mirroring:

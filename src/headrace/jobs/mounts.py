@@ -17,8 +17,8 @@ from typing import Final
 from headrace.mount import GROUP_COUNTERS, MountCounts, counts_of_mounts
 
 _log = logging.getLogger("headrace.jobs")
-_EVERY_S = 2.0
-_LAST_S = 0.5
+_EVERY_S = 2.0  # seconds between looks
+_LAST_S = 0.5  # seconds that the end waits for a last look
 PREFIX: Final = "headrace/mounts/"
 
 

@@ -24,7 +24,7 @@ from headrace.jobs.terminal import Terminal
 Output = Callable[[str, bytes], None]
 """Told the stream (``stdout`` or ``stderr``) and bytes as they came, from one thread a stream. Raises BrokenPipeError:
 nobody listens any more, and the command is to learn of it."""
-_CHUNK: Final = 64 << 10
+_CHUNK: Final = 64 << 10  # bytes: a pipe's own size on Linux
 _LINGER_S = 0.2
 """After the end of the command, how long its output may rest before it is taken for complete: what it left running in
 the background may hold it open for ever."""

@@ -16,7 +16,7 @@ from headrace.tracking.logs import LogWriter
 _log = logging.getLogger("headrace.jobs")
 LOGS_S: Final = 5.0
 """How often a segment of a log is closed: with what sending takes, who follows is less than ten seconds behind."""
-_TICK_S = 0.5
+_TICK_S = 0.5  # seconds between looks for what is there
 
 
 class Recorder:

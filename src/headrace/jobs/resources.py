@@ -16,13 +16,12 @@ from typing import Final
 
 from headrace.base.errors import InputError, TryAgainError
 from headrace.base.units import format_bytes
-from headrace.jobs.claims import Blocked, Claims, Want
+from headrace.jobs.claims import PATIENCE_S, Blocked, Claims, Want
 from headrace.jobs.spec_parts import ResourceSpec
 from headrace.tracking.samplers_job import Tree
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
-_LOOK_S: Final = 0.5
-_PATIENCE_S: Final = 10.0
+_LOOK_S: Final = 0.5  # seconds between looks whether what is wanted is free
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class Allotment:
         found = machine.gpus if self.gpus is None else self.gpus
         return wanted if isinstance(wanted, int) else max(1, len(found))
 
-    def _look(self, patience: float = _PATIENCE_S) -> None:
+    def _look(self, patience: float = PATIENCE_S) -> None:
         wants = list(self._wants.values())
         taken = self._claims.all(wants, patience)
         if isinstance(taken, Blocked):

@@ -13,6 +13,7 @@ from headrace.jobs import spec_kinds as kinds
 from headrace.jobs.spec_errors import FieldError
 
 _LONGEST_PAUSE_S = 600.0
+"""Seconds before any attempt, at most, unless the job's own first pause is longer."""
 
 
 class Declared:

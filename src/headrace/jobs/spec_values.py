@@ -17,7 +17,7 @@ from headrace.jobs.spec_errors import FieldError
 Check = Callable[[str], object]
 _T = TypeVar("_T")
 _TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-_MOST = 1 << 62
+_MOST = 1 << 62  # whatever is counted, no machine has as much, and it fits an int64
 
 
 def at(parse: Callable[[], _T], *keys: str | int) -> _T:

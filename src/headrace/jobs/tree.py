@@ -16,7 +16,7 @@ JUNK: Final = (".git", ".hg", ".svn", ".env", ".venv", "__pycache__", "node_modu
                ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox", ".DS_Store")  # fmt: skip
 """Left out of a folder where no git says what is ignored."""
 SETTING: Final = "code.limit"
-_NAMED = 5
+_NAMED = 5  # files named in a message
 _IGNORES: Final = 65536
 """Bytes of a ``.gitignore`` that are looked at; one with more does not say one thing."""
 

@@ -41,8 +41,9 @@ _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
     "from headrace.loader.child_process import child_main; child_main(int(sys.argv[1]), with_thread=sys.argv[3] == '1')"
 )
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LEAVE_S = 1.0
+"""Seconds that the child has to leave by itself; as many remain of the two in which Ctrl-C ends everything."""
 _importing_main: list[bool] = []
 
 

@@ -18,7 +18,7 @@ from headrace.formats import OpenOptions, TableSamples, open_source
 from headrace.loader.dataset import Dataset
 from headrace.namespace import Namespace
 
-_ROWS: Final = 1 << 16
+_ROWS: Final = 1 << 16  # rows read at a time: one column of so many takes a megabyte or so
 
 
 def class_columns(index: SampleIndex) -> tuple[str, ...]:

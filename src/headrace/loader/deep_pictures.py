@@ -22,7 +22,7 @@ _Pixels: TypeAlias = "npt.NDArray[Any]"
 _PNM = re.compile(rb"P([2356])" + rb"(?:\s|#[^\n]*\n)+(\d+)" * 3 + rb"(?:#[^\n]*\n)*\s")
 _TIFF_KINDS = {(1, 32): np.uint32, (2, 16): np.int16, (2, 32): np.int32}
 """Types by (SampleFormat, BitsPerSample), where Pillow has one mode, of int32, for all of them."""
-_BITS, _FORMAT = 258, 339
+_BITS, _FORMAT = 258, 339  # TIFF's tags BitsPerSample and SampleFormat
 _OTHER_BYTE = {"16B": "16L", "16L": "16B", "16N": "16B" if sys.byteorder == "little" else "16L"}
 _RAW_16 = re.compile(r";16[BLN]|SGI16")  # not "BGR;16", which is 16 bits a pixel
 _DECODERS = ("zip", "raw", "libtiff")

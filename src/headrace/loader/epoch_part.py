@@ -29,7 +29,7 @@ from headrace.loader.reopening import Reopened
 from headrace.namespace import Namespace
 from headrace.store.protocol import Store
 
-_LEVEL = 1
+_LEVEL = 1  # zlib's quickest level
 _ENDLESS = np.asarray([1 << 62], np.int64)
 
 

@@ -30,8 +30,8 @@ from headrace.loader.random_access import samples_at
 from headrace.loader.tables.columnar import start
 
 _FILE = "keys.npy"
-_STEP = 8192
-_PREFETCH = 64 << 20
+_STEP = 8192  # samples whose keys are made at a time: what a step costs is shared, and memory stays small
+_PREFETCH = 64 << 20  # bytes of keys on their way
 _NUMBERED = "\0number"
 """Stands for the number of a row that is looked at for a key of its own."""
 _PAIR = np.dtype([("hash", "<u8"), ("row", "<i8")])

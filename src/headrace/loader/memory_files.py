@@ -22,8 +22,9 @@ import numpy as np
 
 _MESSAGE = struct.Struct("<BIQ")
 OBJECT, FREE, DROP, CREDIT = range(4)
-_ALIGN = 64
+_ALIGN = 64  # bytes: a line of the processor's cache
 _ROUND = 1 << 20
+"""Bytes: sizes are rounded up to it, so that a file that comes back fits the next batch of about that size."""
 
 
 class _Pickler(pickle.Pickler):

@@ -26,8 +26,8 @@ from headrace.store.protocol import Blob, ObjectInfo
 
 _ROOM = 64 << 20
 """Bytes of neighbours in shards that are tied together."""
-_GRACE_S = 5.0
-_GROUP = 64
+_GRACE_S = 5.0  # seconds beyond a read's own deadline, which is to say first what is wrong
+_GROUP = 64  # samples read from the cache together
 
 
 def samples_at(

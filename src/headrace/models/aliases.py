@@ -40,8 +40,8 @@ KEPT: Final = 20
 """Versions that an alias named before, at most."""
 TOLD: Final = 100
 """Changes told of, at most."""
-_TRIES: Final = 20
-_PAUSE_S: Final = 0.05
+_TRIES: Final = 20  # writes of others that may come before ours, one after the other
+_PAUSE_S: Final = 0.05  # seconds of the first pause, at most; then twice as many, up to sixteen times
 _NOBODYS: Final = "0" * 32
 """An ETag that no object has: a write over it is refused by whoever keeps the condition."""
 

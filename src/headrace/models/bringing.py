@@ -22,8 +22,8 @@ from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.fetch import Fetcher, Read, Straight
 from headrace.store.protocol import ObjectInfo, Store
 
-_PART: Final = 8 << 20
-_BLOCK: Final = 1 << 20
+_PART: Final = 8 << 20  # bytes of a read
+_BLOCK: Final = 1 << 20  # bytes added up at a time: they stay in the processor's cache
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -31,7 +31,7 @@ from headrace.models.pulling import PARTIAL, lay_out
 from headrace.models.registry import Registry
 
 _log = logging.getLogger("headrace.models")
-EVERY_S: Final = 5.0
+EVERY_S: Final = 5.0  # seconds between looks at the pointer, each a small conditional GET
 _GOING: Final = ".headrace-going-"
 _BEFORE: Final = ".headrace-before-"
 """A folder whose number another one is about to have. It is whole."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from headrace.base.errors import ConditionError, InputError
 from headrace.base.where import METRICS, SUMMARIES, Where
 
-_SHOWN: Final = 20
+_SHOWN: Final = 20  # names in a hint
 
 
 def parse(text: str) -> Where:

@@ -30,7 +30,7 @@ from headrace.tracking.mlflow_mirror import find_run
 
 _log = logging.getLogger("headrace.models")
 TAG: Final = "headrace.version"
-_PAGE: Final = 1000
+_PAGE: Final = 1000  # versions told of at a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from headrace.store.protocol import ObjectInfo
 from headrace.tracking.record import now, user_here
 
 NUMBERS: Final = ".numbers"
-_TRIES: Final = 50
+_TRIES: Final = 50  # numbers that others may take before us, one after the other
 
 
 def take(home: Home, name: str, source: str) -> int:

@@ -205,5 +205,5 @@ class Registry:
             return []
 
 
-_SHOWN: Final = 10
+_SHOWN: Final = 10  # names or numbers in a hint
 _AGAIN: Final = "take another version, or publish this one again"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headrace.mount.mount_stats import MountStats
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
-_TRIES = 8
-_PETABYTE_BLOCKS = 1 << 38
+_TRIES = 8  # looks at a name whose listing is replaced each time: nobody replaces it as often
+_PETABYTE_BLOCKS = 1 << 38  # blocks of 4 KiB
 
 
 class FileSystem:
@@ -84,7 +84,7 @@ class FileSystem:
         name = wire.name_of(request.body)
         if self._stats_folder.is_here(request.node, name):
             return self._stats_folder.lookup(request, name)
-        if len(name) > 255:
+        if len(name) > wire.LONGEST_NAME:
             raise OSError(errno.ENAMETOOLONG, "name too long")
         folder = self._table.folder(request.node)
         for _ in range(_TRIES):

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 from headrace.base.metrics import Metrics
 
 FOLDER: Final = b".headrace"
-FOLDER_NODE: Final = 2
+FOLDER_NODE: Final = 2  # the root is 1
 _FILES: Final = (b"stats", b"stats.json", b"metrics", b"pending.json", b"left.json", b"readers.json")
 NODES: Final = {FOLDER_NODE + 1 + number: name for number, name in enumerate(_FILES)}
 """Node ids of the files; the ids of everything else are larger."""
-_FIRST_VERSION: Final = 1 << 61
-_FRESH_NS: Final = 1_000_000_000
+_FIRST_VERSION: Final = 1 << 61  # node ids of versions of these files begin here
+_FRESH_NS: Final = 1_000_000_000  # nanoseconds for which a file is not made anew
 IDS: Final = {name: node for node, name in NODES.items()}
 
 

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from headrace.namespace import Namespace
 
 _log = logging.getLogger("headrace.mount")
-_SWEEP_S = 10.0
-_TICK_S = 0.25
-_READAHEAD_KIB = 1024
-_SETTLE_S = 5.0
+_SWEEP_S = 10.0  # seconds between sweeps: what the kernel has forgotten goes
+_TICK_S = 0.25  # seconds between looks whether it is unmounted
+_READAHEAD_KIB = 1024  # KiB that the kernel reads ahead of a file
+_SETTLE_S = 5.0  # seconds in which files that are still open may be closed
 
 
 class Mounted:

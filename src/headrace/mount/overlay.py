@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from headrace.mount.write_back.staged_file import StagedFile
     from headrace.mount.write_back.staging import Staging
 
-_LONGEST_NAME = 255
-
 
 class WriteOverlay:
     """The `Overlay` of a mount that can be written. Any thread."""
@@ -161,7 +159,7 @@ def storable_name(name: bytes, kind: int = FILE) -> bytes:
     Raises:
         OSError: ENAMETOOLONG; EILSEQ, it is not UTF-8; EINVAL, it would be taken for a symbolic link.
     """
-    if len(name) > _LONGEST_NAME - (len(LINK_SUFFIX) if kind == LINK else 0):
+    if len(name) > wire.LONGEST_NAME - (len(LINK_SUFFIX) if kind == LINK else 0):
         raise OSError(errno.ENAMETOOLONG, "name too long")
     try:
         text = name.decode("utf-8")

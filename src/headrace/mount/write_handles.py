@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.mount.write_back.staged_file import StagedFile
     from headrace.mount.write_back.staging import Staging
 
-_FIRST_HANDLE = 1 << 61
+_FIRST_HANDLE = 1 << 61  # handles of files being written; those of files being read are smaller
 _SLOWEST = 128 << 10
 """Bytes a second. Whoever waits for a publication that is slower is answered with an error; it goes on."""
 _ENDERS = 2

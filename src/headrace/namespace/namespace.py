@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher, Read
 
 
-_DELETED_AT_ONCE = 1000
+_DELETED_AT_ONCE = 1000  # keys: as many as S3 deletes in one request
 _REMEMBERED = 64
 """Paths whose places are kept."""
 

@@ -14,7 +14,7 @@ from headrace.base.errors import CorruptError, HeadraceError
 from headrace.pack.tar import BLOCK
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-_PIECE = 1 << 20
+_PIECE = 1 << 20  # bytes read at a time
 _MOST_EXTENSION = 1 << 20
 """Bytes of one long name or pax header; real ones have some hundreds."""
 _EXTENSIONS = (

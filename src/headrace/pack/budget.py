@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from headrace.base.errors import BadSampleError
 from headrace.loader import Skip, Skipped
 
-_NAMED = 5
+_NAMED = 5  # bad samples named in the error
 HINT = "mend these samples, or allow for some: --max-errors 10, --max-errors 0.1%"
 
 

@@ -19,7 +19,7 @@ from headrace.formats import crc32c, masked
 from headrace.pack.values import npy
 
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
-_ALL = (1 << 64) - 1
+_ALL = (1 << 64) - 1  # 64 bits
 _MOST = 1 << 31
 """Bytes of the largest message that protobuf reads."""
 

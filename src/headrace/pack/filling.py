@@ -24,8 +24,8 @@ from headrace.pack.plan import name_by_shard
 from headrace.pack.rows import CsvRows, JsonRows, TextRows
 from headrace.pack.schema import KEY_COLUMN, Schema
 
-_CHUNK_BYTES = 4 << 20
-_CHUNK_ROWS = 1 << 13
+_CHUNK_BYTES = 4 << 20  # bytes of lines parsed together
+_CHUNK_ROWS = 1 << 13  # lines parsed together, at most: what they become takes memory, too
 _DROPPED = object()
 
 

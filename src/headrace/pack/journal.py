@@ -37,6 +37,7 @@ FOLDER = "_pack/"
 PLAN, INDEX, SKIPPED = FOLDER + "plan.json", FOLDER + "index.json", FOLDER + "skipped.json"
 _RECORDS = FOLDER + "shards/"
 _READERS = 16
+"""Records read side by side: they wait for the store, not for a core."""
 _WORDS = {
     "fingerprint": "the samples or their order",
     "shuffle": "--shuffle",

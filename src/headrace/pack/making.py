@@ -37,7 +37,7 @@ from headrace.pack.tar import Places
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.upload import Uploader
 
-_BUFFER = 1 << 20
+_BUFFER = 1 << 20  # bytes of one write into the file
 _MOST_STREAMED = 50_000_000_000
 """Bytes: an object goes in 10,000 parts at most, which are all as large as the first."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -26,13 +26,13 @@ from headrace.store.protocol import Blob, Buffer, Store
 
 _LOT = 64
 """Samples asked for and written together."""
-_LOT_BYTES = 1 << 20
-_CHUNK = 512
+_LOT_BYTES = 1 << 20  # bytes of them, at most, unless one is larger
+_CHUNK = 512  # samples planned at once
 _AHEAD = 2048
 """Samples under way in each shard: more would only take memory, and push out of the processor's caches what is next."""
 _OVERHEAD = 1024
 """Bytes that a sample takes beside its own, roughly."""
-_LOOK_S = 0.25
+_LOOK_S = 0.25  # seconds after which it is seen that all is to stop
 
 
 def takes(dataset: Dataset) -> bool:

@@ -24,7 +24,7 @@ from headrace.pack.workshop import Workshop, workshop
 from headrace.upload import clear
 
 Taker: TypeAlias = Callable[[Record], None]
-_LEFT_OVER_S = 3600.0
+_LEFT_OVER_S = 3600.0  # seconds: a younger upload may be of another run, under way
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from headrace.base.arrow import Table, pa, pq
 from headrace.pack.schema import Schema
 
 WRITER = f"pyarrow {pyarrow.__version__}"
-GROUP_BYTES = 8 << 20
-GROUP_ROWS = 1 << 16
-_LEVEL = 3
+GROUP_BYTES = 8 << 20  # bytes of a row group, in memory: who shuffles reads whole ones
+GROUP_ROWS = 1 << 16  # rows of a row group, at most: what decodes them takes memory, too
+_LEVEL = 3  # Zstandard's default
 
 
 class ParquetShard:

@@ -23,7 +23,7 @@ from headrace.pack.layouts import Layout, layout_named
 from headrace.pack.options import PackOptions
 
 FORMAT = 1
-_AT_ONCE = 1 << 12
+_AT_ONCE = 1 << 12  # samples looked at together
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from headrace.pack.plan import Plan, where_of
 from headrace.pack.schema import Schema
 from headrace.pack.values import infer
 
-_FIRST, _FIRST_BYTES = 256, 64 << 20
+_FIRST, _FIRST_BYTES = 256, 64 << 20  # samples, and bytes of them, by which types are told
 _TEXT = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-_LOOKED_AT = 1000
+_LOOKED_AT = 1000  # names by which it is told what a source is
 
 
 def source_format(source: str, options: PackOptions, namespace: Namespace) -> str | None:

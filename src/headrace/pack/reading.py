@@ -10,7 +10,7 @@ from headrace.base.errors import TryAgainError
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import ObjectInfo, Store
 
-_PIECE = 16 << 20
+_PIECE = 16 << 20  # bytes read at a time
 
 
 def digest_of(fetcher: Fetcher, store: Store, info: ObjectInfo, stop: threading.Event) -> str:

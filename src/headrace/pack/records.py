@@ -19,7 +19,7 @@ from headrace.pack.archive import File, safe
 from headrace.pack.members import encode
 
 SUFFIXES = (".tfrecord", ".tfrecords", ".parquet")
-_ROWS = 256
+_ROWS = 256  # rows decoded at a time
 
 
 def files_of_records(file: Any, shard: str) -> Iterator[File]:

@@ -28,9 +28,9 @@ _DTYPES = {name: np.dtype(name[0] + str(int(name[1:]) // 8)) for name in KINDS i
 _DTYPES["bool"] = np.dtype(np.bool_)
 _ONE = re.compile(r"(?:(?P<name>[^\s:,\[\]]+)\s*:\s*)?(?P<kind>[a-z]+\d*)\s*(?P<vector>\[\s*\d*\s*\])?\s*(?P<null>\??)")
 KEY = "__key__"
-_MOST_WIDTH = 1 << 24
-_MOST_FIELDS = 10_000
-_MOST_FILE = 1 << 20
+_MOST_WIDTH = 1 << 24  # numbers of a vector: more is a mistake
+_MOST_FIELDS = 10_000  # columns: more are one vector
+_MOST_FILE = 1 << 20  # bytes of a schema file that are read
 _SYNTAX = '"f32[39], i64", or "label:i64, features:f32[39], note:str?"'
 
 

@@ -18,13 +18,13 @@ import xxhash
 
 from headrace.store.protocol import Buffer
 
-BLOCK = 512
+BLOCK = 512  # bytes
 END = bytes(2 * BLOCK)
 """Two blocks of zeros end an archive."""
-_PLAIN_NAME = 100
-_PLAIN_SIZE = 1 << 33
+_PLAIN_NAME = 100  # bytes of a name that the header itself holds
+_PLAIN_SIZE = 1 << 33  # from here on a size has more than eleven octal digits
 _ZEROS = bytes(BLOCK)
-_LARGE = 1 << 18
+_LARGE = 1 << 18  # bytes gathered for one write; a member of as many is written by itself
 
 
 def _made_by_tarfile(name: str, size: int) -> bytes:

@@ -36,10 +36,11 @@ from headrace.upload import Uploader
 
 SUFFIXES = (*TARS, *RECORDS)
 _WRITERS = 32
+"""Threads that put small objects: they wait for the store."""
 _LARGE = 16 << 20
 """Members above this size go through a temporary file, in parts."""
-_IN_FLIGHT, _IN_FLIGHT_BYTES = 64, 32 << 20
-_AT_ONCE, _SHARES = 64 << 20, 64
+_IN_FLIGHT, _IN_FLIGHT_BYTES = 64, 32 << 20  # objects on their way from one shard, and bytes of them
+_AT_ONCE, _SHARES = 64 << 20, 64  # bytes of a piece of work; and pieces, no fewer, where the shards allow
 
 
 @dataclass(frozen=True, slots=True)

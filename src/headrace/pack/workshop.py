@@ -27,8 +27,8 @@ from headrace.pack.reading import digest_of
 from headrace.pack.shard_index import ShardIndex
 from headrace.upload import Uploader, UploadOptions
 
-_LEAST_AHEAD = 4 << 20
-_PART, _PARTS = 8 << 20, 128 << 20
+_LEAST_AHEAD = 4 << 20  # bytes of samples on their way to one shard, at least
+_PART, _PARTS = 8 << 20, 128 << 20  # bytes of a part, and of all parts in memory
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -25,8 +25,8 @@ from headrace.base.errors import TryAgainError
 from headrace.serving.station import Station
 
 _log = logging.getLogger("headrace.serving")
-_WAIT_S: Final = 5.0
-_LOAD_S: Final = 620.0
+_WAIT_S: Final = 5.0  # seconds for an answer that is told from memory
+_LOAD_S: Final = 620.0  # seconds for one that waits until a model is loaded: more than `station` itself waits
 _ORDERS: Final = ("load", "unload")
 _GONE: Final = "a process of the server has ended"
 _HUNG: Final = {"ready": False, **dict.fromkeys(_ORDERS, "a process of the server does not answer")}

@@ -11,7 +11,7 @@ from headrace.base.threads import cores
 from headrace.serving.batching import Rules
 
 SHADOW: Final = "shadow"
-_LIMIT_S: Final = 60.0
+_LIMIT_S: Final = 60.0  # seconds of the limit, at least
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ _log = logging.getLogger("headrace.serving")
 _LOAD_S: Final = 600.0
 """An order to load a model is waited for so long."""
 _TRIES: Final = 8
+"""Versions that may be swapped away under one request, one after the other."""
 
 
 class Fleet(Protocol):

@@ -16,8 +16,8 @@ from headrace.base.errors import ArchivedError, DeniedError, HeadraceError, NoRo
 from headrace.serving.model import Model, Table, Version
 
 _log = logging.getLogger("headrace.serving")
-_FIRST_S: Final = 1.0
-_LONGEST_S: Final = 60.0
+_FIRST_S: Final = 1.0  # seconds before a version that did not load is tried again; then twice as many
+_LONGEST_S: Final = 60.0  # seconds, at most
 Open = Callable[[int], Version]
 
 

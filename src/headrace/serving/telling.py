@@ -21,7 +21,7 @@ from headrace.serving.model import Model
 from headrace.serving.options import Options
 
 _log = logging.getLogger("headrace.serving")
-_EVERY_S: Final = 2.0
+_EVERY_S: Final = 2.0  # seconds between looks at what has changed
 _COUNTS_S: Final = 10.0
 """Where only counts have changed, they are written no more often."""
 _STATES: Final = ("AVAILABLE", "LOADING", "START", "UNLOADING", "END")

@@ -9,7 +9,7 @@ from headrace.models import Registry
 from headrace.serving.options import Options
 from headrace.serving.server import Supervisor
 
-_LOOK_S = 1.0
+_LOOK_S = 1.0  # seconds
 
 
 class Ending:

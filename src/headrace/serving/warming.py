@@ -22,10 +22,10 @@ from headrace.serving.tensors import BYTES, Array, Signature, Tensor, numpy_type
 FILE: Final = "warmup.jsonl"
 _FREE: Final = 4
 """What is taken for a free length, where no request is recorded that says another."""
-_TIMES: Final = 5
+_TIMES: Final = 5  # runs that the median is of
 _LIMIT_S: Final = 300.0
 """Of one run, of a runtime that can be ended."""
-_ENOUGH_S: Final = 0.02
+_ENOUGH_S: Final = 0.02  # seconds of runs after which no more are made: slow models need not be run often
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 from urllib.parse import parse_qsl, unquote
 
-_MOST_HEAD = 64 * 1024
+_MOST_HEAD = 64 * 1024  # bytes of a line
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from headrace.tracking.logs import Line, LogReader
 from headrace.tracking.record import FINAL
 from headrace.tracking.runs import Run
 
-_EVERY_S = 1.0
-_STATE_S = 5.0
+_EVERY_S = 1.0  # seconds between looks for lines
+_STATE_S = 5.0  # seconds between looks whether the run is over
 _OLD_S = 30.0
 """Age of a lease after which the run itself is looked at."""
 

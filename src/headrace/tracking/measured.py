@@ -34,7 +34,7 @@ from headrace.tracking.totals import Total, Totals
 
 _AT_ONCE: Final = 256
 """Segments that are asked for before it is seen how much they hold."""
-_MOST_ROWS: Final = 200_000
+_MOST_ROWS: Final = 200_000  # points
 _MOST_SEGMENTS: Final = 720
 """What has come since the last rollup, at most: about 20 MB."""
 _LOOKED_EVERY: Final = 12

@@ -23,6 +23,7 @@ EVERY_S: Final = 5.0
 END_S: Final = 30.0
 """Longest time after the run's end; a server that never answered gets `NEVER_S`."""
 NEVER_S: Final = 3.0
+"""Longest time after the run's end for a server that has never answered: nobody is to wait for it."""
 GONE_S: Final = 8.0
 """Longest time after the runner's."""
 _AGAIN_S = (1.0, 15.0)

@@ -29,8 +29,8 @@ LISTED_S: Final = 15.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TAGS: Final = 100
 """Of one run, and characters of each, and bytes of its note: a page shows all of them."""
-_VALUE: Final = 1000
-_NOTE: Final = 64 << 10
+_VALUE: Final = 1000  # characters
+_NOTE: Final = 64 << 10  # bytes
 
 
 @dataclass(frozen=True, slots=True)

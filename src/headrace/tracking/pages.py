@@ -19,7 +19,7 @@ from headrace.base.threads import REQUESTS_AT_ONCE, Threads
 from headrace.store.protocol import Store
 from headrace.tracking.logs import Line, Segment, read_segment, segments
 
-_KEPT: Final = 64
+_KEPT: Final = 64  # segments
 _KEPT_TEXT: Final = 4 << 20
 """Segments in memory, and characters of all of them together. Two are kept however long they are: the last, which tells
 how many lines there are, and that of the lines that are wanted."""

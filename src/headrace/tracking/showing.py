@@ -15,7 +15,7 @@ from headrace.tracking.boards import LOOK_S, Board
 from headrace.tracking.program import Command, Program, address, choose_port, find_program
 from headrace.tracking.runs import Run
 
-_USUAL_PORT = 6006
+_USUAL_PORT = 6006  # TensorBoard's own
 
 
 @dataclass(frozen=True, slots=True)

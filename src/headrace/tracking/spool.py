@@ -29,7 +29,7 @@ _CHECK = struct.Struct("=I")
 _COLUMNS: Final = ((8, "times_us"), (8, "steps"), (1, "stepped"), (4, "codes"), (8, "values"))
 _MOST_HEADER_BYTES = 16 << 20
 """A longer one is none of ours."""
-_INT64 = 1 << 63
+_INT64 = 1 << 63  # from here on a number is none
 
 
 class Points(NamedTuple):

@@ -9,7 +9,7 @@ from headrace.base.errors import DeadlineError
 from headrace.tracking.record import Order
 from headrace.tracking.runs import Run, RunView
 
-_LOOK_S = 1.0
+_LOOK_S = 1.0  # seconds between looks whether the run is over
 
 
 class Stopped(NamedTuple):

@@ -17,13 +17,13 @@ from headrace.tracking.protobuf import BYTES, FIXED32, FIXED64, VARINT, double, 
 _SCALARS: Final = b"scalars"
 _LATEST_S = 1e12
 """The year 33658: a later time is a mistake."""
-_BFLOAT16, _HALF = 14, 19
+_BFLOAT16, _HALF = 14, 19  # DataType (tensorflow/core/framework/types.proto)
 _DTYPES = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "?", _BFLOAT16: "<u2", 17: "<u2",
     _HALF: "<f2", 22: "<u4", 23: "<u8",
 }  # fmt: skip
 """DataType: how `tensor_content` holds it."""
-_FLOATS, _DOUBLES, _HALVES = 5, 6, 13
+_FLOATS, _DOUBLES, _HALVES = 5, 6, 13  # TensorProto's float_val, double_val, half_val
 _WHOLE = (7, 10, 11, 16, 17)
 """TensorProto's int_val, int64_val, bool_val, uint32_val, uint64_val."""
 

@@ -35,7 +35,7 @@ LIMIT: Final = 2_000_000
 """Bytes of a file."""
 _FINE: Final = 24
 """So many curves are drawn as on the page; of more, each in `_STRETCHES`."""
-_STRETCHES: Final = 120
+_STRETCHES: Final = 120  # of a curve, each with its extremes
 _LINE: Final = 2000
 """Characters of a line of a log."""
 _STYLE: Final = Path(__file__).parent / "static" / "style.css"

@@ -37,6 +37,7 @@ _MOST_KEPT: Final = 200
 _LOOK_S, _POINTS_S, _LOG_S = 2.0, 5.0, 1.0
 """How long is trusted how a run stands, its points, and that there are no more lines."""
 _CHECKPOINTS_S: Final = 15.0
+"""Seconds for which it is trusted what checkpoints there are, and what loaders said: a listing each."""
 _SAME_S: Final = 10.0
 """How long it is trusted that an id stands for the run that it stood for."""
 

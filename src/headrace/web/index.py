@@ -35,9 +35,9 @@ _LISTED_S: Final = 60.0
 """How long it is trusted that no run is gone."""
 SAME_S: Final = 20.0
 """How long it is trusted that an id that is shown stands for the run that it stood for."""
-_JUDGED_S: Final = 3600.0
-_END_S: Final = 1.0
-_BATCH: Final = 64
+_JUDGED_S: Final = 3600.0  # seconds: of longer runs all that they logged is not read for a row
+_END_S: Final = 1.0  # seconds for what works behind to end
+_BATCH: Final = 64  # runs read side by side, before it is looked whether all is closed
 _FORMAT: Final = 2
 _PUT: Final = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TABLE: Final = """

@@ -27,7 +27,7 @@ from headrace.web.servers import ServerHere
 
 LOOK_S: Final = 10.0
 """No store is asked more often, however many look."""
-_PATIENCE_S: Final = 3.0
+_PATIENCE_S: Final = 3.0  # seconds that a store has to answer
 _NOTHING: Final = "headrace-round-trip"
 """A key that nobody has: that it is not there is the shortest of answers."""
 

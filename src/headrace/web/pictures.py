@@ -16,8 +16,8 @@ from typing import Final
 _log = logging.getLogger("headrace.web")
 ROOM: Final = 256 << 20
 """Bytes on disk."""
-_IN_MEMORY: Final = 16 << 20
-_FORMAT: Final = 1
+_IN_MEMORY: Final = 16 << 20  # bytes, where there is no disk
+_FORMAT: Final = 1  # of the file; another has another name
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS pictures (at INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, data BLOB)"
 
 

@@ -17,7 +17,7 @@ from headrace.namespace import File, Namespace
 from headrace.web.guard import SEALED
 from headrace.web.ranges import asked_range
 
-_PIECE: Final = 1 << 20
+_PIECE: Final = 1 << 20  # bytes handed on at a time
 _TAG: Final = re.compile(r"[\x21\x23-\x7e]+")
 
 

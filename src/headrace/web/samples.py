@@ -34,10 +34,10 @@ from headrace.web.behind import PATIENCE_S, Behind, Underway
 from headrace.web.pictures import Pictures
 from headrace.web.pieces import Piece, Stored, Valued, looked_at
 
-_OPENED_S: Final = 30.0
+_OPENED_S: Final = 30.0  # seconds that a page waits for what it can show nothing without
 _BESIDE_S: Final = 0.2
 """How long a page waits for what it can be shown without."""
-_SNAPSHOTS: Final = 256
+_SNAPSHOTS: Final = 256  # remembered: they never change
 Shown: TypeAlias = "tuple[str, tuple[PartShown, ...]]"
 """A sample's key, and what is said of its parts."""
 

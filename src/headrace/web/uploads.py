@@ -26,7 +26,7 @@ from headrace.store.protocol import Assembly
 
 LARGEST_PIECE: Final = 64 << 20
 """Bytes: a piece is in memory here."""
-_PIECE: Final = 8 << 20
+_PIECE: Final = 8 << 20  # bytes of a piece, at least: S3 takes no part of less than 5 MiB
 _PIECES: Final = 9000
 """So many parts any store takes of one object."""
 _MOST: Final = 16

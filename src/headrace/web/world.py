@@ -33,11 +33,11 @@ from headrace.web.servers import ServerHere, server_here
 from headrace.web.uploads import Uploads
 from headrace.web.verdicts import columns, of_summary
 
-LISTING_S: Final = 2.0
-_LISTINGS: Final = 100
-_MODELS_S: Final = 5.0
-_MADE_S: Final = 30.0
-_SERVERS_S: Final = 2.0
+LISTING_S: Final = 2.0  # seconds for which listings are trusted
+_LISTINGS: Final = 100  # pages of folders in memory
+_MODELS_S: Final = 5.0  # seconds for which it is trusted which models there are
+_MADE_S: Final = 30.0  # seconds for which it is trusted what was made of a run
+_SERVERS_S: Final = 2.0  # seconds for which it is trusted which servers of models there are
 
 
 @dataclass(frozen=True)

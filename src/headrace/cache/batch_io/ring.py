@@ -24,11 +24,11 @@ import numpy.typing as npt
 from headrace.cache.batch_io.protocol import MOST
 
 _SETUP, _ENTER, _REGISTER = 425, 426, 427  # the same on every architecture
-_REGISTER_FILES = 2
-_GET_EVENTS = 1
+_REGISTER_FILES = 2  # IORING_REGISTER_FILES
+_GET_EVENTS = 1  # IORING_ENTER_GETEVENTS
 _NEEDED = 1 << 0 | 1 << 5  # one mapping for both queues; and a feature of Linux 5.7, after the operations used here
-_AT_ENTRIES = 0x10000000
-_OPEN, _CLOSE, _READ, _WRITE, _LINK, _ATTRIBUTE = 18, 19, 22, 23, 39, 41
+_AT_ENTRIES = 0x10000000  # IORING_OFF_SQES
+_OPEN, _CLOSE, _READ, _WRITE, _LINK, _ATTRIBUTE = 18, 19, 22, 23, 39, 41  # IORING_OP_OPENAT … LINKAT, FSETXATTR
 _HERE = -100  # AT_FDCWD
 _FOLLOW = 0x400  # AT_SYMLINK_FOLLOW
 _SLOT, _THEN = 1 << 0, 1 << 2  # IOSQE_FIXED_FILE: `fd` is a place of the ring's; IOSQE_IO_LINK: the next one waits

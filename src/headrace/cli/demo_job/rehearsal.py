@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PACE_S = 32.0
 """What the first run takes at least, so that there is time to stop it."""
-_WAIT_S = 120.0
+_WAIT_S = 120.0  # seconds for a line of a run, its start included
 _COMMITTED = "LEARNING_RATE = 5e-4"
 _CHANGED = "LEARNING_RATE = 2e-3"
 

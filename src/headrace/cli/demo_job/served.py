@@ -23,8 +23,8 @@ from headrace.cli.demo_job.plan import Plan
 from headrace.cli.demo_job.rehearsal import Performed
 
 _HOME: Final = "s3://demo/home"
-_WAIT_S: Final = 60.0
-_CLIENTS: Final = 4
+_WAIT_S: Final = 60.0  # seconds for a server to start, or to load a version
+_CLIENTS: Final = 4  # threads that ask without a pause: enough for requests to meet a swap
 
 
 def publish_and_serve(plan: Plan, performed: Performed, folder: Path, environment: Mapping[str, str]) -> None:

@@ -33,7 +33,7 @@ MOUNT = "/training-data/digits"
 _NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "PIL": "pillow"}
 _GOAL = 0.97
 """Held-out accuracy on the digits that training for `_GOAL_EPOCHS` must reach."""
-_GOAL_EPOCHS = 6
+_GOAL_EPOCHS = 6  # epochs
 
 
 def tell(data: str | None, folder: str, *, cluster: bool, epochs: int) -> None:

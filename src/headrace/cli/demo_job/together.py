@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PACE_S = 12.0
 """What the steps take together at least, so that there is time to lose a node."""
-_WAIT_S = 180.0
+_WAIT_S = 180.0  # seconds for what two nodes do: both start interpreters with torch
 _CLOSE = 0.02
 """Held-out accuracies of two trainings that differ in nothing but rounding."""
 

@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 
 import headrace as hr
 
-LEARNING_RATE = 2e-3
+LEARNING_RATE = 2e-3  # Adam's; the demonstration changes this line
 OUT = Path(os.environ.get("HEADRACE_OUTPUTS", "outputs"))
 
 

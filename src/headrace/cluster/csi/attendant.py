@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Final
 
 _log = logging.getLogger("headrace.cluster")
-_PAUSE_S: Final = 1.0
+_PAUSE_S: Final = 1.0  # seconds before the plugin is started again
 _WRONG: Final = 2
 """Exit code of a plugin that was started wrongly: it would be the same again."""
 

@@ -22,8 +22,8 @@ from headrace.cluster.csi.messages import METHODS, PACKAGE, messages
 from headrace.cluster.csi.volumes import DRIVER, BusyError, Volumes
 
 _log = logging.getLogger("headrace.cluster")
-_THREADS: Final = 16
-_MOST_ID: Final = 256
+_THREADS: Final = 16  # calls side by side: each waits for a mount
+_MOST_ID: Final = 256  # bytes: CSI allows as many
 _CODES: Final = (
     (errors.UnsupportedError, "FAILED_PRECONDITION"),
     (errors.SettingError, "FAILED_PRECONDITION"),

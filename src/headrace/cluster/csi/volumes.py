@@ -33,7 +33,8 @@ _log = logging.getLogger("headrace.cluster")
 DRIVER: Final = "csi.headrace"
 """The plugin's name, as a CSIDriver and volumes have it."""
 _MOUNT_S: Final = 100.0
-_UNMOUNT_S: Final = 90
+"""Seconds: the kubelet gives up after two minutes, and asks again."""
+_UNMOUNT_S: Final = 90  # seconds in which what was written reaches the store; ten more to end are within the same
 _FIRST_KEPT: Final = (6, 9)
 """The first Linux that sends a new server what the last one has not answered."""
 _KINDS: Final = {

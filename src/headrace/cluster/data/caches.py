@@ -13,7 +13,7 @@ from headrace.cluster.pieces import Gone, Machine, Options, Site, Workers
 
 _PART_BYTES: Final = 1 << 30
 """Of a cache in a piece, about: some seconds of reading and adding up."""
-_MOST_PARTS: Final = 256
+_MOST_PARTS: Final = 256  # of one node: each is a task of Ray's
 
 
 class Held(NamedTuple):

@@ -14,9 +14,9 @@ Part: TypeAlias = str | tuple[ObjectInfo, ...]
 """Of a listing: a prefix that is listed by itself, or objects that are known already."""
 SHARD_BYTES: Final = 256 << 20
 """Of shards in a piece, unless one alone is larger."""
-_SHARDS: Final = 64
-_LEVELS: Final = 4
-_AT_ONCE: Final = 16
+_SHARDS: Final = 64  # shards of a piece, at most: small ones cost a request each
+_LEVELS: Final = 4  # of folders that are looked into for pieces
+_AT_ONCE: Final = 16  # LISTs side by side: they wait for the store
 
 
 def cut(ask: Callable[[str], Folder | None], prefix: str, wanted: int) -> list[Part]:

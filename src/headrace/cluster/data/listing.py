@@ -17,7 +17,7 @@ from headrace.store.protocol import Folder, Store
 
 HERE: Final = 16
 """Pages of a listing that are asked for here before anybody else is asked: what is no longer is listed by then."""
-_PIECES_A_CPU: Final = 4
+_PIECES_A_CPU: Final = 4  # more than one, so that a large folder does not keep all others waiting at the end
 _EMPTY = scalar("")
 
 

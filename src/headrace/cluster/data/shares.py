@@ -10,7 +10,7 @@ from headrace.fetch.rendezvous import Rendezvous
 
 SLICE_BYTES: Final = 256 << 20
 """Of a slice, unless one object alone is larger: some seconds of work for a worker."""
-SLICE_OBJECTS: Final = 1000
+SLICE_OBJECTS: Final = 1000  # objects of a slice: of small ones, some seconds of work too
 
 
 class Sharing:

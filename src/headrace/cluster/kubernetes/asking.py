@@ -14,7 +14,7 @@ from headrace.cluster.kubernetes.wanted import CsiPart, JobPart, Kind, MountPart
 from headrace.jobs import JobSpec
 from headrace.tracking.record import as_name
 
-_MARGIN_S: Final = 30
+_MARGIN_S: Final = 30  # seconds between the end of all that a job may take to end and SIGKILL
 _OWN_BYTES: Final = 1 << 30
 """Memory of headrace itself, beside that of the command."""
 

@@ -15,7 +15,7 @@ _SAMPLES: Final = 8192
 """At most in a stretch, but of tables: a row costs nothing by itself."""
 _EACH: Final = 4096
 """What a sample costs beside its bytes, in bytes that take as long."""
-_CHUNK: Final = 1 << 16
+_CHUNK: Final = 1 << 16  # samples whose sizes are looked up at a time
 
 
 class Cut(NamedTuple):

@@ -29,11 +29,11 @@ from headrace.loader import Dataset, Source, Stretch, mean_size
 
 _LOG = logging.getLogger("headrace.cluster")
 _SEND: Final = ("AWS_*", "AZURE_STORAGE_*")
-_BLOCK_BYTES: Final = 8 << 20
+_BLOCK_BYTES: Final = 8 << 20  # bytes that a task gives at a time, about
 _MOST_ROWS, _MOST_TABLE_ROWS = 1024, 1 << 16
 """In what a task gives at a time; Ray puts several together."""
-_MOST_WARNINGS: Final = 20
-_KEEP: Final = 4
+_MOST_WARNINGS: Final = 20  # lines in the log
+_KEEP: Final = 4  # sources
 _sources: OrderedDict[str, Source] = OrderedDict()
 """Of this process, those used last: their stores have connections."""
 _lock = threading.Lock()

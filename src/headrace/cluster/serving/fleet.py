@@ -15,7 +15,7 @@ from headrace.cluster.serving.spec import ServiceSpec
 from headrace.cluster.serving.told import ReplicaTold
 from headrace.cluster.submission import Reach
 
-_ANSWERS_S: Final = 0.5
+_ANSWERS_S: Final = 0.5  # seconds that answers are waited for, of all replicas together
 _ROOM_S: Final = 5.0
 """How long a replica may wait to be placed before that is said."""
 _PLACE_S: Final = 15.0
@@ -24,7 +24,7 @@ _UNLISTED_S: Final = 30.0
 """How long a store that is away may keep a replica from leaving."""
 _LONGEST_S: Final = 30.0
 """Between two tries to start what ends before it has ever been ready."""
-_OVERTIME_S: Final = 15.0
+_OVERTIME_S: Final = 15.0  # seconds beyond what a server may take to end
 
 
 def actor_name(service: str) -> str:

@@ -28,7 +28,7 @@ from headrace.cluster.submission import Reach
 from headrace.namespace.home import Home
 
 _log = logging.getLogger("headrace.cluster")
-_TICK_S: Final = 1.0
+_TICK_S: Final = 1.0  # seconds between looks, unless something happens
 _LINGER_S: Final = 30.0
 """How long the end is there to be asked for."""
 _KEPT: Final = 5000

@@ -28,11 +28,12 @@ from headrace.tracking.record import now
 SERVICES: Final = "services"
 """Below the home."""
 FORMAT_VERSION: Final = 1
-_AGAIN_S: Final = 60.0
-_RETRY_S: Final = 2.0
+_AGAIN_S: Final = 60.0  # seconds between writes of what has not changed: it tells that the keeper is at work
+_RETRY_S: Final = 2.0  # seconds before a write that failed is tried again
 _TRIES: Final = 5
 """To say that the service has ended; then it is forgotten after `_STALE_S`."""
 _STALE_S: Final = 180.0
+"""Seconds: three writes that did not come."""
 
 
 def read_listing(home: Home, name: str) -> ServiceTold:

@@ -19,6 +19,7 @@ GONE_S: Final = 20.0
 SILENT_S: Final = 15.0
 """A server that has not answered for so long is replaced; one that was never ready has more time."""
 START_S: Final = 120.0
+"""Seconds that a new server has until its first answer."""
 UNREADY_S: Final = 300.0
 """A server that answers, but has not been ready again for so long, is replaced."""
 

@@ -33,8 +33,8 @@ from headrace.jobs.environment.described import Invocation
 from headrace.jobs.process import Process
 from headrace.tracking.samplers_job import Tree
 
-_LOOK_S: Final = 0.5
-_ASK_S: Final = 3.0
+_LOOK_S: Final = 0.5  # seconds between looks at the server
+_ASK_S: Final = 3.0  # seconds for its answer
 _KEPT: Final = 1000
 """Lines that wait to be asked for; then the oldest go."""
 _LOCK: Final = "lock"

@@ -21,7 +21,7 @@ from headrace.cluster.serving.told import HeardService, ServiceTold
 from headrace.cluster.submission import Reach
 from headrace.namespace.home import Home
 
-_POLL_S: Final = 1.0
+_POLL_S: Final = 1.0  # seconds that a keeper waits for news before it answers, and between tries to reach it
 _AWAY_S: Final = 60.0
 """How long a keeper that Ray starts again is waited for."""
 SEND: Final = ("AWS_*", "AZURE_STORAGE_*")

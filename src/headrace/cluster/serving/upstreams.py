@@ -21,8 +21,8 @@ from headrace.namespace.home import Home
 
 _NOBODY: Final = "server 127.0.0.1:9 down;  # no replica is ready\n"
 """nginx takes no upstream without a server."""
-_RELOAD_S: Final = 60.0
-_INTERVAL_S: Final = 2.0
+_RELOAD_S: Final = 60.0  # seconds for the command that has nginx read the file again
+_INTERVAL_S: Final = 2.0  # seconds between looks at the home
 
 
 class Upstreams:

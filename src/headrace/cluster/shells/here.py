@@ -25,8 +25,8 @@ from headrace.cluster.whereabouts import Whereabouts, whereabouts
 from headrace.jobs import Exit, JobSpec
 from headrace.tracking.runs import Run
 
-_POLL_S: Final = 1.0
-_END_S: Final = 15.0
+_POLL_S: Final = 1.0  # seconds that the other end waits for something drawn before it answers
+_END_S: Final = 15.0  # seconds for the other end to end
 
 
 @dataclass(frozen=True, slots=True)

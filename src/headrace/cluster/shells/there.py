@@ -25,13 +25,13 @@ from headrace.base.settings import whole_environment
 from headrace.cluster.submission import Reach
 from headrace.jobs import Exit, Scratch
 
-_CHUNK: Final = 64 << 10
+_CHUNK: Final = 64 << 10  # bytes read of the terminal at a time
 _MOST: Final = 1 << 20
 """Bytes that wait to be asked for; a command that writes more waits."""
 _LINGER_S: Final = 0.5
 """After the end of the shell, how long its output may rest before it is taken for complete."""
-_SILENT_S: Final = 15.0
-_GRACE_S: Final = 10.0
+_SILENT_S: Final = 15.0  # seconds without a question from the caller, after which it is taken to be gone
+_GRACE_S: Final = 10.0  # seconds for the shell to end by itself
 _WITH_US: Final = ("setpriv", "--pdeathsig", "TERM", "--", "env", "--default-signal")
 """It ends with the actor; and heeds Ctrl-C, which Ray has its workers ignore, and what they start."""
 

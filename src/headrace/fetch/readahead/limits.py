@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_KIB = 1024
+_KIB = 1024  # bytes
 _MIB = 1024 * _KIB
 
 

@@ -21,8 +21,8 @@ Bytes = npt.NDArray[np.uint8]
 _POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41 with its bits reversed
 _CHUNK = 1024  # bytes: its table is 1 MiB, which stays in the processor's cache
 _BLOCK = 256 * _CHUNK  # bytes looked up at a time, which bounds what NumPy holds
-_MASK = 0xA282EAD8
-ALL = 0xFFFFFFFF
+_MASK = 0xA282EAD8  # the constant of TFRecord's masks
+ALL = 0xFFFFFFFF  # 32 bits
 
 
 def crc32c(data: memoryview) -> int:

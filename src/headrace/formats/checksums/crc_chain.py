@@ -15,7 +15,7 @@ import numpy as np
 from headrace.catalog import Ints
 from headrace.formats.checksums.crc32c import ALL, Words, crc32c, left_by, of_a_byte
 
-_PLACES = 3
+_PLACES = 3  # digits, base 256, of the longest piece
 _LONGEST = 256**_PLACES
 _BYTES = np.arange(256, dtype=np.uint32)
 

@@ -27,7 +27,7 @@ _IN = 256 << 10
 """Bytes put in at once: what of them is not used yet is copied for every piece that comes out."""
 _CUT = "is it cut short? Copy it again, and open the dataset again"
 _DAMAGED = "is it damaged? Copy it again, and open the dataset again"
-_VARINT = 5
+_VARINT = 5  # bytes: 32 bits, seven in each
 _SNAPPY_MOST = 64
 """Times the stored bytes: more cannot come out of a block, whose copies of 64 bytes take 3."""
 _SKIPPABLE = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))

@@ -12,7 +12,7 @@ MOST_DECOMPRESSED = 4 << 30
 """Decompressed bytes of the largest shard: whoever reads a sample of it holds all of them."""
 _HEAD = 4096
 """Bytes by which a format is recognised."""
-_PIECE = 1 << 20
+_PIECE = 1 << 20  # bytes of a shard asked for at a time
 PACKED = (".gz", ".zst", ".zlib", ".tgz", ".tzst")
 """Endings of names of compressed shards, which are never without a byte."""
 

@@ -14,7 +14,7 @@ Sample: TypeAlias = Any
 """What a stage hands on: by default a dict of ``__key__``, parts by name and extra columns."""
 
 _FLAT, _BYTES = {memoryview, np.ndarray}, {bytes}
-_LARGE = 16 * 1024
+_LARGE = 16 * 1024  # bytes of an array from which on memory is used again
 _NUMBERS = (bool, int, float, complex, np.generic)
 
 

@@ -30,7 +30,7 @@ from headrace.store.wrappers import ForwardingStore
 
 KEEP = 512 << 20
 """Decompressed bytes that are kept, one shard always; half of it is mixed, while the other half comes or goes."""
-_MOST_MIXED = 16
+_MOST_MIXED = 16  # shards mixed, however small they are
 
 
 class _Entry(NamedTuple):

@@ -17,8 +17,8 @@ from headrace.formats.codecs.compression import decompressed
 from headrace.formats.index.index_job import Packed, Shard
 from headrace.store.protocol import Store
 
-_PIECE = 4 << 20
-_AHEAD = 3
+_PIECE = 4 << 20  # bytes of a shard in one request
+_AHEAD = 3  # requests ahead of what is decompressed, 12 MiB in memory
 
 
 class Kept:

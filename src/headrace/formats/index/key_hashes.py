@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 _MODULI = (4_294_967_291, 4_294_967_279)
 """The largest primes below 2**32: a remainder and the next four bytes behind it fit in 64 bits."""
-_WORD = 4
+_WORD = 4  # bytes of a key taken in at a time
 
 
 def hash_of(key: bytes) -> int:

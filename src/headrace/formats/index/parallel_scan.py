@@ -21,7 +21,7 @@ _AT_ONCE = 64
 """Shards scanned side by side, at most: where headers alone are read, each waits for one small answer at a time."""
 _MOST = 4 << 20
 """Bytes of one read: as many stay in the processor's cache until they are looked at, and a request is paid for."""
-_GRACE_S = 1.0
+_GRACE_S = 1.0  # seconds that threads have to end: of the two in which Ctrl-C ends everything
 
 
 def scan_all(

@@ -15,9 +15,8 @@ from headrace.store.protocol import Blob, Store
 
 _FIRST = 16 << 10
 """Bytes of a first read, and of one after a skip: a header, a small member beside a large one, and the next header."""
-_GROWTH = 4
-"""How many times as long the next read is where one follows on another."""
-_MOST = 4 << 20
+_GROWTH = 4  # times the last read, where one follows on another: in a few steps the largest is reached
+_MOST = 4 << 20  # bytes of the largest read
 _NOTHING = memoryview(b"")
 _SKIP = 512 << 10
 """From so many bytes between two reads on, asking again is cheaper than reading through: about what a connection brings

@@ -29,7 +29,7 @@ from headrace.formats.index.stored_index import adopt
 from headrace.formats.shard_format import Accompanied, Alike, Member, ShardBytes, Typed, groups_of
 
 FORMAT = 1
-_HEAD = 4096
+_HEAD = 4096  # bytes by which it is told what a file is that is no shard
 
 
 class ShardSet:

@@ -27,11 +27,11 @@ Layout = tuple[str, ...]
 Found = tuple[str, Layout, tuple[int, ...]]
 """Key, names of the parts, and start and stop of each part one after the other."""
 RESERVED = ("__key__", "__shard__")
-_FLUSH = 1 << 20
-_MOST_PARTS = 1024
-_MOST_NAMES = 1 << 16
-_RELEASE_ROWS = 1 << 11
-_RESIDENT = 96 << 20
+_FLUSH = 1 << 20  # bytes of rows that wait to be written
+_MOST_PARTS = 1024  # of one sample: more come of names that are no keys
+_MOST_NAMES = 1 << 16  # names of parts, over all layouts, which are kept in memory
+_RELEASE_ROWS = 1 << 11  # rows read from the mapped file, after which its pages are given back
+_RESIDENT = 96 << 20  # bytes of a mapped file up to which its pages stay
 _layout_of = struct.Struct("<I").unpack_from
 
 

@@ -37,8 +37,8 @@ INDEX_BESIDE = "_pack/index/"
 FORMAT = 1
 _META = "meta.json"
 _FILES = ("rows", "at", "first")
-_PIECE = 16 << 20
-_MOST_META = 64 << 20
+_PIECE = 16 << 20  # bytes asked for at a time
+_MOST_META = 64 << 20  # bytes: a larger one is none of ours
 
 
 def export_index(found: tuple[Path, Mapping[str, Any]], job: Job, kept: IndexFolder) -> None:

@@ -23,7 +23,7 @@ from headrace.formats.numpy_files.npy import LONGEST, NPY, Header, header_of
 MAGIC = b"HRARRAYS"
 MOST = 4 << 30
 """Bytes of all arrays of a file: whoever reads a row of it holds all of them."""
-_PIECE = 1 << 20
+_PIECE = 1 << 20  # bytes handed on at a time
 _ORDER = re.compile(rb"('fortran_order':\s*)True")
 
 

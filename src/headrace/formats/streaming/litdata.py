@@ -32,7 +32,7 @@ from headrace.formats.streaming.stored_values import Flat, Number, Several
 
 _INDEX = "index.json"
 _LONGEST = 16 << 20  # bytes of index.json: a hundred thousand chunks
-_LEAVES = 4096
+_LEAVES = 4096  # of an item, at most
 _ARROW = b"LDARW01\0"
 _PLAIN = ("PyTreeLoader", "TokensLoader", None)
 _HINT = "write it again with litdata.optimize, without compression= and encryption="

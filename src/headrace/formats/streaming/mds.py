@@ -29,7 +29,7 @@ from headrace.formats.streaming.stored_values import Number, Several
 
 _LENGTH = struct.Struct("<I")
 _LONGEST = 1 << 20  # bytes of the columns' description
-_COLUMNS = 1024
+_COLUMNS = 1024  # at most
 _PACKED = {"zstd": "zstd", "gz": "gzip", "bz2": "bz2", "br": "brotli", "snappy": "snappy"}
 """Compressions by the endings that they give to a shard's name."""
 _TYPES = {

@@ -22,9 +22,9 @@ from headrace.formats.tables.table_kind import Pieces, joined
 from headrace.store.protocol import Buffer
 
 _MAGIC, _FEATHER1 = b"ARROW1", b"FEA1"
-_TAIL = 64 << 10
-_LONGEST = 256 << 20
-_HEAD = 16 << 20
+_TAIL = 64 << 10  # bytes of the first read: most footers end there
+_LONGEST = 256 << 20  # bytes of a footer: a larger one is damage, or an attack on memory
+_HEAD = 16 << 20  # bytes of the meta data of a record batch: the same
 _COUNT = struct.Struct("<I")
 
 

@@ -22,7 +22,7 @@ from headrace.store.protocol import Buffer
 MAGIC = b"\xff\xff\xff\xff"
 STREAM = 1 << 31
 """Added to the number of record batches, says that a kept footer is of a stream."""
-_PREFIX = 8
+_PREFIX = 8  # bytes: a mark and a length
 _HEAD = 16 << 20
 """Bytes of the largest message's meta data."""
 _COUNT, _SPAN = struct.Struct("<I"), struct.Struct("<qq")

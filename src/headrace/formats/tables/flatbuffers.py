@@ -14,11 +14,11 @@ from headrace.store.protocol import Buffer
 
 _U16, _U32, _I32, _I64 = (struct.Struct(code) for code in ("<H", "<I", "<i", "<q"))
 _BLOCK = struct.Struct("<qi4xq")
-_DICTIONARIES, _BATCHES = 2, 3
-_HEADER_TYPE, _HEADER, _BODY = 1, 2, 3
+_DICTIONARIES, _BATCHES = 2, 3  # fields of Footer (format/File.fbs)
+_HEADER_TYPE, _HEADER, _BODY = 1, 2, 3  # fields of Message (format/Message.fbs)
 SCHEMA, DICTIONARY, RECORD_BATCH = 1, 2, 3
 """Kinds of messages."""
-_LENGTH = 0
+_LENGTH = 0  # field of RecordBatch
 
 
 class Block(NamedTuple):

@@ -15,8 +15,8 @@ from headrace.formats.tables.table_kind import Pieces, joined
 from headrace.store.protocol import Buffer
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
-_TAIL = 64 << 10
-_LONGEST = 256 << 20
+_TAIL = 64 << 10  # bytes of the first read: most footers end there
+_LONGEST = 256 << 20  # bytes of a footer: a larger one is damage, or an attack on memory
 _GAP = 256 << 10
 """Bytes of columns not wanted between two that are, which are rather read along than asked around."""
 _PADDING = 100

@@ -17,7 +17,7 @@ from headrace.formats.tables.row_group import RowGroup
 
 GROUP, ROW = "__group__", "__row__"
 """Names of what a sample brings beside its bytes: the `RowGroup`, and the row's place in it."""
-_KEEP = 256 << 20
+_KEEP = 256 << 20  # bytes of decoded row groups kept for the rest of their rows
 
 
 class Ready:

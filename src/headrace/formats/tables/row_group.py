@@ -27,7 +27,7 @@ _NO_DAMAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO})
 """Of an `OSError`: the file may be well."""
 
 
-_FOOTERS = 32
+_FOOTERS = 32  # parsed footers kept: neighbours are of a few files
 
 
 class DecodedRows(NamedTuple):

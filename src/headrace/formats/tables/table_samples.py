@@ -15,7 +15,7 @@ from headrace.formats.tables.row_group import RowGroup, Scheme
 from headrace.formats.tables.table_view import Wanted, open_view
 from headrace.namespace.home import url_of
 
-_GROUPS = 4096
+_GROUPS = 4096  # row groups kept, without their bytes
 _THREADS = 2
 """Decoding is shared by the rows of a group: more threads would wait for one another."""
 

@@ -11,14 +11,14 @@ import struct
 import zlib
 from typing import NamedTuple
 
-BLOCK = 512
+BLOCK = 512  # bytes
 _POSIX = b"ustar\0"
 _SPACES = 8 * ord(" ")
 """What the checksum itself counts as."""
 _fields = struct.Struct("100s 24x 12s 12x 8s c 100x 6s 82x 155s 12x").unpack
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
 _OCTAL = b"01234567"
-_BASE_256, _NEGATIVE = 0x80, 0xFF
+_BASE_256, _NEGATIVE = 0x80, 0xFF  # first byte of a number in binary, positive and negative
 
 
 class Header(NamedTuple):

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from headrace.formats.tar.tar_header import BLOCK
 
 _REGULAR, _NUL, _SPACE = ord("0"), 0, ord(" ")
-_WIDTH, _SIZE, _CHECK, _KIND, _MAGIC_END, _PREFIX = 100, 124, 148, 156, 262, 345
-_MAGIC_WORD = 256 // 8
+_WIDTH, _SIZE, _CHECK, _KIND, _MAGIC_END, _PREFIX = 100, 124, 148, 156, 262, 345  # width of a name; where fields begin
+_MAGIC_WORD = 256 // 8  # the word of 8 bytes that holds the magic
 _MAGIC, _MAGIC_MASK = (np.uint64(int.from_bytes(text, "little")) for text in (b"\0ustar", b"\0\xff\xff\xff\xff\xff"))
-_SIZE_DIGITS, _CHECK_DIGITS = 11, 6
+_SIZE_DIGITS, _CHECK_DIGITS = 11, 6  # of the fields, without what ends them
 _EVEN, _LOW = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 
 _Words = npt.NDArray[np.uint64]

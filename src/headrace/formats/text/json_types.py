@@ -21,11 +21,11 @@ from headrace.base.errors import CorruptError, InputError
 from headrace.catalog import RESERVED_FIELDS
 from headrace.formats.columns.typed_columns import LIST, Form, Forms
 
-LOOKED_AT = 256 << 10
+LOOKED_AT = 256 << 10  # bytes
 _MOST = 1024
 """Columns; those beyond are lists."""
-_DEEPEST = 8
-_INT64_END = 1 << 63
+_DEEPEST = 8  # objects inside objects whose fields have types; what is deeper is taken as it is
+_INT64_END = 1 << 63  # from here on a number is none
 
 
 class Kind(NamedTuple):

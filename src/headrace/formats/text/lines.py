@@ -17,7 +17,7 @@ Positions = npt.NDArray[np.int64]
 PIECE = 1 << 20  # bytes a read
 LONGEST_LINE = 64 << 20  # bytes of the longest line; longer ones are taken for a missing line end or quote
 MARK = b"\xef\xbb\xbf"
-_LF, _CR, _SPACE, _QUOTE = 10, 13, 32, 34
+_LF, _CR, _SPACE, _QUOTE = 10, 13, 32, 34  # ASCII
 
 
 class Layout(NamedTuple):

@@ -25,8 +25,8 @@ _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3  # fields of Feature
 _FIRST, _SECOND, _THIRD = (number << 3 | _BYTES for number in (1, 2, 3))  # tags of such fields
 _FEW = 24  # bytes of varints that a Python loop reads faster than NumPy
 _TOO_LONG = 10  # bytes of the longest varint
-_ALL = (1 << 64) - 1
-_MOST_LAYOUTS = 1024
+_ALL = (1 << 64) - 1  # 64 bits
+_MOST_LAYOUTS = 1024  # layouts remembered; then all are forgotten
 
 _Field: TypeAlias = "tuple[int, int, int, int]"
 """Field number, wire type, start, stop; of a varint: its value in place of start."""

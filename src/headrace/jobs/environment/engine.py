@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from headrace.base.errors import DeniedError, HeadraceError, NotFoundError, UnreachableError, UnsupportedError
 from headrace.jobs.environment.programs import Answer, Tell, ask
 
-_ASK_S: Final = 60.0
+_ASK_S: Final = 60.0  # seconds for what an engine answers at once, unless its daemon is just starting
 _NO_PROGRAM: Final = "/.headrace-is-not-here"
 _CDI: Final = ("/etc/cdi", "/run/cdi", "/var/run/cdi")  # https://github.com/cncf-tags/container-device-interface
 _REFUSED: Final = ("unauthorized", "denied", "authentication required")

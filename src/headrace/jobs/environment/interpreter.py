@@ -17,7 +17,7 @@ from headrace.base.errors import CorruptError, HeadraceError
 from headrace.jobs.environment.described import Environment
 from headrace.jobs.environment.programs import ask
 
-_ASK_S: Final = 60.0
+_ASK_S: Final = 60.0  # seconds to start an interpreter and read what is installed, maybe from a slow disk
 
 _QUESTION: Final = """
 import json, platform, sys, sysconfig

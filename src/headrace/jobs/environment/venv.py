@@ -38,7 +38,7 @@ from headrace.jobs.environment.programs import Answer, Tell, ask
 
 FORMAT: Final = 1
 ABOUT: Final = "headrace.json"
-_FIND_S: Final = 60.0
+_FIND_S: Final = 60.0  # seconds to find an interpreter, or to look at what is installed
 _FOREIGN: Final = (
     "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_WORKING_DIR",
     "UV_SYSTEM_PYTHON", "UV_PYTHON", "UV_NO_SYNC", "UV_LOCKED",

@@ -27,11 +27,12 @@ from headrace.base.units import format_bytes
 from headrace.catalog import Objects, Place
 from headrace.jobs.environment.kept import Held, KeptFolders
 
-_PIECE: Final = 4 << 20
+_PIECE: Final = 4 << 20  # bytes of a piece
 _AT_ONCE: Final = 16
+"""Pieces in memory, 64 MiB: their threads wait for the store and for the disk."""
 _WAITING: Final = 4 * _AT_ONCE
 _MADE: Final = "made.json"
-_BLOCK: Final = 4096
+_BLOCK: Final = 4096  # bytes that a file takes beyond its own on a disk, at most
 _SPARE: Final = 64 << 20
 """Bytes of the disk that are left to others."""
 _DEADLINE_S: Final = 24 * 3600.0

@@ -30,8 +30,8 @@ from headrace.jobs.spec_checks import input_variable
 from headrace.jobs.spec_parts import InputSpec
 from headrace.tracking.runs import Run
 
-_NAMED: Final = 5
-_TELL_S: Final = 10.0
+_NAMED: Final = 5  # changes named
+_TELL_S: Final = 10.0  # seconds between lines about how far a copy is
 
 
 @dataclass(frozen=True, slots=True)

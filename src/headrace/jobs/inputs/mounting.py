@@ -17,8 +17,8 @@ from headrace.mount import MOUNT_TYPE, MountPoint, mounts, unmount
 if TYPE_CHECKING:
     from headrace.catalog import Pin
 
-_READY_S: Final = 120.0
-_END_S: Final = 15.0
+_READY_S: Final = 120.0  # seconds until a mount serves: it asks its store first
+_END_S: Final = 15.0  # seconds until it is unmounted; then it is ended
 _START: Final = (
     "import sys; sys.path.append(sys.argv.pop(1)); from headrace.jobs.inputs.serving import main; main()"
 )

@@ -15,7 +15,7 @@ from headrace.catalog import Objects
 from headrace.store.protocol import Assembly, Blob, Buffer, Described, Folder, ObjectInfo, Store, Wire
 from headrace.store.wrappers import ForwardingStore
 
-_PAGE = 4096
+_PAGE = 4096  # objects told of at a time
 _AFTER: Final = chr(ord("/") + 1)
 
 

@@ -22,6 +22,7 @@ from headrace.loader.order.progress_state import State
 from headrace.loader.order.ranks import Around, around
 
 _WORKERS = 256
+"""Workers of one DataLoader, at most: each has a shared number, made before it is known how many there are."""
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Any]):

@@ -39,7 +39,7 @@ _REPAID = 4
 """A block takes so many times as long to bring as to ask for."""
 _LEAST, _MOST = 1_000_000, 4_000_000
 """Bytes of a block. No read is larger, so a larger block saves no request, and only mixes worse."""
-_SMALL = 250_000
+_SMALL = 250_000  # bytes
 _ENOUGH_BLOCKS = 512
 """With fewer, fewer are mixed together: blocks of a small set are smaller, but not below `_SMALL` bytes."""
 _TOGETHER = 4

@@ -16,7 +16,8 @@ import numpy as np
 from headrace.loader.order.order import Ints, Rows, distinct, key_of, permutation
 
 _MIXED = 16
-_LEAST = 4
+"""Blocks mixed together: a batch is drawn from as many places of the data. States that were saved count on it."""
+_LEAST = 4  # blocks mixed together of a small source, which has few stretches for the ranks then
 _STRETCHES = 32
 """Ranks are dealt whole stretches, so they may differ by one: of so many, it is a small part of an epoch."""
 

@@ -24,6 +24,7 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 _TABLE = 4096
 """Up to this size a permutation is a table (32 kB at most): a cipher's quality is poor on tiny domains."""
 _ROUNDS = 8
+"""Turns of the Feistel network, an even number, as two are taken at a time. States that were saved count on it."""
 _FOREVER = 1 << 32
 """Passes told apart inside one epoch of an endless `Repeat`."""
 

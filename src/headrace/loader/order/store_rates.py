@@ -28,12 +28,12 @@ SECONDS = 1.2
 """Of each of the two measurements, if a read takes no longer."""
 BYTES = 256 << 20
 """Most bytes asked for, of each."""
-_ROWS = 2048
-_BLOCKS = 64
+_ROWS = 2048  # samples, of which each is read by itself
+_BLOCKS = 64  # blocks, over the whole set
 BLOCKS_AT_ONCE = 16
 """Large pieces under way together."""
-_ROWS_OF_BLOCK = 512
-_ENOUGH = 16
+_ROWS_OF_BLOCK = 512  # samples of a block that are looked at: neighbours are joined to the same reads by a part of them
+_ENOUGH = 16  # answers of the second half from which on they tell a rate by themselves
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ import numpy as np
 from headrace.base.errors import InputError
 from headrace.loader.order.order import Ints, Stream, distinct, key_of, mix64, permutation
 
-_BLOCK = 256
-_BLOCK_MAX = 4096
-_TOLERANCE = 0.01
+_BLOCK = 256  # samples of a block of the schedule; doubled until every share is kept
+_BLOCK_MAX = 4096  # samples of the longest block: the least shares are kept less exactly then
+_TOLERANCE = 0.01  # share of a share by which it may be missed
 
 
 def block_counts(weights: Sequence[float]) -> tuple[int, ...]:

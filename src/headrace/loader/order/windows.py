@@ -12,7 +12,7 @@ from headrace.loader.order.order import Ints
 
 GRAIN = 64
 """Consecutive windows that stay together when shuffled or dealt to ranks: their overlap is fetched once."""
-_CHUNK = 4096
+_CHUNK = 4096  # rows whose keys are made at a time: what a step costs is shared, and memory stays small
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,9 +14,9 @@ from typing import Any
 
 from headrace.base.errors import BadSampleError, DeniedError, HeadraceError, InputError, InternalError, NoRoomError
 
-_NAMED = 5
-_MOST_CHANGED = 100_000
-_MOST_WARNINGS = 20
+_NAMED = 5  # bad samples named in the error
+_MOST_CHANGED = 100_000  # objects noted, so that a source that is written anew does not fill the memory
+_MOST_WARNINGS = 20  # lines in the log, so that they do not hide what else is there
 _LOG = logging.getLogger("headrace.dataset")
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from headrace.loader.pipeline.collector import Gate
 
 _BATCHES = 4
-_FIRST = 128 << 20
+"""Batches that fit into the window however large they are: one handed over, one made, and others on their way."""
+_FIRST = 128 << 20  # bytes of the window before anything was taken
 
 
 @dataclass(frozen=True)

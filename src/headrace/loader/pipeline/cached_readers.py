@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
 from headrace.base.errors import HeadraceError
+from headrace.base.threads import by_cores
 from headrace.cache import Cache
 from headrace.fetch import Fetcher, Read
 from headrace.loader.pipeline.feeder import Leaf, separate
@@ -21,11 +22,13 @@ from headrace.loader.pipeline.slots import Group
 from headrace.loader.pipeline.whole_objects import ObjectGroup
 from headrace.store.protocol import Blob, ObjectInfo
 
-READERS = 2
-"""Threads: each keeps a processor busy, mostly in the kernel."""
+_LEAST_READERS, _MOST_READERS = 2, 8
+"""Bounds of one thread to four cores: each keeps a core busy, mostly in the kernel, where it copies; decoding wants the
+other cores, and memory gives no more to more of them.
+"""
 _JOBS = 2
 """Jobs that wait for a reader: chunks of groups, or reads that go together."""
-_LOOK_S = 0.25
+_LOOK_S = 0.25  # seconds after which it is looked whether all is closed
 
 Job: TypeAlias = "list[ObjectGroup] | tuple[Sequence[Group], list[Read]]"
 """Groups to be read from the cache one by one; or what is not there, and the reads to submit for it."""
@@ -66,6 +69,8 @@ class Readers:
     def __init__(self, leaf: Leaf, fetcher: Fetcher, cache: Cache, around: Around) -> None:
         """`leaf`: where all groups are from; `cache`: the fetcher's."""
         self.cache = cache
+        self.count = by_cores(1 / 4, _LEAST_READERS, _MOST_READERS)
+        """How many threads are to call `run`."""
         self._leaf, self._fetcher, self._around = leaf, fetcher, around
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._free, self._turn = threading.Semaphore(_JOBS), threading.Lock()
@@ -87,7 +92,7 @@ class Readers:
 
     def close(self) -> None:
         """Let those go that wait for something to do."""
-        for _ in range(READERS):
+        for _ in range(self.count):
             self._jobs.put(None)
 
     def run(self) -> None:

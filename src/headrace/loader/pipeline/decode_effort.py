@@ -20,6 +20,7 @@ from headrace.catalog import Stage
 from headrace.loader.pipeline.run_stages import Call
 
 _EVERY_S: Final = 0.05
+"""Seconds between groups that are looked at, of one thread: to look costs system calls."""
 _LATE_S: Final = 0.5e-3
 """To take the lock again: longer than two threads that hold it for moments need."""
 

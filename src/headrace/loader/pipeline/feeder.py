@@ -24,9 +24,9 @@ from headrace.loader.pipeline.whole_objects import ObjectGroup, groups_of
 from headrace.store.protocol import Blob, is_stamp
 
 _tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
-_FIRST_CHUNK = 64
-CHUNK = 512
-MOST_CHUNK = 8192
+_FIRST_CHUNK = 64  # samples: the first reads are to go out soon
+CHUNK = 512  # samples planned at once, else: enough to share what a step costs, too few to delay the reads
+MOST_CHUNK = 8192  # samples planned at once, at most, and kept together where they hang together
 
 
 @dataclass(frozen=True, eq=False)

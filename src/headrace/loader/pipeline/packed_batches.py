@@ -17,7 +17,7 @@ from headrace.loader.pipeline.packing import Packing, Place, UnfitError
 from headrace.loader.pipeline.run_stages import key_in
 from headrace.loader.pipeline.slots import Group, Slot
 
-_NAMED = 3
+_NAMED = 3  # samples of a batch that an error names
 
 
 class _Bucket:

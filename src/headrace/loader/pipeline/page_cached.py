@@ -15,7 +15,7 @@ from headrace.base.memory import take
 from headrace.fetch import Fetcher, Read
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
-_LEAST = 64 << 10
+_LEAST = 64 << 10  # bytes of a read: to open a file for fewer costs more than to hand them over
 _LOCAL, _CACHED = ("fetch.requests", "fetch.bytes"), ("cache.hit", "cache.bytes_read")
 
 

@@ -38,7 +38,7 @@ from headrace.loader.pipeline.bad_samples import Judge, Skip, Skipped
 from headrace.loader.pipeline.batch_builder import Builder, Delivery
 from headrace.loader.pipeline.batching import Batching
 from headrace.loader.pipeline.byte_window import Bounds, Room
-from headrace.loader.pipeline.cached_readers import READERS, Readers
+from headrace.loader.pipeline.cached_readers import Readers
 from headrace.loader.pipeline.collector import InOrder, InTurn, WithinWindow
 from headrace.loader.pipeline.decode_effort import Effort, Watch
 from headrace.loader.pipeline.feeder import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
@@ -53,17 +53,18 @@ from headrace.loader.pipeline.whole_objects import ObjectGroup
 from headrace.store.protocol import Blob
 
 _GROUP = 64
+"""Samples in a group that nobody decodes: a wake-up of another thread is shared by all of them."""
 _GROUP_FILES, _BETWEEN = 512, 64
 """Samples in a group that is one read of a file: what a wake-up of another thread costs is shared by all of them. And
 bytes that lie between two of them.
 """
-_GROUP_DECODED = 16
-_GROUP_BYTES = 1 << 20
-_GROUP_BYTES_RAW = 8 << 20
+_GROUP_DECODED = 16  # samples that one decode thread takes at a time, at most, so that a batch is shared by all
+_GROUP_BYTES = 1 << 20  # bytes in such a group: of large samples each is one
+_GROUP_BYTES_RAW = 8 << 20  # bytes in a group that nobody decodes
 _OVERHEAD = 1024
 """Bytes of this process that a sample takes beside its own, roughly: tiny samples must not fill the memory either."""
-_BUNDLE = 32
-_WAKE = 16
+_BUNDLE = 32  # samples submitted together, where each is a group of its own
+_WAKE = 16  # samples that arrived, after which the batcher is woken where any order will do
 _TIED = 4
 """Samples that share reads are submitted together, in portions of this part of the byte window."""
 _WARM, _WARM_TOGETHER = 128 << 20, 32 << 20
@@ -71,9 +72,10 @@ _WARM, _WARM_TOGETHER = 128 << 20, 32 << 20
 _WARM_CHUNK = 2048
 """Samples planned at once while the cache serves whole objects."""
 _JOIN_S = 1.8
+"""Seconds that threads have to end: of the two in which Ctrl-C ends everything."""
 _FIRST = -1
 """Before every group."""
-_LOOK_S = 0.25
+_LOOK_S = 0.25  # seconds after which Ctrl-C, or that all is closed, is seen: an endless wait is not interrupted
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,8 @@ class Pipeline:
         return Readers(leaf, fetcher, fetcher.cache, self) if kept and fetcher.cache is not None else None
 
     def _works(self) -> list[tuple[str, Any]]:
-        readers = [] if self._readers is None else [(f"read-{i}", self._readers.run) for i in range(READERS)]
+        bring = self._readers
+        readers = [] if bring is None else [(f"read-{i}", bring.run) for i in range(bring.count)]
         decoders = [(f"decode-{i}", lambda watch=watch: self._decode(watch)) for i, watch in enumerate(self._watches)]
         return [("feeder", self._feed), ("batcher", self._batch), *readers, *decoders]
 

@@ -16,7 +16,7 @@ from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.decode_effort import Effort
 from headrace.loader.pipeline.step_clock import Steps
 
-_WAITS = 4096
+_WAITS = 4096  # last waits that quantiles are told of: 32 kB
 
 
 class Meter:

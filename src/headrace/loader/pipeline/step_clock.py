@@ -19,12 +19,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-_LOOK_S = 0.05
-_LONGER = 1.5
-_LEAST_S = 0.01
+_LOOK_S = 0.05  # seconds between looks while steps are as usual
+_LONGER = 1.5  # times the usual step, from which on one is long
+_LEAST_S = 0.01  # seconds that it is longer at least: less is noise
 _WROTE = 256 << 10
 """Bytes below which a step has written nothing worth waiting for."""
-_SLOWLY = 0.05
+_SLOWLY = 0.05  # weight of the newest in a running mean: about the last twenty count
 _SHORT_S = 5e-3
 """Steps below are looked at together, every 50 ms: to look takes 14 µs."""
 _PAUSE = 1.75

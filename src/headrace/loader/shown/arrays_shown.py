@@ -11,12 +11,12 @@ import numpy.typing as npt
 from headrace.base.errors import CorruptError
 from headrace.base.words import number
 
-_CHANNELS: Final = (1, 3, 4)
+_CHANNELS: Final = (1, 3, 4)  # grey, RGB, RGBA
 _SHORTEST: Final = 8
 """Rows and columns that a picture has at least."""
 _FLATTEST: Final = 16
 """How many times longer than the other a side of a picture may be."""
-_PIXELS: Final = 64_000_000
+_PIXELS: Final = 64_000_000  # pixels of a picture, at most: few bytes may ask for much memory
 
 
 def is_picture(shape: tuple[int, ...], kind: np.dtype[Any]) -> bool:

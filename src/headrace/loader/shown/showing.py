@@ -23,14 +23,14 @@ PICTURE_SIDE: Final = 160
 _PIXELS: Final = 64_000_000
 """A picture of more is not decoded: few bytes may ask for much memory."""
 _FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-_TEXT: Final = 2000
+_TEXT: Final = 2000  # characters of a text that are shown
 BEGINNING: Final = 4 * _TEXT
 """Bytes of a part that tell what it is."""
 LARGEST_SHOWN: Final = 128 << 20
 """Bytes: of a larger part no picture is made."""
 _WHOLE_ARRAY: Final = 4 << 20
 """Bytes: of a larger array the least and the largest value are not looked for."""
-_LINE: Final = 60
+_LINE: Final = 60  # characters of a part in one line of many
 PICTURE_SUFFIXES: Final = frozenset(
     {"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "img", "image"}
 )

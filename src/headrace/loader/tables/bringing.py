@@ -9,7 +9,6 @@ The byte window holds stored bytes under way, and decoded ones until their lot w
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import OrderedDict, deque
@@ -18,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any, cast
 
 from headrace.base.errors import ChangedError, HeadraceError, InputError, TryAgainError
-from headrace.base.threads import join_all
+from headrace.base.threads import by_cores, join_all
 from headrace.catalog import LIST_AGAIN
 from headrace.fetch import Fetcher, Read, Ticket
 from headrace.formats import DecodedRows, RowGroup, TableSamples
@@ -31,12 +30,12 @@ from headrace.loader.tables.lots import Lot, RowTake, lots
 from headrace.loader.tables.stretch import Stretch
 from headrace.store.protocol import Blob
 
-THREADS = min(4, max(2, os.cpu_count() or 2))
-"""That decode."""
+THREADS = by_cores(1, 2, 4)
+"""That decode, one to a core: a few, since each has a row group in memory."""
 _SHARE = 4
 """A lot may take this part of the window; so may row groups kept because more of their rows are to come: twice."""
-_LOOK_S = 0.25
-_JOIN_S = 1.8
+_LOOK_S = 0.25  # seconds after which Ctrl-C, or that all is closed, is seen
+_JOIN_S = 1.8  # seconds that threads have to end: of the two in which Ctrl-C ends everything
 
 
 class _Load:

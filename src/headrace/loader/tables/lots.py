@@ -18,7 +18,7 @@ from headrace.formats import TableSamples
 from headrace.loader.order.order import Ints, straight
 from headrace.loader.pipeline.feeder import Course
 
-MOST_ROWS = 1 << 20
+MOST_ROWS = 1 << 20  # rows of a lot, at most: narrow rows would make it millions, and their numbers take memory too
 
 
 class RowTake(NamedTuple):

@@ -36,10 +36,10 @@ _METADATA: Final = ".metadata"
 _OURS: Final = re.compile(r"__\d+_\d+\.distcp")
 _TOGETHER: Final = 64 << 20
 """Bytes of one run from which on the next saved item begins another."""
-_BETWEEN: Final = 128 << 10
-_AHEAD: Final = 2
-_AT_ONCE: Final = 16
-_PART: Final = 16 << 20
+_BETWEEN: Final = 128 << 10  # bytes between two items that are rather read along than asked around
+_AHEAD: Final = 2  # runs received while one is handed out
+_AT_ONCE: Final = 16  # files looked up side by side
+_PART: Final = 16 << 20  # bytes of a part; four are in memory
 
 
 class Writer(FileSystemWriter):

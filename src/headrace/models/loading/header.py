@@ -29,8 +29,8 @@ BITS: Final[Mapping[str, int]] = {
 }  # fmt: skip
 """Bits of one element, by dtype."""
 _METADATA: Final = "__metadata__"
-_ALIGNED: Final = 8
-_LARGEST: Final = 2**63
+_ALIGNED: Final = 8  # bytes: tensors of any dtype can be mapped where they lie
+_LARGEST: Final = 2**63  # int64 ends here
 _AXES: Final = 64
 """Of one tensor, at most: as in NumPy and torch."""
 _HINT: Final = "it is damaged, or no safetensors file"

@@ -18,11 +18,11 @@ from headrace.store.protocol import Blob
 if TYPE_CHECKING:
     from headrace.namespace import Namespace
 
-_PIECE: Final = 8 << 20
+_PIECE: Final = 8 << 20  # bytes of a read
 _AT_ONCE: Final = 6
 """Pieces on their way to the cache: with what waits to be written, at most 64 MiB and some."""
-_LOOK_S: Final = 0.002
-_WRITTEN_S: Final = 120.0
+_LOOK_S: Final = 0.002  # seconds between looks whether the disk is still behind
+_WRITTEN_S: Final = 120.0  # seconds until all that came is in the cache
 _NORESERVE: Final = 0x4000
 """Linux, mman.h: what is never changed takes nothing from what other programs may have."""
 

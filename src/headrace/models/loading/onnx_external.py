@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 16 << 10
 """Bytes from which on an initializer moves out: below, the gap before the next page would cost more than it saves."""
-_PAGE: Final = 4096
-_BLOCK: Final = 8 << 20
+_PAGE: Final = 4096  # bytes: each tensor begins a page, so that it can be mapped
+_BLOCK: Final = 8 << 20  # bytes copied at a time
 _HINT: Final = "pip install headrace[serving]"
 _OPSET: Final = "check that all its files are there, and that onnxruntime knows its opset"
 _INSIDE: Final = "the files it names must lie beside it"

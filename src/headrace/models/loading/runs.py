@@ -26,7 +26,7 @@ PART: Final = 8 << 20
 """Bytes of one request."""
 _AT_ONCE: Final = 16
 """Threads that receive; how many of them at a time is found out (`fetch.straight`)."""
-_GRACE_S: Final = 2.0
+_GRACE_S: Final = 2.0  # seconds for threads to end
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from headrace.upload import Uploader, UploadOptions
 
 _STEP: Final = 16 << 20
 """Bytes of a part, and of what is brought from another device at a time."""
-_THREADS: Final = 4
+_THREADS: Final = 4  # parts under way, 64 MiB in memory
 
 
 def save(

@@ -30,12 +30,12 @@ from headrace.mount.kernel import mount_points
 from headrace.mount.kernel.startup_errors import error_from_bytes, error_to_bytes
 
 _log = logging.getLogger("headrace.mount")
-_LARGEST: Final = 1 << 16
+_LARGEST: Final = 1 << 16  # bytes of a message between holder and server
 _QUICK_S: Final = 10.0
 """A server that dies sooner has done nothing worth starting the next at once."""
 _MOST: Final = 3
 """Such servers in a row before the mount is given up: programs that use it would wait for ever."""
-_PAUSE_S: Final = 0.5
+_PAUSE_S: Final = 0.5  # seconds before the next server, for each that died quickly
 
 
 @dataclass(frozen=True, slots=True)

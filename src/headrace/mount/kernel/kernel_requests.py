@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 _log = logging.getLogger("headrace.mount")
-_IDLE_S = 30.0
+_IDLE_S = 30.0  # seconds without a request that must wait, after which its thread ends
 
 
 Answer = bytes | tuple[bytes | memoryview, ...] | None

@@ -20,11 +20,12 @@ from headrace.base.errors import DeniedError, HeadraceError, InputError, NotFoun
 
 DEVICE = "/dev/fuse"
 MOUNT_TYPE = "fuse.headrace"
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOATIME = 1, 2, 4, 1024
-_MNT_DETACH = 2
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOATIME = 1, 2, 4, 1024  # sys/mount.h
+_MNT_DETACH = 2  # sys/mount.h
 _HELPER = "fusermount3"
 _TIMEOUT_S = 20.0
-_BUSY_S = 1.0
+"""Seconds for fusermount3, which starts at once and asks nobody but the kernel."""
+_BUSY_S = 1.0  # seconds in which a file that is just being closed may keep a mount busy
 
 
 @dataclass(frozen=True, slots=True)

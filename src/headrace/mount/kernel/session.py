@@ -36,7 +36,8 @@ LARGEST = 1 << 20
 """Bytes of the largest READ and WRITE."""
 _BUFFER = LARGEST + 4096 * 2
 _MOST_WAITING = 96
-_BACKGROUND = 128
+"""Threads for requests that wait for a store, at most; with all of them waiting, further requests queue."""
+_BACKGROUND = 128  # requests of readahead that the kernel has under way, at most (max_background)
 _WANTED = (
     Init.ASYNC_READ
     | Init.ATOMIC_O_TRUNC

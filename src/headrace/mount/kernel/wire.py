@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-MAJOR, MINOR, OLDEST_MINOR = 7, 41, 31
+MAJOR, MINOR, OLDEST_MINOR = 7, 41, 31  # of the protocol; 7.31 came with Linux 5.4
 ROOT = 1
 """The node id of the mount's root."""
+LONGEST_NAME = 255
+"""Bytes: Linux's NAME_MAX."""
 
 IN = struct.Struct("=IIQQIIIHH")
 """Request header: length, opcode, unique, node, uid, gid, pid, extensions, padding."""
@@ -129,7 +131,7 @@ class Fattr:
     MTIME_NOW = 1 << 8
 
 
-RENAME_NOREPLACE = 1
+RENAME_NOREPLACE = 1  # linux/fs.h
 
 _INIT_IN = struct.Struct("=IIIII")
 _INIT_OUT = struct.Struct("=IIIIHHIIHHIIH22x")
@@ -146,7 +148,7 @@ _STATFS = struct.Struct("=QQQQQIIII24x")
 _FORGETS = struct.Struct("=QQ")
 _INVAL_INODE = struct.Struct("=Qqq")
 _INVAL_ENTRY = struct.Struct("=QII")
-_EXPIRE_ONLY = 1
+_EXPIRE_ONLY = 1  # FUSE_EXPIRE_ONLY
 _BATCH = struct.Struct("=II")
 
 OPEN_IN = struct.Struct("=II")
@@ -169,7 +171,7 @@ HANDLE_IN = struct.Struct("=Q")
 FALLOCATE_IN = struct.Struct("=QQQII")
 WRITE_OUT = struct.Struct("=II")
 
-BACKING_OPEN, BACKING_CLOSE = 0x4010E501, 0x4004E502
+BACKING_OPEN, BACKING_CLOSE = 0x4010E501, 0x4004E502  # FUSE_DEV_IOC_BACKING_OPEN, …_CLOSE
 BACKING_MAP = struct.Struct("=iIQ")
 """ioctl arguments of passthrough: descriptor, flags, padding."""
 
@@ -324,7 +326,7 @@ def written(unique: int, size: int) -> bytes:
 
 def statfs(unique: int, *, blocks: int, free: int, files: int) -> bytes:
     """STATFS, in blocks of 4 KiB."""
-    return reply(unique, _STATFS.pack(blocks, free, free, files, files, 4096, 255, 4096, 0))
+    return reply(unique, _STATFS.pack(blocks, free, free, files, files, 4096, LONGEST_NAME, 4096, 0))
 
 
 def dirent(ino: int, offset: int, kind: int, name: bytes) -> bytes:

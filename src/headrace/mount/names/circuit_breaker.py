@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.store.protocol import Store
 
 _log = logging.getLogger("headrace.mount")
-_LEAST_S = 5.0
+_LEAST_S = 5.0  # seconds that a store is left alone, at least, and in which the one request that asks again is answered
 
 
 class CircuitBreaker:

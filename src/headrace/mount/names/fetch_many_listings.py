@@ -19,7 +19,7 @@ from headrace.store.protocol import ObjectInfo
 
 PAGE = 1000
 """Keys that stores answer with at once."""
-_MOST_PAGES = 3
+_MOST_PAGES = 3  # of one LIST: longer ones are of folders that are not small
 
 
 def fetch_many_listings(

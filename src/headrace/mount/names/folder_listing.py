@@ -12,7 +12,7 @@ from headrace.mount.kernel.kernel_requests import Request
 from headrace.mount.names.listing_pages import FILE, FOLDER, HIDDEN, LINK, ListingPage
 from headrace.mount.write_back.object_metadata import LINK_SUFFIX
 
-_SLICE_S = 0.05
+_SLICE_S = 0.05  # seconds after which it is seen that the caller was killed
 _LINK_SUFFIX = LINK_SUFFIX.encode()
 
 

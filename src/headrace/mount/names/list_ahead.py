@@ -29,10 +29,10 @@ _MOST = 8
 """NameLookup listed ahead, each by itself."""
 _LOOK = 512
 """Names looked at for the next folders."""
-_MOST_WALKS = 256
+_MOST_WALKS = 256  # folders whose folders are being read; the one begun first is forgotten
 _WORTH = 4
-"""NameLookup in a page from which on they are asked for together."""
-_MOST_TOGETHER = 256
+"""Folders whose names fill a page, from which on they are asked for together."""
+_MOST_TOGETHER = 256  # folders asked for by one LIST
 _MOST_LOTS = 4
 """Such LISTs ahead of the reader, a page each."""
 

@@ -11,15 +11,15 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
+from headrace.mount.kernel.wire import LONGEST_NAME
 from headrace.mount.write_back.object_metadata import LINK_SUFFIX
 from headrace.store.protocol import ObjectInfo
 
 FILE, FOLDER, LINK, HIDDEN = 0, 1, 2, 3
 """What a name is. HIDDEN: a file under a folder's name, which cannot be shown."""
-SHIFT: Final = 12
+SHIFT: Final = 12  # bits of a node's id that are its place in the page
 MOST: Final = 1 << SHIFT
 """Most names in one page."""
-_LONGEST = 255
 
 
 class ListingPage:
@@ -130,7 +130,7 @@ def showable(name: str) -> bool:
     """Whether a folder can show this name: not empty, ``.`` or ``..``, no slash or NUL inside, at most 255 bytes."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         return False
-    return len(name) * 4 <= _LONGEST or len(name.encode("utf-8", "surrogateescape")) <= _LONGEST
+    return len(name) * 4 <= LONGEST_NAME or len(name.encode("utf-8", "surrogateescape")) <= LONGEST_NAME
 
 
 def _linked(name: str, kind: int, size: int, mtime: int, etag: str | None) -> tuple[str, int, int, int, str | None]:

@@ -19,8 +19,8 @@ from headrace.mount.names.listing_pages import FILE
 from headrace.mount.names.nodes import NamedNode
 from headrace.mount.write_back.record_journal import RecordJournal
 
-_SESSION: Final = 0
-_SERVER_SHIFT: Final = 46
+_SESSION: Final = 0  # no node has this id
+_SERVER_SHIFT: Final = 46  # bits of the ids that one server gives
 _MOST: Final = 1 << 61 - _SERVER_SHIFT
 """Servers that one mount may have in turn."""
 

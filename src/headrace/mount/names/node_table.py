@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.mount.names.node_record import NodeRecord
 
 _MASK = MOST - 1
-_SWEPT = 4096
+_SWEPT = 4096  # nodes looked at in one sweep, under the lock
 _NO_PAGE = (None, None)
 
 

@@ -21,7 +21,7 @@ from headrace.mount.names.stat_attributes import StatAttributes
 if TYPE_CHECKING:
     from headrace.mount.kernel.kernel_requests import Request
 
-_PAGE_SHIFT = 32
+_PAGE_SHIFT = 32  # bits of an offset in a folder that are a place in a page; above them is the page's number
 _TYPES = {FOLDER: stat.S_IFDIR >> 12, LINK: stat.S_IFLNK >> 12}
 _REGULAR = stat.S_IFREG >> 12
 

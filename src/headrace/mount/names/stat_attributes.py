@@ -12,7 +12,7 @@ from headrace.mount.names.node_table import NodeTable
 from headrace.mount.names.nodes import FolderNode, NamedNode
 from headrace.mount.write_back.object_metadata import Attributes
 
-_IMMUTABLE_S = 3600.0
+_IMMUTABLE_S = 3600.0  # seconds for which the kernel need not ask again: what it was told never changes
 
 
 class StatAttributes:

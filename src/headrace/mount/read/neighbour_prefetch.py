@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 _EVIDENCE = 3
 """Files of a folder that must have been fetched before its others are."""
 _GENEROSITY = 12
-_FIRST = 4 << 20
-_AT_ONCE = 96
-_BATCH = 512
-_LOW = 64
-_STEP = 4 << 20
-_MOST_FOLDERS = 1024
+"""Bytes ahead for each byte that was opened: it bounds what is fetched and not opened after all."""
+_FIRST = 4 << 20  # bytes ahead to begin with
+_AT_ONCE = 96  # reads under way
+_BATCH = 512  # reads queued at a time
+_LOW = 64  # reads in the queue from which on no more are planned
+_STEP = 4 << 20  # bytes that planning is worth waking a thread for
+_MOST_FOLDERS = 1024  # folders being read; the one begun first is forgotten
 
 
 class _FolderRun:

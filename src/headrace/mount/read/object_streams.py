@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.budget import ByteBudget
 from headrace.base.errors import ChangedError, HeadraceError
-from headrace.base.threads import Crew
+from headrace.base.threads import Crew, by_cores
 from headrace.fetch import Read
 from headrace.fetch.readahead import BlockCursor, Limits, cut
 from headrace.mount.read.pending_reads import PendingRead, fetch
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher
     from headrace.mount.kernel.kernel_requests import Request
 
-_PIECE = 128 * 1024
-_MOST_PIECES = 16
-_PROMOTE = 4
+_PIECE = 128 * 1024  # bytes fetched for a read that jumps
+_MOST_PIECES = 16  # such pieces kept: 2 MiB for each file
+_PROMOTE = 4  # jumps into one block after which all of it is fetched
 _ANNOUNCING = 64 * 1024
 """A read of this size at the start of a file announces one from start to end."""
-_MOST_AHEAD = 64 << 20
+_MOST_AHEAD = 64 << 20  # bytes read ahead of one reader
 _BEHIND = 2
 """Blocks by which a read may lag: the kernel's own read-ahead mixes up the order a little."""
+_LEAST_WRITERS, _MOST_WRITERS = 2, 8
+"""Bounds of one thread to four cores: they copy into files of the cache, and memory gives no more to more of them."""
 
 
 class _StreamChunk(PendingRead):
@@ -237,7 +239,7 @@ class ObjectStreams:
     def __init__(self, fetcher: Fetcher) -> None:
         self.fetcher = fetcher
         self.budget = ByteBudget(max(fetcher.settings.fetch.memory // 2, 8 << 20))
-        self.writers = Crew("mount-fill", 2)
+        self.writers = Crew("mount-fill", by_cores(1 / 4, _LEAST_WRITERS, _MOST_WRITERS))
         self._lock = threading.Lock()
         self._by_node: dict[int, ObjectStream] = {}
 

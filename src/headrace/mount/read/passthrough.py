@@ -23,7 +23,7 @@ from headrace.mount.kernel import wire
 _log = logging.getLogger("headrace.mount")
 _MOST = 16_384
 """Files kept registered, 2 kB of the kernel each: an epoch over more small files than this registers each again."""
-_SWEPT = 4096
+_SWEPT = 4096  # files looked at in one sweep
 
 
 class BackingFile:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from headrace.fetch import Fetcher
     from headrace.mount.kernel.kernel_requests import Request
 
-_SLICE_S = 0.05
-_GRACE_S = 5.0
+_SLICE_S = 0.05  # seconds after which it is seen that the caller was killed
+_GRACE_S = 5.0  # seconds beyond a read's own deadline, which is to say first what is wrong
 
 
 class PendingRead:

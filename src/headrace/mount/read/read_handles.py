@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.mount")
 _BY_KERNEL: Final = int(Fopen.PASSTHROUGH | Fopen.NOFLUSH)
 _BY_US: Final = int(Fopen.KEEP_CACHE | Fopen.NOFLUSH)
-_KERNELS_HANDLE: Final = 0
+_KERNELS_HANDLE: Final = 0  # the handle of every file that the kernel reads by itself; ours begin at 1
 _HANDLE: Final = wire.HANDLE_IN.unpack_from
 _LARGE: Final = 1 << 20
 """Bytes from which on an object is read from the cache's file as soon as it is there, and leaves memory."""

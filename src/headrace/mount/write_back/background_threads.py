@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 _log = logging.getLogger("headrace.mount")
 _THREADS = 3
-_LONGEST_S = 60.0
+"""Each publishes one file at a time and mostly waits for the store: so a slow one does not hold up the others."""
+_LONGEST_S = 60.0  # seconds between looks for what is due, where nobody wakes them
 
 Task = Callable[[], None]
 

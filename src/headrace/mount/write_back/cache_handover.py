@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.mount")
 _INLINE = 64 << 20
 """Bytes up to which a file is handed to the cache at once; a larger one takes a checksum of that many bytes."""
-_SETTLED_S = 1.0
+_SETTLED_S = 1.0  # seconds without a file that follows
 
 
 class CacheHandover:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.namespace import Location
 
 _AT_ONCE: Final = 16
+"""Objects copied or deleted side by side: the store does the work."""
 Result = TypeVar("Result")
 
 

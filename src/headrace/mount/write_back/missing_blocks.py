@@ -16,8 +16,8 @@ from headrace.store.protocol import ObjectInfo, Store
 if TYPE_CHECKING:
     from headrace.fetch import Fetcher
 
-BLOCK = 4 << 20
-_AT_ONCE = 4
+BLOCK = 4 << 20  # bytes fetched when one of them is touched
+_AT_ONCE = 4  # blocks fetched side by side for one request, 16 MiB in memory
 
 
 class MissingBlocks:

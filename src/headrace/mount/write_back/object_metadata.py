@@ -14,8 +14,8 @@ from typing import Final
 
 LINK_SUFFIX: Final = ".rclonelink"
 NAMES: Final = ("mode", "uid", "gid", "mtime")
-_LARGEST_MODE: Final = 0o177777
-_NS: Final = 1_000_000_000
+_LARGEST_MODE: Final = 0o177777  # type and permissions have 16 bits
+_NS: Final = 1_000_000_000  # nanoseconds in a second
 
 
 @dataclass(frozen=True, slots=True)

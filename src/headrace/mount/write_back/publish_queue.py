@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headrace.mount")
 _HURRY_S = 0.3
-_MAPPED_S = 1.0
+"""Seconds between tries while an unmount waits for them."""
+_MAPPED_S = 1.0  # seconds between looks whether programs still map a file
 _FLAGS = struct.Struct("=ixxxx")
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 """FS_IOC_GETFLAGS, FS_IOC_SETFLAGS (linux/fs.h): a long by their numbers, an int by what they read and write."""

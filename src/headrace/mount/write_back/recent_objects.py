@@ -9,8 +9,8 @@ from typing import Final
 
 from headrace.store.protocol import Described
 
-_KEPT_S: Final = 5.0
-_MOST: Final = 256
+_KEPT_S: Final = 5.0  # seconds in which programs set mode and time after they have closed a file
+_MOST: Final = 256  # objects: cp and rsync go from one to the next
 
 
 class RecentObjects:

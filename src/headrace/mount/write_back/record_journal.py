@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from headrace.base.errors import CorruptError, NoRoomError
 
-VERSION: Final = 1
+VERSION: Final = 1  # of the file's format
 _MAGIC: Final = b"headrace-journal "
 _HEAD: Final = _MAGIC + b"%d\n" % VERSION
 _RECORD: Final = struct.Struct("<II")

@@ -19,7 +19,7 @@ from headrace.serving.protocols.json_text import array_of, decoded, encoded
 from headrace.serving.tensors import BYTES, FROM_V2, TO_V2, Array, Signature, Tensor, kind_of
 
 LENGTH_HEADER: Final = "Inference-Header-Content-Length"
-_MOST_ELEMENTS: Final = 1 << 40
+_MOST_ELEMENTS: Final = 1 << 40  # of a tensor: a product that no machine has, and that fits an int64
 _NOT_HERE: Final = {
     "shared_memory_region": "shared memory", "sequence_id": "sequences", "classification": "classification",
 }  # fmt: skip

@@ -20,10 +20,10 @@ from headrace.serving.tensors import Array, Signature
 _log = logging.getLogger("headrace.serving")
 _SECRETS: Final = ("AWS_", "AZURE_", "GOOGLE_", "HEADRACE_", "MLFLOW_")
 """Variables that a model's code does not get: how the store is reached."""
-_START_S: Final = 300.0
-_END_S: Final = 5.0
-_FIRST_S: Final = 0.1
-_LONGEST_S: Final = 30.0
+_START_S: Final = 300.0  # seconds to start the process and load the model
+_END_S: Final = 5.0  # seconds to end by itself
+_FIRST_S: Final = 0.1  # seconds before the first restart; twice as many before each that follows
+_LONGEST_S: Final = 30.0  # seconds before any restart, at most
 _STEADY_S: Final = 60.0
 """Who has run for so long is started again at once."""
 

@@ -22,10 +22,12 @@ from headrace.store.protocol import StoreOptions
 
 DEFAULT_REGION = "us-east-1"
 _FRESH_S = 60.0
-_USABLE_S = 300.0
+"""Seconds for which keys are used without a question to the chain."""
+_USABLE_S = 300.0  # seconds for which they are used while the chain is asked behind
 _BETWEEN_RENEWALS_S = 10.0
-_BETWEEN_CHANGES_S = 1.0
-_LATELY_S = 30.0
+"""Seconds between looks from the start of the chain, however many requests were refused meanwhile."""
+_BETWEEN_CHANGES_S = 1.0  # seconds, where the last look found other keys a moment ago
+_LATELY_S = 30.0  # seconds since then: requests signed with the old keys may still be refused
 _HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, or say anonymous = true"
 
 

@@ -41,8 +41,8 @@ from headrace.store.url import StoreUrl
 
 _ODD = re.compile(r"\x00|(?:^|/)\.{1,2}(?:/|\Z)|//|\A/|/\Z|\A\Z")
 _HIDDEN = ".headrace-tmp-"
-_PAGE = 1000
-_PIECE = 4 << 20
+_PAGE = 1000  # files told of at a time
+_PIECE = 4 << 20  # bytes sent at a time
 _EXTRA: Final = {"sftp": "sftp", "ssh": "sftp"}
 """Protocols whose package is an extra of ours."""
 _SEEN = Capabilities(

@@ -47,11 +47,12 @@ from headrace.store.url import StoreUrl
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _HIDDEN = ".headrace-tmp-"
-_LONGEST_PART, _LONGEST_PATH = 255, 4095
+_LONGEST_PART, _LONGEST_PATH = 255, 4095  # bytes: Linux's NAME_MAX, and PATH_MAX without the zero at its end
 _ELSEWHERE = "such keys live in object stores only"
-_PAGE = 1000
-_CHUNK = 1 << 20
+_PAGE = 1000  # files told of at a time, as by S3
+_CHUNK = 1 << 20  # bytes copied at a time where the kernel cannot do it
 _FOLDER_RACES = 5
+"""Times that a folder is made anew which deletions take away meanwhile."""
 _SEEN = Capabilities(
     has_etag=False,
     create_only_put=True,
@@ -63,7 +64,7 @@ _SEEN = Capabilities(
     copied_parts=True,
     conditional_parts=True,
 )
-_LARGEST_FILE = (1 << 63) - 1
+_LARGEST_FILE = (1 << 63) - 1  # bytes: an offset has 64 bits, with a sign
 
 
 class LocalStore(Store):

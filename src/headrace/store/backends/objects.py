@@ -53,9 +53,9 @@ from headrace.store.url import StoreUrl
 _ODD = re.compile(r"[\x00-\x1f\x7f]|(?:^|/)\.{1,2}(?:/|\Z)|//|\A/|/\Z|\A\Z")
 _ODD_AZURE = re.compile(_ODD.pattern + r"|\\")
 """Azure takes a backslash for a slash."""
-_DELETE_AT_ONCE = 1000
-_PART: Final = 8 << 20
-_AT_ONCE: Final = 4
+_DELETE_AT_ONCE = 1000  # keys in a call
+_PART: Final = 8 << 20  # bytes of a part, and of a copy's piece in memory
+_AT_ONCE: Final = 4  # parts under way: with the size of one, what bounds the memory
 _NOT_USERS: Final = frozenset(
     [
         "Cache-Control",
@@ -106,7 +106,7 @@ _ALL: Final = Capabilities(
     copied_parts=False,
     conditional_parts=True,
 )
-_LONGEST: Final = 1024
+_LONGEST: Final = 1024  # bytes or characters of a key, its prefix included
 _LONGEST_IN: Final = {"gs": "bytes", "az": "characters"}
 """In what the providers count the length of a key; others have no limit that is known here."""
 _SEEN: Final = {"gs": _ALL, "az": dataclasses.replace(_ALL, start_after=False), "memory": _ALL}

@@ -48,12 +48,12 @@ from headrace.store.protocol import (
 )
 from headrace.store.url import StoreUrl
 
-_DELETE_AT_ONCE = 1000
+_DELETE_AT_ONCE = 1000  # keys: the most that DeleteObjects takes
 _ODD = re.compile(r"//|\A/|/\Z|(?:\A|/)\.{1,2}(?:/|\Z)|\\")
 _ODD_HINT = "use keys without '//', '.' or '..' parts, backslash, or '/' at an end"
 _LONGEST = 1024
 """Bytes of a key in its bucket, in UTF-8."""
-_SINGLE_PUT = 5 << 30
+_SINGLE_PUT = 5 << 30  # bytes: the most that one PUT, or one copy, takes
 _AWS = Capabilities(
     has_etag=True,
     create_only_put=True,

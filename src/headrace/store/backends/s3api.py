@@ -30,9 +30,9 @@ from headrace.store.backends.storetime import StoreTime
 from headrace.store.http1 import NOT_MODIFIED, Endpoint, Patience, Response, Transport, persist
 from headrace.store.protocol import RENEWALS, Buffer, StoreOptions
 
-_UNSIGNED_FROM = 1 << 20
-_REFUSED = (400, 403)
-_LATELY_S = 10.0
+_UNSIGNED_FROM = 1 << 20  # bytes from which on TLS alone checks a body: SHA-256 costs time, and proves no more
+_REFUSED = (400, 403)  # what services answer to a request whose date is wrong
+_LATELY_S = 10.0  # seconds for which a wrong clock is what refusals are put down to, and to ask the time
 _SLOWEST = 128 << 10
 """Bytes a second that an upload may go down to before its time is up."""
 

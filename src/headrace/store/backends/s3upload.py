@@ -27,14 +27,14 @@ from headrace.store.backends.s3api import S3Api
 from headrace.store.http1 import http_time
 from headrace.store.protocol import Assembly, Buffer, ObjectInfo, Unfinished
 
-MULTIPART_FROM: Final = 64 << 20
-SMALLEST: Final = 5 << 20
-_PART: Final = 16 << 20
-_COPY_PART: Final = 128 << 20
-_MOST_PARTS: Final = 10_000
+MULTIPART_FROM: Final = 64 << 20  # bytes from which on a buffer is sent in parts side by side
+SMALLEST: Final = 5 << 20  # bytes of any part but the last, at least: S3's rule
+_PART: Final = 16 << 20  # bytes of a part that is sent
+_COPY_PART: Final = 128 << 20  # bytes of a part that the service copies: nothing of it comes here
+_MOST_PARTS: Final = 10_000  # S3's rule
 LARGEST: Final = _MOST_PARTS * (5 << 30)
-_AT_ONCE: Final = 4
-_MINUTE_S: Final = 60.0
+_AT_ONCE: Final = 4  # parts under way of one object
+_MINUTE_S: Final = 60.0  # seconds
 
 
 class S3Assembly(Assembly):

@@ -17,9 +17,9 @@ from typing import Any
 from urllib.parse import quote
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
-_WEEK_S = 7 * 86400
+_WEEK_S = 7 * 86400  # seconds: the most that S3 takes
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]*\Z").match
-_HMAC_BLOCK = 64
+_HMAC_BLOCK = 64  # bytes of a block of SHA-256 (RFC 2104)
 _INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 

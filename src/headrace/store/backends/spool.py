@@ -16,7 +16,7 @@ from headrace.store.backends.errors import from_os
 from headrace.store.backends.parts import Parts, UnderWay, pwrite
 from headrace.store.protocol import Assembly, Blob, Buffer, ObjectInfo, Store
 
-_STEP = 16 << 20
+_STEP = 16 << 20  # bytes copied at a time, in memory
 
 
 class SpoolAssembly(Assembly):

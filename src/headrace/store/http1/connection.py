@@ -21,7 +21,7 @@ from headrace.store.http1.response import MOST_HEAD, PEEK, Chunks, Response, Unt
 
 Address: TypeAlias = tuple[int, tuple[object, ...]]
 """Family and socket address."""
-_MOST_ERROR_BODY = 64 * 1024
+_MOST_ERROR_BODY = 64 * 1024  # bytes of an error's text that are read; the connection is closed on more
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 

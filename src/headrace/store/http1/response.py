@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from headrace.store.http1.failures import BrokenResponse
 
-MOST_HEAD = 64 * 1024
+MOST_HEAD = 64 * 1024  # bytes: a head, or a chunk's, that goes on for longer is no HTTP of a store's
 PEEK = 2048
 """Bytes in which the head of most answers ends."""
 NOT_MODIFIED = 304

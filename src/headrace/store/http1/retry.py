@@ -17,8 +17,8 @@ from headrace.store.http1.failures import lasting
 
 T = TypeVar("T")
 
-_FIRST_S = 0.05
-_LONGEST_S = 10.0
+_FIRST_S = 0.05  # seconds of the first pause, at most
+_LONGEST_S = 10.0  # seconds of any pause, at most
 
 
 @dataclass(frozen=True, slots=True)

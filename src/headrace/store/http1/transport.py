@@ -19,11 +19,11 @@ from headrace.store.http1.request import kind_of
 from headrace.store.http1.response import Response
 
 Body: TypeAlias = "bytes | bytearray | memoryview"
-_CHUNK = 1 << 20
+_CHUNK = 1 << 20  # bytes of a body sent at a time, each of which may take as long as a silence may
 _TOGETHER = 65536
 """So much of a body goes out in one piece with its head."""
-_SCRATCH = 65536
-_SMALL = 1 << 18
+_SCRATCH = 65536  # bytes of a head, and of what comes with it
+_SMALL = 1 << 18  # bytes of a body up to which memory is fresh, not from the pool of buffers
 _KEPT = 32
 """Idle connections kept; more are closed after use."""
 _STALE_S = 25.0

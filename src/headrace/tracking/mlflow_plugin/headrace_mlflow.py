@@ -33,7 +33,7 @@ _SHOWN: Final = ("outputs", "checkpoints")
 _FOLDER: Final = re.compile(r"(.+?/artifacts/headrace)(?:/(.+))?", re.DOTALL)
 _PROBE: Final = "headrace"
 """A folder that only this plugin lists: `headrace mlflow` asks for it to see that it is there. No store is asked."""
-_MOST_KNOWN: Final = 10_000
+_MOST_KNOWN: Final = 10_000  # runs remembered; then all are forgotten
 
 
 class _Runs(ArtifactRepository):

@@ -17,7 +17,7 @@ from headrace.web.world import World
 _log = logging.getLogger("headrace.web")
 _COMMAND: Final = (sys.executable, "-m", "headrace.cli", "rerun", "--detach")
 """As a process of its own: a runner takes its process's signals, and goes on when this server ends."""
-_WAIT_S: Final = 20.0
+_WAIT_S: Final = 20.0  # seconds until the run is recorded: its code and inputs are found first
 _KINDS: Final = {
     kind.exit_code: kind
     for kind in (

@@ -24,10 +24,10 @@ from headrace.web.jupyter.configured import Shown, write
 from headrace.web.jupyter.proxied import FOLDER
 from headrace.web.private_socket import folder_for_sockets
 
-_USUAL_PORT: Final = 8888
+_USUAL_PORT: Final = 8888  # Jupyter's own
 _KERNEL_S: Final = 0.4
 """Seconds that a kernel has to end in order, of the two that Ctrl-C leaves for all."""
-_END_S: Final = 1.0
+_END_S: Final = 1.0  # seconds to end in order; then by signals
 
 
 @dataclass(frozen=True, slots=True)

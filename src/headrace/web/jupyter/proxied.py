@@ -26,7 +26,7 @@ NAME: Final = "headrace"
 FOLDER: Final = "HEADRACE_JUPYTER_FOLDER"
 """The variable by which `headrace jupyter` says where the socket goes, so that it is gone with all the rest."""
 _ICON: Final = Path(__file__).parents[1] / "static/icon.svg"
-_START_S: Final = 30.0
+_START_S: Final = 30.0  # seconds for the page to start
 
 
 def server() -> dict[str, Any]:

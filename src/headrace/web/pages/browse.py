@@ -16,8 +16,8 @@ from headrace.web.previews import Preview
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
-COUNT: Final = 200
-_MOST: Final = 1000
+COUNT: Final = 200  # names on a page
+_MOST: Final = 1000  # names on a page, whatever is asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
-_MOST: Final = 20
-_CHARTS: Final = 24
-_POINTS: Final = 300
+_MOST: Final = 20  # runs: more curves in one picture are not told apart
+_CHARTS: Final = 24  # pictures on a page
+_POINTS: Final = 300  # of a curve
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from headrace.web.behind import Underway
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
-_GROUPS: Final = 30
+_GROUPS: Final = 30  # suffixes, and folders, on a page
 
 
 @dataclass(frozen=True, slots=True)

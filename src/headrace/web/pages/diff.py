@@ -17,8 +17,8 @@ from headrace.web.pieces import Stored, looked_at, readable
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
-COUNT: Final = 24
-_MOST: Final = 100
+COUNT: Final = 24  # samples or objects on a page
+_MOST: Final = 100  # on a page, whatever is asked for
 _KINDS: Final[tuple[ChangeKind, ...]] = ("changed", "added", "removed")
 _GONE: Final = "the store no longer gives this version"
 

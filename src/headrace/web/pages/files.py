@@ -13,7 +13,7 @@ from headrace.web.index import RunRow
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
-COUNT: Final = 200
+COUNT: Final = 200  # files on a page
 _RECORD: Final = ("logs/", "metrics/", "status/", "orders/", "code/", "lease.json", "run.json", "inputs/", "nodes/")
 """What makes the record; other pages show it."""
 

@@ -15,9 +15,9 @@ from headrace.web.told import Page, Told
 from headrace.web.world import World
 
 Stream: TypeAlias = Literal["stdout", "stderr", "headrace"]
-COUNT: Final = 200
-_MOST: Final = 2000
-_FOUND: Final = 100
+COUNT: Final = 200  # lines on a page
+_MOST: Final = 2000  # lines on a page, whatever is asked for
+_FOUND: Final = 100  # lines that a search shows
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 """What moves a terminal's cursor, colours, and sets its title: ECMA-48, 5.3 and 8.3, and xterm's OSC."""
 _ERROR: Final = re.compile(

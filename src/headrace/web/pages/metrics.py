@@ -13,8 +13,8 @@ from headrace.web.told import Page, Told
 from headrace.web.world import World
 
 _MACHINE: Final = ("system/", "job/")
-COUNT: Final = 24
-_MOST: Final = 100
+COUNT: Final = 24  # curves on a page
+_MOST: Final = 100  # curves on a page, whatever is asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from headrace.web.servers import ServerHere, serving
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
-COUNT: Final = 50
-_MOST: Final = 500
+COUNT: Final = 50  # versions on a page
+_MOST: Final = 500  # versions on a page, whatever is asked for
 
 
 @dataclass(frozen=True, slots=True)

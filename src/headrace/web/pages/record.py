@@ -17,7 +17,7 @@ from headrace.web.world import World
 
 _OF_ITS_END: Final = ("result", "metric", "place")
 """What of two runs differs for other reasons than their code."""
-_EXAMPLES: Final = 5
+_EXAMPLES: Final = 5  # keys that show what has changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from headrace.web.told import Page, Told
 from headrace.web.verdicts import VerdictShown, columns, shown_verdict
 from headrace.web.world import World
 
-TAIL = 12
+TAIL = 12  # last lines of a run
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from headrace.web.told import Page, Told
 from headrace.web.world import World
 
 Sort: TypeAlias = Literal["created", "name", "state", "duration", "waited", "loss"]
-_MOST = 1000
+_MOST = 1000  # runs on a page, whatever is asked for
 
 
 @dataclass(frozen=True, slots=True)

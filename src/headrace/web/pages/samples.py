@@ -15,9 +15,9 @@ from headrace.web.media import DIGITS
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
-COUNT: Final = 60
-_MOST: Final = 200
-_CLASSES: Final = 40
+COUNT: Final = 60  # samples on a page
+_MOST: Final = 200  # samples on a page, whatever is asked for
+_CLASSES: Final = 40  # classes listed; the others are found by a part of their name
 
 
 class Asked(msgspec.Struct, frozen=True, rename={"class_": "class"}):

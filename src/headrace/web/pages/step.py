@@ -19,8 +19,8 @@ from headrace.web.samples import of_values
 from headrace.web.told import Page, Told
 from headrace.web.world import World
 
-COUNT: Final = 60
-_MOST: Final = 200
+COUNT: Final = 60  # samples on a page
+_MOST: Final = 200  # samples on a page, whatever is asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from headrace.web.told import Page, Told
 from headrace.web.verdicts import VerdictShown, shown_verdict
 from headrace.web.world import World
 
-_STRETCHES: Final = 60
-_SHORTEST_US: Final = 60_000_000
+_STRETCHES: Final = 60  # of time, at most: one is a column of the picture
+_SHORTEST_US: Final = 60_000_000  # microseconds of a stretch: some samples of the machine fall into it
 _GPU: Final = "system/gpu"
 PARTS: Final = ("own", "wait_store", "wait_decode", "wait_batch")
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import IO, Final
 
 FRAME: Final = struct.Struct("<BQQ")
-ASK, DONE, BYTES, REFUSED = 1, 2, 3, 4
+ASK, DONE, BYTES, REFUSED = 1, 2, 3, 4  # kinds of frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from headrace.web.previews.text import beginning
 
 _MOST: Final = 1 << 20
 """Bytes that are unpacked: more than any of those that show them read."""
-_PIECE: Final = 64 << 10
+_PIECE: Final = 64 << 10  # bytes read at a time
 _MEMBERS: Final = 1000
 """Members that are unpacked: they may be empty."""
 _GZIP: Final = 31

@@ -15,7 +15,7 @@ _WHERE: Final = (
     ("zip", "KIND"), ("safetensors", "KIND"), ("tables", "ARROW"), ("gzip", "KIND"), ("sounds", "KIND"),
 )  # fmt: skip
 """Modules of this package, and what in them is a `Kind`."""
-_HEAD: Final = 512
+_HEAD: Final = 512  # bytes by which a kind is told
 
 
 def kinds() -> list[Kind]:

@@ -6,6 +6,7 @@ import threading
 from typing import Final
 
 from headrace.base.errors import TryAgainError
+from headrace.base.threads import by_cores
 from headrace.fetch import Read
 from headrace.namespace import Entry, Namespace
 from headrace.web.lately import Lately
@@ -13,10 +14,10 @@ from headrace.web.previews.apart import made_apart
 from headrace.web.previews.preview import Made
 from headrace.web.previews.source import Limits
 
-_KEPT: Final = 200
-_AT_ONCE: Final = 2
-"""Processes that make previews side by side."""
-_PATIENCE_S: Final = 30.0
+_KEPT: Final = 200  # previews in memory
+_LEAST, _MOST = 2, 4
+"""Bounds of one process to four cores: each makes one preview, and may take `Limits.memory`."""
+_PATIENCE_S: Final = 30.0  # seconds that a page waits for its turn
 
 
 class Previews:
@@ -24,7 +25,7 @@ class Previews:
 
     def __init__(self, namespace: Namespace, limits: Limits | None = None) -> None:
         self._namespace, self._limits = namespace, limits or Limits()
-        self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._turns = threading.BoundedSemaphore(by_cores(1 / 4, _LEAST, _MOST))
         self._made: Lately[tuple[str, str], Made] = Lately(float("inf"), most=_KEPT)
 
     def of(self, file: Entry) -> Made:

@@ -10,7 +10,7 @@ from headrace.web.previews.source import Source
 
 NAMES: Final = 200
 """Members, arrays, tensors or columns that are named."""
-_CELL: Final = 200
+_CELL: Final = 200  # characters
 _DIGITS: Final = 1 << 200
 """Whole numbers from here on are not written out."""
 

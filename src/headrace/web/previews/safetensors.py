@@ -19,7 +19,7 @@ from headrace.web.previews.source import Source
 _MOST: Final = 16 << 20
 """Bytes of a header; that of a model of 100,000 tensors has about 10 MB. The format allows 100 MB."""
 _METADATA: Final = "__metadata__"
-_VALUE: Final = 300
+_VALUE: Final = 300  # characters of a value of its metadata
 
 
 def _make(source: Source) -> Made:

@@ -16,8 +16,8 @@ from headrace.loader import SOUND_HEAD, SOUND_SUFFIXES, media_type
 from headrace.web.previews.preview import Kind, Made, Preview, facts
 from headrace.web.previews.source import Source
 
-_READ: Final = 64 << 10
-_OPUS_RATE: Final = 48_000
+_READ: Final = 64 << 10  # bytes of the end: a page of Ogg has fewer (RFC 3533)
+_OPUS_RATE: Final = 48_000  # samples a second, in which Opus counts whatever it was made of (RFC 7845)
 _RATES: Final = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 """By the two bits of a frame's version: MPEG 1, 2, 2.5."""
 _BITRATES: Final = {

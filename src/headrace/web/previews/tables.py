@@ -15,18 +15,18 @@ from headrace.web.previews.preview import Heading, Kind, Made, Preview, cell, cu
 from headrace.web.previews.source import Source
 from headrace.web.previews.text import decoded
 
-_ROWS: Final = 20
-_COLUMNS: Final = 30
+_ROWS: Final = 20  # rows shown
+_COLUMNS: Final = 30  # columns shown
 _LEAVES: Final = 100
 """Columns of a file that the columns shown may be made of: a struct has one for each of its fields."""
 _NAMED: Final = 500
 """Columns that are named where they are not shown."""
-_FOOTER: Final = 16 << 20
-_CSV: Final = 256 << 10
+_FOOTER: Final = 16 << 20  # bytes: a larger footer is not read for a preview
+_CSV: Final = 256 << 10  # bytes of the beginning that are read
 _ARROW: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
-_BATCHES: Final = 100
-_NAME: Final = 100
+_BATCHES: Final = 100  # record batches without a row, after which no more are looked at
+_NAME: Final = 100  # characters of a name or type
 
 
 def _parquet(source: Source) -> Made:

@@ -9,10 +9,10 @@ from headrace.base.units import format_bytes
 from headrace.web.previews.preview import Made, Preview, cut
 from headrace.web.previews.source import Source
 
-_READ: Final = 64 << 10
-_LINES: Final = 200
-_LINE: Final = 500
-_HEX: Final = 256
+_READ: Final = 64 << 10  # bytes of the beginning that are read
+_LINES: Final = 200  # lines shown
+_LINE: Final = 500  # characters of a line
+_HEX: Final = 256  # bytes shown of what is no text
 _ODD: Final = 0.1
 """Share of characters that no text has, up to which bytes are taken for text."""
 _MARKS: Final = (
