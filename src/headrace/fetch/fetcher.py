@@ -139,13 +139,18 @@ class Fetcher:
                 return sealed(blob)
         return self.start([read]).blob()
 
-    def start(self, reads: Sequence[Read], *, here: bool = False, pieces: bool = False) -> Pending:
+    def start(self, reads: Sequence[Read], *, demand: bool = True, here: bool = False, pieces: bool = False) -> Pending:
         """Start reading, and wait when their bytes are needed. Tags are not looked at; the rest as `submit`."""
-        path = reads[0].path if reads else ""
-        pending = Pending(len(reads), path, self.settings.fetch.deadline, self.hurry)
+        pending = self.pending(len(reads), reads[0].path if reads else "")
         placed = [read._replace(tag=place) for place, read in enumerate(reads)]
-        pending.ticket = self.submit(placed, pending.deliver, here=here, pieces=pieces)
+        pending.ticket = self.submit(placed, pending.deliver, demand=demand, here=here, pieces=pieces)
         return pending
+
+    def pending(self, count: int, path: str) -> Pending:
+        """The wait for `count` reads that the caller submits itself, each tagged with its place, and whose results it
+        hands to `Pending.deliver` after a look at them. `path`: of the first, for messages.
+        """
+        return Pending(count, path, self.settings.fetch.deadline, self.hurry)
 
     def in_order(self, reads: Iterable[Read], *, ahead: int) -> Generator[Blob]:
         """The bytes of one read after the other, the next `ahead` under way meanwhile. Raises as `get`, when it is the
