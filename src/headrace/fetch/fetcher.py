@@ -25,6 +25,8 @@ from headrace.fetch.read import Read, Sink, Ticket, sealed
 from headrace.fetch.straight import Limiter, Straight
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
+_tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
+
 
 @dataclass(frozen=True)
 class FetchStats:
@@ -142,7 +144,7 @@ class Fetcher:
     def start(self, reads: Sequence[Read], *, demand: bool = True, here: bool = False, pieces: bool = False) -> Pending:
         """Start reading, and wait when their bytes are needed. Tags are not looked at; the rest as `submit`."""
         pending = self.pending(len(reads), reads[0].path if reads else "")
-        placed = [read._replace(tag=place) for place, read in enumerate(reads)]
+        placed = [_tuple(Read, (*read[:-1], place)) for place, read in enumerate(reads)]
         pending.ticket = self.submit(placed, pending.deliver, demand=demand, here=here, pieces=pieces)
         return pending
 
