@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.base.errors import HeadraceError, NotFoundError
+from headrace.base.errors import DeadlineError, HeadraceError, NotFoundError
 from headrace.base.settings import CacheSettings, FetchSettings, Settings
 from headrace.fetch import Fetcher, Read
 from headrace.store import Blob, ForwardingStore, Store, open_store
@@ -56,6 +56,82 @@ def test_results_lie_in_the_order_of_the_reads_errors_among_them(store: Gate, fe
     assert [type(one) for one in results] == [Blob, NotFoundError, Blob]
     assert [bytes(one.data) for one in results if isinstance(one, Blob)] == [b"030303", b"010101"]
     assert fetcher.start([]).wait() == []
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_who_looks_up_from_a_wait_ends_it_and_the_reads_unless_others_wait(
+    store: Gate, fetcher: Fetcher, shared: bool
+) -> None:
+    looked: list[None] = []
+
+    def look() -> None:
+        looked.append(None)
+        if len(looked) == 3:
+            raise Stopped
+
+    pending = fetcher.start([Read(store, "03"), Read(store, "04")])
+    with pytest.raises(Stopped):
+        pending.wait(look, shared=shared)
+    assert pending.ticket is not None
+    assert pending.ticket.cancelled is not shared
+    assert not pending.here
+    store.open.set()
+    if shared:
+        assert all(isinstance(one, Blob) for one in pending.wait(look))
+        assert pending.here
+        assert len(looked) == 3
+
+
+def test_what_came_as_an_error_is_not_here(store: Gate, fetcher: Fetcher) -> None:
+    store.open.set()
+    pending = fetcher.start([Read(store, "none"), Read(store, "01")])
+    assert [type(one) for one in pending.wait()] == [NotFoundError, Blob]
+    assert not pending.here
+
+
+def test_nobody_waits_past_the_deadline(store: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.fetch.pending._GRACE_S", 0.0)
+    fetcher = Fetcher.open(Settings(cache=CacheSettings(size=0), fetch=FetchSettings(deadline=0.1)))
+    with closing(fetcher):
+        for look in (None, lambda: None):
+            pending = fetcher.start([Read(store, "03")])
+            with pytest.raises(DeadlineError, match=r"03: not read within 0\.1 s \(raise fetch\.deadline"):
+                pending.wait(look)
+            assert pending.ticket is not None
+            assert pending.ticket.cancelled
+        store.open.set()
+
+
+def test_speculation_waits_for_room_that_demand_takes(store: Gate) -> None:
+    fetcher = Fetcher.open(Settings(cache=CacheSettings(size=0), fetch=FetchSettings(connections=3, memory=1 << 20)))
+    with closing(fetcher):
+        first = fetcher.start([Read(store, "02", size=400_000)])
+        ahead = fetcher.start([Read(store, "03", size=500_000)], demand=False)  # has three quarters of the memory
+        demand = fetcher.start([Read(store, "04", size=500_000)])
+        while len(store.asked) < 2:
+            assert not first.here
+        store.open.set()
+        assert [one.blob().info.key for one in (first, ahead, demand)] == ["02", "03", "04"]
+    assert sorted(store.asked[:2]) == ["02", "04"]
+
+
+def test_results_are_looked_at_before_they_are_delivered(store: Gate, fetcher: Fetcher) -> None:
+    store.open.set()
+    seen: list[str] = []
+    pending = fetcher.pending(1, f"{store.url}/03")
+
+    def sink(read: Read, result: Blob | HeadraceError) -> None:
+        assert not pending.here
+        seen.append(read.key)
+        pending.deliver(read, result)
+
+    pending.ticket = fetcher.submit([Read(store, "03", tag=0)], sink)
+    assert bytes(pending.blob().data) == b"030303"
+    assert seen == ["03"]
 
 
 def test_a_stream_in_its_order_has_so_many_ahead(store: Gate, fetcher: Fetcher) -> None:

@@ -25,6 +25,8 @@ from headrace.fetch.read import Read, Sink, Ticket, sealed
 from headrace.fetch.straight import Limiter, Straight
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
+_tuple = tuple.__new__  # a NamedTuple without the Python frame of its constructor
+
 
 @dataclass(frozen=True)
 class FetchStats:
@@ -139,13 +141,18 @@ class Fetcher:
                 return sealed(blob)
         return self.start([read]).blob()
 
-    def start(self, reads: Sequence[Read], *, here: bool = False, pieces: bool = False) -> Pending:
+    def start(self, reads: Sequence[Read], *, demand: bool = True, here: bool = False, pieces: bool = False) -> Pending:
         """Start reading, and wait when their bytes are needed. Tags are not looked at; the rest as `submit`."""
-        path = reads[0].path if reads else ""
-        pending = Pending(len(reads), path, self.settings.fetch.deadline, self.hurry)
-        placed = [read._replace(tag=place) for place, read in enumerate(reads)]
-        pending.ticket = self.submit(placed, pending.deliver, here=here, pieces=pieces)
+        pending = self.pending(len(reads), reads[0].path if reads else "")
+        placed = [_tuple(Read, (*read[:-1], place)) for place, read in enumerate(reads)]
+        pending.ticket = self.submit(placed, pending.deliver, demand=demand, here=here, pieces=pieces)
         return pending
+
+    def pending(self, count: int, path: str) -> Pending:
+        """The wait for `count` reads that the caller submits itself, each tagged with its place, and whose results it
+        hands to `Pending.deliver` after a look at them. `path`: of the first, for messages.
+        """
+        return Pending(count, path, self.settings.fetch.deadline, self.hurry)
 
     def in_order(self, reads: Iterable[Read], *, ahead: int) -> Generator[Blob]:
         """The bytes of one read after the other, the next `ahead` under way meanwhile. Raises as `get`, when it is the

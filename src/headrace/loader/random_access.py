@@ -6,13 +6,11 @@ dozens at a time, ranges of shards joined where they are neighbours, and the res
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import DeadlineError, HeadraceError
 from headrace.base.threads import Threads
 from headrace.catalog import Stage
 from headrace.fetch import Fetcher, Read
@@ -26,7 +24,6 @@ from headrace.store.protocol import Blob, ObjectInfo
 
 _ROOM = 64 << 20
 """Bytes of neighbours in shards that are tied together."""
-_GRACE_S = 5.0  # seconds beyond a read's own deadline, which is to say first what is wrong
 _GROUP = 64  # samples read from the cache together
 
 
@@ -106,37 +103,13 @@ def _from_cache(groups: list[ObjectGroup], leaf: Leaf, fetcher: Fetcher) -> tupl
 
 def _fetch(slots: list[Slot], reads: list[Read], fetcher: Fetcher) -> None:
     """Read what these samples still need. Raises DeadlineError."""
-    left = sum(bool(slot.tokens) for slot in slots)
-    lock, over = threading.Lock(), threading.Event()
-
-    def complete(count: int) -> None:
-        nonlocal left
-        with lock:
-            left -= count
-            if left <= 0:
-                over.set()
-
-    def sink(read: Read, result: Blob | HeadraceError) -> None:
-        got = settle(read, result)
-        if isinstance(got, Read):
-            fetcher.submit([got], sink)
-        elif got:
-            complete(len(got))
-
-    complete(sum(register(slot) for slot in slots if slot.tokens))
-    if not reads:
-        return
-    ticket = fetcher.submit(reads, sink, here=True)
-    longest = fetcher.settings.fetch.deadline + _GRACE_S
-    try:
-        with fetcher.hurry():
-            in_time = over.wait(longest)
-    except BaseException:
-        ticket.cancel()
-        raise
-    if not in_time:
-        ticket.cancel()
-        raise DeadlineError(f"not read within {longest:g} s", path=reads[0].path)
+    for slot in slots:
+        if slot.tokens:
+            register(slot)
+    while reads:
+        results = fetcher.start(reads, here=True).wait()
+        settled = [settle(read, result) for read, result in zip(reads, results, strict=True)]
+        reads = [one for one in settled if isinstance(one, Read)]
 
 
 def _made(slot: Slot, stages: Sequence[Stage]) -> Any:

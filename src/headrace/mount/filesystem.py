@@ -15,7 +15,6 @@ from headrace.mount.kernel.session import Handler, Quick
 from headrace.mount.kernel.wire import Attr, Op
 from headrace.mount.names.listing_pages import FOLDER, LINK
 from headrace.mount.names.nodes import NamedNode
-from headrace.mount.read.pending_reads import fetch
 from headrace.mount.stats_folder import StatsFolder
 
 if TYPE_CHECKING:
@@ -132,8 +131,8 @@ class FileSystem:
             raise OSError(errno.EINVAL, "not a link")
         request.must_wait()
         info = found.info
-        blob = fetch(self._fetcher, Read(found.folder.place.store, info.key, info.size, info.version), request)
-        return wire.reply(request.unique, bytes(blob.data))
+        read = Read(found.folder.place.store, info.key, info.size, info.version)
+        return wire.reply(request.unique, bytes(self._fetcher.start([read]).blob(request.check).data))
 
     def open(self, request: Request) -> Answer:
         """OPEN for reading."""

@@ -4,54 +4,32 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.base.errors import ChangedError, DeadlineError, HeadraceError, InputError, TryAgainError
+from headrace.base.errors import ChangedError, InputError, TryAgainError
 from headrace.namespace.entry import Entry
-from headrace.store.protocol import Blob, ObjectInfo, Store
+from headrace.store.protocol import ObjectInfo, Store
 
 if TYPE_CHECKING:
-    from headrace.fetch import Fetcher, Read, Ticket
+    from headrace.fetch import Fetcher, Pending
     from headrace.fetch.readahead import Cursor, Limits
 
-_GRACE_S = 10.0
-"""How much longer than its deadline a read is waited for: its own error says more than ours."""
 
+class _Part(NamedTuple):
+    """Bytes [start, stop) that were asked for."""
 
-class _Chunk:
-    """Bytes [start, stop) that were asked for; `wait` until they have come."""
+    start: int
+    stop: int
+    pending: Pending
 
-    __slots__ = ("_arrived", "_result", "start", "stop", "ticket")
-
-    def __init__(self, start: int, stop: int) -> None:
-        self.start = start
-        self.stop = stop
-        self.ticket: Ticket | None = None
-        self._arrived = threading.Event()
-        self._result: Blob | HeadraceError | None = None
-
-    def deliver(self, result: Blob | HeadraceError) -> None:
-        """Called once, on a fetch thread."""
-        self._result = result
-        self._arrived.set()
-
-    @property
-    def here(self) -> bool:
-        """Whether its bytes have come, without error."""
-        return isinstance(self._result, Blob)
-
-    def wait(self, seconds: float) -> Blob:
-        if not self._arrived.wait(seconds):
-            raise DeadlineError(f"no answer within {seconds:g} s", hint="raise fetch.deadline if the store is slow")
-        if isinstance(self._result, HeadraceError):
-            raise self._result
-        assert self._result is not None
-        if len(self._result.data) != self.stop - self.start:
-            raise TryAgainError(f"{len(self._result.data)} bytes came, {self.stop - self.start} were asked for")
-        return self._result
+    def data(self) -> memoryview:
+        """All of them, once they have come. Raises TryAgainError, and as `Fetcher.get`."""
+        data = self.pending.blob().data
+        if len(data) != self.stop - self.start:
+            raise TryAgainError(f"{len(data)} bytes came, {self.stop - self.start} were asked for")
+        return data
 
 
 class Reader(io.RawIOBase):
@@ -78,7 +56,7 @@ class Reader(io.RawIOBase):
         self._refresh: Callable[[], ObjectInfo] | None = refresh
         self._limits = limits or Limits.within(fetcher().settings.fetch.memory)
         self._cursor = self._at_start()
-        self._chunks: deque[_Chunk] = deque()
+        self._parts: deque[_Part] = deque()
         self._position = 0
         self._pid = os.getpid()
 
@@ -171,69 +149,47 @@ class Reader(io.RawIOBase):
         if most <= 0:
             return memoryview(b"")
         self._request(most)
-        chunk = next(c for c in self._chunks if c.start <= self._position < c.stop)
-        data = chunk.wait(self._fetcher().settings.fetch.deadline + _GRACE_S).data
-        offset = self._position - chunk.start
-        return data[offset : min(offset + most, len(data))].cast("B")
+        part = next(one for one in self._parts if one.start <= self._position < one.stop)
+        offset = self._position - part.start
+        return part.data()[offset : offset + most].cast("B")
 
     def _request(self, count: int) -> None:
         cursor = self._cursor
         ranges = cursor.read(self._position, count)
-        while self._chunks and (self._chunks[0].stop <= cursor.low or self._chunks[0].start >= cursor.high):
-            self._cancel(self._chunks.popleft())
-        if not ranges:
-            return
-        if self._chunks and ranges[0][0] != self._chunks[-1].stop:
+        while self._parts and (self._parts[0].stop <= cursor.low or self._parts[0].start >= cursor.high):
+            self._parts.popleft().pending.cancel()
+        if ranges and self._parts and ranges[0][0] != self._parts[-1].stop:
             self._drop()
-        chunks = [_Chunk(start, stop) for start, stop in ranges]
-        self._chunks.extend(chunks)
         edge = self._position + count
-        for demand, group in (
-            (True, [c for c in chunks if c.start < edge]),
-            (False, [c for c in chunks if c.start >= edge]),
-        ):
-            if group:
-                self._submit(group, demand=demand)
+        self._parts.extend(self._ask(start, stop, demand=start < edge) for start, stop in ranges)
 
     def _at_start(self) -> Cursor:
         from headrace.fetch.readahead import Cursor
 
         return Cursor(self._info.size, self._limits)
 
-    def _submit(self, chunks: list[_Chunk], *, demand: bool) -> None:
+    def _ask(self, start: int, stop: int, *, demand: bool) -> _Part:
         from headrace.fetch import Read
 
-        reads = [
-            Read(self._store, self._info.key, self._info.size, self._info.version, c.start, c.stop, c) for c in chunks
-        ]
-        ticket = self._fetcher().submit(reads, _deliver, demand=demand)
-        for chunk in chunks:
-            chunk.ticket = ticket
+        info = self._info
+        read = Read(self._store, info.key, info.size, info.version, start, stop)
+        return _Part(start, stop, self._fetcher().start([read], demand=demand))
 
     def _is_here(self) -> bool:
-        return any(c.here for c in self._chunks if c.start <= self._position < c.stop)
+        return any(one.pending.here for one in self._parts if one.start <= self._position < one.stop)
 
     def _restart(self) -> None:
         self._drop()
         self._cursor.restart(self._position)
 
     def _drop(self) -> None:
-        while self._chunks:
-            self._cancel(self._chunks.popleft())
-
-    def _cancel(self, chunk: _Chunk) -> None:
-        if chunk.ticket is not None and not chunk.here:
-            chunk.ticket.cancel()
+        while self._parts:
+            self._parts.popleft().pending.cancel()
 
     def _check_fork(self) -> None:
         if os.getpid() != self._pid:  # The threads that would deliver live on in the parent only.
             self._pid = os.getpid()
-            self._chunks = deque(c for c in self._chunks if c.here)
             self._restart()
-
-
-def _deliver(read: Read, result: Blob | HeadraceError) -> None:
-    read.tag.deliver(result)
 
 
 class File(io.BufferedReader):

@@ -8,13 +8,18 @@ import os
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import HeadraceError, TryAgainError
+from headrace.base.settings import CacheSettings, FetchSettings, Settings
+from headrace.fetch import Fetcher
 from headrace.fetch.readahead import Cursor, Limits
 from headrace.namespace import Namespace
 from headrace.store import Blob
@@ -153,6 +158,34 @@ def test_a_failed_read_can_be_repeated(world: tuple[Namespace, References]) -> N
         broken.clear()
         handle.seek(len(first))
         assert first + handle.read() == CONTENT
+
+
+def test_a_seek_past_a_part_leaves_the_next_one_under_way() -> None:
+    settings = Settings(cache=CacheSettings(size=0), fetch=FetchSettings(connections=1))
+    references = References()
+    with closing(Fetcher.open(settings)) as fetcher:
+        ns = Namespace(settings, fetcher=lambda: fetcher, opener=references)
+        ns.attach("/s", "ref://s")
+        content = CONTENT * 3
+        ns.write("/s/big", content)
+        store = references.stores["ref://s"]
+        get, going_on = store.get, threading.Event()
+
+        def held_up(key: str, start: int = 0, *args: Any, **kwargs: Any) -> Blob:
+            assert start < 8 * MIB or going_on.wait(30)
+            return get(key, start, *args, **kwargs)
+
+        store.get = held_up  # type: ignore[method-assign]
+        with ns.open("/s/big") as handle, ThreadPoolExecutor(1) as beside:
+            while handle.raw.requested[1] < len(content):
+                handle.read(64 * KIB)
+            handle.seek(30 * MIB)
+            found = beside.submit(handle.read, 100)
+            while handle.raw.requested[0] < 29 * MIB:
+                assert not found.done()
+            going_on.set()
+            assert found.result(30) == content[30 * MIB : 30 * MIB + 100]
+        ns.close()
 
 
 def test_closing_cancels_and_frees(world: tuple[Namespace, References]) -> None:

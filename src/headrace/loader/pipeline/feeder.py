@@ -256,7 +256,7 @@ def separate(group: ObjectGroup, leaf: Leaf) -> list[Read]:
 
 
 def settle(read: Read, result: Blob | HeadraceError) -> Read | list[Slot]:
-    """Put one result where it belongs. Runs on a fetch thread.
+    """Put one result where it belongs. Runs on a fetch thread, or the one that waits.
 
     Returns:
         The slots that have all their bytes now (mostly none), or the read to send again: the object is no longer the

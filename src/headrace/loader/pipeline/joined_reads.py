@@ -76,7 +76,7 @@ def _runs(wanted: list[_Wanted]) -> Iterator[tuple[list[_Wanted], int]]:
 
 
 def settle_cuts(read: Read, result: Blob | HeadraceError) -> list[Slot]:
-    """Cut an answer and put the pieces where they belong. Runs on a fetch thread.
+    """Cut an answer and put the pieces where they belong. Runs on a fetch thread, or the one that waits.
 
     Returns:
         The slots that have all their bytes now.

@@ -91,7 +91,7 @@ class Bringing:
         self._pieces: deque[Piece] = deque()
         self._recent: OrderedDict[int, _Load] = OrderedDict()  # the feeder's own
         self._jobs: SimpleQueue[tuple[_Load, list[tuple[Piece, int]] | None] | None] = SimpleQueue()
-        self._tickets: deque[Ticket] = deque(maxlen=1024)
+        self._ticket = Ticket()
         self._held = self._under_way = 0
         self._growth = 2.0  # decoded bytes for each stored one, as last seen
         self._fed_all = self._closed = False
@@ -159,8 +159,7 @@ class Bringing:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        for ticket in list(self._tickets):
-            ticket.cancel()
+        self._ticket.cancel()
         for _ in range(THREADS):
             self._jobs.put(None)
         join_all(self._threads, _JOIN_S)
@@ -291,10 +290,7 @@ class Bringing:
             for place, part in enumerate(group.parts)
         ]
         self._meter.reads += len(reads)
-        ticket = self._fetcher.submit(reads, self._arrived)
-        self._tickets.append(ticket)
-        if self._closed:
-            ticket.cancel()
+        self._fetcher.submit(reads, self._arrived, ticket=self._ticket)
 
     # -- fetch threads -------------------------------------------------------------------------------------------
 

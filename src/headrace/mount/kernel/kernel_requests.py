@@ -31,9 +31,8 @@ class WouldBlock(Exception):  # noqa: N818
 class Request:
     """One request. `body` is good until the operation returns. `may_wait`: on a thread of its own.
 
-    `interrupted`: the caller has to stop waiting; an operation that waits looks at it now and then. `group`: the
-    caller's process group, known while it waits. `limit`: when, on the monotonic clock, the caller is answered that it
-    takes too long; what was begun goes on.
+    `interrupted`: the caller has to stop waiting; see `check`. `group`: the caller's process group, known while it
+    waits. `limit`: when, on the monotonic clock, the caller is answered that it takes too long; what was begun goes on.
     """
 
     __slots__ = (
@@ -74,6 +73,15 @@ class Request:
         self.interrupted = True
         if self._cancel is not None and self.fail(InterruptedError()):
             self._cancel()
+
+    def check(self) -> None:
+        """To be called now and then by an operation that waits.
+
+        Raises:
+            InterruptedError: the caller has to stop waiting.
+        """
+        if self.interrupted:
+            raise InterruptedError
 
     def expire(self, error: Exception) -> None:
         """It has taken too long; one that waits on a thread of its own sees to that itself."""

@@ -118,8 +118,7 @@ class FolderListing:
             until = time.monotonic() + self.deadline
             with self._changed:
                 while len(self.pages) <= count and not self.ended:
-                    if request.interrupted:
-                        raise InterruptedError
+                    request.check()
                     if time.monotonic() > until:
                         raise DeadlineError(f"not listed within {self.deadline:g} s", path=self._path)
                     self._changed.wait(_SLICE_S)

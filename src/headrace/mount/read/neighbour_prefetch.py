@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.base.threads import Crew
 from headrace.fetch import Read
 from headrace.mount.names.listing_pages import FILE, MOST, SHIFT, ListingPage
-from headrace.mount.read.pending_reads import PendingRead
 
 if TYPE_CHECKING:
+    from headrace.base.errors import HeadraceError
     from headrace.cache import Cache
     from headrace.fetch import Fetcher
     from headrace.mount.names.folder_listing import FolderListing
     from headrace.mount.names.name_lookup import NameLookup
     from headrace.mount.names.nodes import FolderNode, NamedNode
     from headrace.store.protocol import Blob
+
+_Taker: TypeAlias = "Callable[[Blob | HeadraceError], None]"
 
 _EVIDENCE = 3
 """Files of a folder that must have been fetched before its others are."""
@@ -52,6 +55,34 @@ class _FolderRun:
         self.complete: FolderListing | None = None
 
 
+class _Neighbour:
+    """One file on its way, and who wants it meanwhile."""
+
+    __slots__ = ("_lock", "_result", "_takers", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._lock = threading.Lock()
+        self._takers: list[_Taker] = []
+        self._result: Blob | HeadraceError | None = None
+
+    def then(self, taker: _Taker) -> None:
+        """Have it called with the result: on a fetch thread, or at once if it is there."""
+        with self._lock:
+            result = self._result
+            if result is None:
+                self._takers.append(taker)
+                return
+        taker(result)
+
+    def deliver(self, result: Blob | HeadraceError) -> None:
+        """Called once, on a fetch thread."""
+        with self._lock:
+            self._result = result
+        for taker in self._takers:
+            taker(result)
+
+
 class NeighbourPrefetch:
     """Fetches neighbours into the cache. Any thread; never blocks."""
 
@@ -64,15 +95,17 @@ class NeighbourPrefetch:
         self._lock = threading.Lock()
         self._runs: OrderedDict[int, _FolderRun] = OrderedDict()
         self._queue: deque[tuple[str, Read]] = deque()
-        self._under_way: dict[str, tuple[PendingRead, int]] = {}
+        self._under_way: dict[str, _Neighbour] = {}
         self._bytes = 0
         self._closed = False
         self._planner = Crew("mount-ahead", 1)
 
-    def pending(self, name: str) -> PendingRead | None:
-        """The read of a cache entry that is on its way already."""
-        held = self._under_way.get(name)
-        return held[0] if held is not None else None
+    def hand_over(self, name: str, taker: _Taker) -> bool:
+        """Have `taker` called with what comes of a cache entry that is on its way already. False: it is not."""
+        neighbour = self._under_way.get(name)
+        if neighbour is not None:
+            neighbour.then(taker)
+        return neighbour is not None
 
     def opened(self, known: NamedNode, *, missed: bool) -> None:
         """A small file is being opened. `missed`: it had to be fetched, or was on its way."""
@@ -179,19 +212,18 @@ class NeighbourPrefetch:
                 if name in self._under_way or self._closed or self._cache.holds(name):
                     continue
                 size = read.size or 0
-                self._under_way[name] = (PendingRead(read.path, self._fetcher.settings.fetch.deadline), size)
+                self._under_way[name] = _Neighbour(size)
                 self._bytes += size
                 batch.append(read._replace(tag=name))
         if batch:
             self._fetcher.submit(batch, self._came, demand=False)
 
-    def _came(self, read: Read, result: Blob | Exception) -> None:
+    def _came(self, read: Read, result: Blob | HeadraceError) -> None:
         """On a fetch thread."""
         with self._lock:
-            pending, size = self._under_way.pop(read.tag, (None, 0))
-            self._bytes -= size
+            neighbour = self._under_way.pop(read.tag)
+            self._bytes -= neighbour.size
             more = bool(self._queue) and len(self._under_way) <= _AT_ONCE // 2
-        if pending is not None:
-            pending.deliver(result)  # pyright: ignore[reportArgumentType]
+        neighbour.deliver(result)
         if more:
             self._pump()

@@ -16,12 +16,11 @@ from headrace.base.errors import ChangedError, HeadraceError
 from headrace.base.threads import Crew, by_cores
 from headrace.fetch import Read
 from headrace.fetch.readahead import BlockCursor, Limits, cut
-from headrace.mount.read.pending_reads import PendingRead, fetch
 from headrace.store.protocol import Blob, ObjectInfo, Store
 
 if TYPE_CHECKING:
     from headrace.cache import BlockEntry
-    from headrace.fetch import Fetcher
+    from headrace.fetch import Fetcher, Pending
     from headrace.mount.kernel.kernel_requests import Request
 
 _PIECE = 128 * 1024  # bytes fetched for a read that jumps
@@ -36,13 +35,13 @@ _LEAST_WRITERS, _MOST_WRITERS = 2, 8
 """Bounds of one thread to four cores: they copy into files of the cache, and memory gives no more to more of them."""
 
 
-class _StreamChunk(PendingRead):
+class _StreamChunk:
     """One block on its way, or in memory until it is written and passed. `holders`: the stream, and the writer."""
 
-    __slots__ = ("holders", "size")
+    __slots__ = ("holders", "pending", "size")
 
-    def __init__(self, path: str, deadline: float, size: int) -> None:
-        super().__init__(path, deadline)
+    def __init__(self, pending: Pending, size: int) -> None:
+        self.pending = pending
         self.size = size
         self.holders = 1
 
@@ -76,7 +75,8 @@ class ObjectStream:
         """Bytes [start, stop), `stop` at most the object's size. `cursor`: the handle's.
 
         Raises:
-            WouldBlock. HeadraceError, InterruptedError: as `PendingRead.wait`; ChangedError: another version came.
+            WouldBlock. HeadraceError: a read failed; ChangedError: another version came. InterruptedError: the caller
+            has to stop waiting.
         """
         ahead = cursor.read(start, stop - start)
         self._read_ahead(ahead)
@@ -101,9 +101,9 @@ class ObjectStream:
         base = index * self._block
         chunk = self._chunks.get(index)
         if chunk is not None:
-            if chunk.result is None:
+            if not chunk.pending.here:
                 request.must_wait()
-            return self._checked(chunk.wait(request), chunk, index).data[start - base : stop - base]
+            return self._data(chunk, index, request)[start - base : stop - base]
         kept = self._kept(start, stop)
         if kept is not None:
             return kept
@@ -113,7 +113,7 @@ class ObjectStream:
         if forward or self._misses[index] >= _PROMOTE:
             chunk = self._ask(index, demand=True)
             if chunk is not None:
-                return self._checked(chunk.wait(request), chunk, index).data[start - base : stop - base]
+                return self._data(chunk, index, request)[start - base : stop - base]
         return self._piece(start, stop, request)
 
     def _kept(self, start: int, stop: int) -> memoryview | None:
@@ -126,7 +126,8 @@ class ObjectStream:
     def _piece(self, start: int, stop: int, request: Request) -> memoryview:
         low = start // _PIECE * _PIECE
         high = min(max(low + _PIECE, (stop + _PIECE - 1) // _PIECE * _PIECE), self._info.size)
-        blob = fetch(self._streams.fetcher, Read(self._store, self._info.key, start=low, stop=high), request)
+        read = Read(self._store, self._info.key, start=low, stop=high)
+        blob = self._streams.fetcher.start([read]).blob(request.check)
         self._check_version(blob)
         data = blob.data
         if len(data) <= _PIECE:
@@ -157,17 +158,17 @@ class ObjectStream:
                 return known
             if self._closed or not self._streams.budget.take(stop - start, demand=demand):
                 return None
-            read = Read(self._store, self._info.key, start=start, stop=stop)
-            chunk = _StreamChunk(read.path, self._streams.fetcher.settings.fetch.deadline, stop - start)
+            read = Read(self._store, self._info.key, start=start, stop=stop, tag=0)
+            chunk = _StreamChunk(self._streams.fetcher.pending(1, read.path), stop - start)
             self._chunks[index] = chunk
         # Without its size and version the read goes past the cache: the block is written from here.
-        chunk.ticket = self._streams.fetcher.submit(
-            [read], lambda _, result: self._came(index, chunk, result), demand=demand
+        chunk.pending.ticket = self._streams.fetcher.submit(
+            [read], lambda read, result: self._came(index, chunk, read, result), demand=demand
         )
         return chunk
 
-    def _came(self, index: int, chunk: _StreamChunk, result: Blob | HeadraceError) -> None:
-        """On a fetch thread."""
+    def _came(self, index: int, chunk: _StreamChunk, read: Read, result: Blob | HeadraceError) -> None:
+        """On a fetch thread. The writer holds on to the block before a reader can pass it."""
         with self._lock:
             keep = (
                 self._entry is not None
@@ -180,7 +181,7 @@ class ObjectStream:
                 self._writes += 1
             elif isinstance(result, HeadraceError) and self._chunks.get(index) is chunk:
                 self._drop(index)
-        chunk.deliver(result)
+        chunk.pending.deliver(read, result)
         if keep and isinstance(result, Blob):
             self._streams.writers.add(lambda: self._write(index, chunk, result.data))
 
@@ -202,14 +203,13 @@ class ObjectStream:
             return
         with self._lock:
             for index, chunk in list(self._chunks.items()):
-                if index < front - 1 and chunk.holders == 1 and chunk.result is not None:
+                if index < front - 1 and chunk.holders == 1 and chunk.pending.here:
                     self._drop(index)
 
     def _drop(self, index: int) -> None:
         chunk = self._chunks.pop(index, None)
         if chunk is not None:
-            if chunk.ticket is not None and chunk.result is None:
-                chunk.ticket.cancel()
+            chunk.pending.cancel()
             self._let_go(chunk)
 
     def _let_go(self, chunk: _StreamChunk) -> None:
@@ -217,7 +217,8 @@ class ObjectStream:
         if chunk.holders == 0:
             self._streams.budget.give(chunk.size)
 
-    def _checked(self, blob: Blob, chunk: _StreamChunk, index: int) -> Blob:
+    def _data(self, chunk: _StreamChunk, index: int, request: Request) -> memoryview:
+        blob = chunk.pending.blob(request.check, shared=True)
         try:
             self._check_version(blob)
         except ChangedError:
@@ -225,7 +226,7 @@ class ObjectStream:
                 if self._chunks.get(index) is chunk:
                     self._drop(index)
             raise
-        return blob
+        return blob.data
 
     def _check_version(self, blob: Blob) -> None:
         if blob.info.version != self._info.version:

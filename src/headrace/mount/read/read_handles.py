@@ -303,18 +303,20 @@ class ReadHandles:
                 self._undo(answer, known.id)
 
         def ask() -> None:
-            nonlocal ticket
             read = Read(store, info.key, info.size, info.version)
-            ticket = self._fetcher.submit([read], lambda _, result: came(result))
+            self._fetcher.submit([read], lambda _, result: came(result), ticket=ticket)
 
-        pending = None
+        def handed_over(result: Blob | HeadraceError) -> None:
+            if isinstance(result, HeadraceError):  # speculation has given up: ask in our own name
+                ask()
+            else:
+                came(result)
+
+        comes = self._prefetcher is not None and self._prefetcher.hand_over(name, handed_over)
         if self._prefetcher is not None:
-            pending = self._prefetcher.pending(name)
             self._prefetcher.opened(known, missed=True)
-        if pending is None:
+        if not comes:
             ask()
-        else:  # where speculation gives up, ask in our own name
-            pending.then(lambda result: ask() if isinstance(result, HeadraceError) else came(result))
 
     def _undo(self, answer: Answer, node: int) -> None:
         """Give up an open whose caller is gone."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import ChangedError, NotFoundError
@@ -45,15 +47,19 @@ class MissingBlocks:
             NoRoomError.
         """
         last = -(-min(stop, self.limit) // BLOCK) if start < self.limit else 0
-        wanted = [block for block in range(start // BLOCK, last) if block in self.blocks]
-        if len(wanted) <= 1:
-            for block in wanted:
-                self._bring(block)
-            return bool(wanted)
-        with ThreadPoolExecutor(min(_AT_ONCE, len(wanted)), "headrace-staging") as pool:
-            for job in [pool.submit(self._bring, block) for block in wanted]:
-                job.result()
-        return True
+        wanted = deque(block for block in range(start // BLOCK, last) if block in self.blocks)
+        found = bool(wanted)
+        while wanted:
+            info = self.info
+            try:
+                with closing(self._read(info, list(wanted))) as coming:
+                    for data in coming:
+                        self._put(wanted[0], data)
+                        wanted.popleft()
+            except (ChangedError, NotFoundError):
+                if self.info is info:
+                    raise  # else it was we who replaced it, meanwhile
+        return found
 
     def cut(self, size: int) -> None:
         """The file ends at `size` now."""
@@ -65,26 +71,25 @@ class MissingBlocks:
         """The object was replaced by one that holds the same bytes wherever they are still absent here: our own."""
         self.info = info
 
-    def _bring(self, block: int) -> None:
-        info = self.info
-        try:
-            data = self._read(info, block)
-        except (ChangedError, NotFoundError):
-            if self.info is info:
-                raise
-            data = self._read(self.info, block)  # it was we who replaced it, meanwhile
+    def _put(self, block: int, data: memoryview) -> None:
         with self._lock:  # two readers may have fetched the same block, and one of them written to it since
             if block in self.blocks:
                 start = block * BLOCK
                 write_all(self._fd, data[: max(0, self.limit - start)], start)
                 self.blocks.discard(block)
 
-    def _read(self, info: ObjectInfo, block: int) -> memoryview:
-        start, stop = block * BLOCK, min((block + 1) * BLOCK, info.size)
-        blob = self._fetcher.get(Read(self._store, info.key, info.size, info.version, start, stop))
-        if len(blob.data) != stop - start:
-            raise ChangedError("became shorter while it was being edited", path=f"{self._store.url}/{info.key}")
-        return blob.data
+    def _read(self, info: ObjectInfo, blocks: Sequence[int]) -> Generator[memoryview]:
+        """Their bytes, one after the other, a few of them under way."""
+        starts = [block * BLOCK for block in blocks]
+        reads = [
+            Read(self._store, info.key, info.size, info.version, start, min(start + BLOCK, info.size))
+            for start in starts
+        ]
+        with closing(self._fetcher.in_order(reads, ahead=_AT_ONCE - 1)) as coming:
+            for read, blob in zip(reads, coming, strict=True):
+                if len(blob.data) != read.length():
+                    raise ChangedError("became shorter while it was being edited", path=read.path)
+                yield blob.data
 
     def record(self) -> dict[str, Any]:
         """As the journal keeps it."""

@@ -411,6 +411,30 @@ def test_large_objects_are_fetched_as_they_are_touched(any_world: World):
     assert any_world.objects()["big"] == b"x" * 21 * MB
 
 
+def test_what_is_fetched_while_we_replace_the_object_comes_from_the_new_one(memory: World):
+    content = os.urandom(MB) * 30
+    inner, get = memory.store.inner, memory.store.inner.get
+    inner.put("big", content)
+    file = memory.staging.open("/d/big", None, truncate=False, attrs=FILE)
+    missing = file.missing
+    assert missing is not None
+    old, asked, one = missing.info, [0], threading.Lock()
+
+    def replaced(*args: Any, **kw: Any) -> Any:
+        with one:
+            asked[0] += 1
+            if asked[0] == 2:
+                inner.put("big", content)
+                missing.follow(inner.head("big"))
+        return get(*args, **kw)
+
+    inner.get = replaced  # type: ignore[method-assign]
+    assert file.read(0, len(content)) == content
+    assert missing.info.version != old.version
+    assert file.complete
+    file.release()
+
+
 # attributes
 
 
