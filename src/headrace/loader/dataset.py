@@ -271,17 +271,27 @@ class Dataset:
         rows = Rows(window.size, f"windows({n}, {stride}, {self.stream.describe()})", GRAIN)
         return dataclasses.replace(self, stream=rows, leaves=(dataclasses.replace(leaf, window=window),))
 
-    def shard(self, rank: int | None = None, world_size: int | None = None) -> Dataset:
+    def shard(
+        self, rank: int | None = None, world_size: int | None = None, *, even: str | None = None
+    ) -> Dataset:
         """This process's stripe: position p goes to rank p mod world_size, nothing is padded or repeated.
 
-        What is not given is torch.distributed's, where the program has begun it, else torchrun's RANK and WORLD_SIZE,
-        and without those there is one rank. ``shard(0, 1)`` says that every rank is to see all of it.
+        What is not given is torch.distributed's, where the program has begun it, else what the variables of torchrun,
+        Horovod, Open MPI, MPICH, SLURM or TF_CONFIG say, in this order, else JAX's, where that was begun; without those
+        there is one rank. ``Loader.stats().rank`` says whose word was taken. ``shard(0, 1)`` says that every rank is to
+        see all of it.
+
+        Args:
+            rank: of this process.
+            world_size: how many there are.
+            even: ranks that wait for each other need as many samples each. ``"repeat"``: those with fewer have some
+                from the epoch's beginning once more; ``"short"``: those with more leave some out. None: neither.
 
         Raises:
             InputError: no such rank, several ranks and nothing that says which this is, or ranks whose
                 ``shuffle(block="auto")`` may not agree.
         """
-        striping = stripe_of(rank, world_size)
+        striping = stripe_of(rank, world_size, even)
         if self.choice is not None:
             self.choice.check_ranks(striping.world_size)
         return dataclasses.replace(self, striping=striping)
@@ -523,6 +533,12 @@ class Dataset:
             raise InputError(f"window={window}", hint="at least 1")
         if self.arrow and where == "process":
             raise InputError('to_arrow() and where="process"', hint="tables are made on threads that hold no GIL")
+        uneven = [stage.kind for stage in self._all_stages() if not stage.keeps_count]
+        if self.striping.even is not None and (uneven or self.skip is not None or not self.has_even_batches):
+            raise InputError(
+                f"shard(even={self.striping.even!r}) counts samples, and some ranks would have fewer, or fewer batches",
+                hint="leave out filter, flat_map, on_error and batches by length or cost; or leave out even=",
+            )
         plan = self._plan(
             prefetch=max(1, parse_bytes(prefetch, name="prefetch")), window=window if order == "window" else None
         )

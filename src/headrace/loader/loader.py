@@ -151,7 +151,7 @@ class Loader:
     def stats(self) -> Stats:
         """Figures of the epoch under way, or of the last one, also when its loop was left early."""
         stats = self._running.stats() if self._running is not None else Stats()
-        return dataclasses.replace(stats, changed=len(self._changes))
+        return dataclasses.replace(stats, changed=len(self._changes), rank=self._stripe.describe())
 
     @property
     def changed(self) -> list[Changed]:
@@ -246,10 +246,13 @@ class Loader:
         offer(CLOCK, Clock.told)
 
     def _end(self, residual: Residual) -> int | None:
-        """Indices of this stripe; with `drop_last` as many as the shortest has, so ranks make equally many batches."""
-        stripes = range(self._stripe.world_size) if self._plan.drop_last else [self._stripe.rank]
-        sizes = [residual.stripe_size(one, self._total) for one in stripes]
-        return min((size for size in sizes if size is not None), default=None)
+        """Indices of this stripe; with `drop_last`, or where ranks are to be even, as many as the shortest or the
+        longest has, so that ranks make equally many batches.
+        """
+        even = self._stripe.even
+        stripes = range(self._stripe.world_size) if self._plan.drop_last or even else [self._stripe.rank]
+        sizes = [size for one in stripes if (size := residual.stripe_size(one, self._total)) is not None]
+        return (max if even == "repeat" else min)(sizes, default=None)
 
     def _whole(self, epoch: int) -> Residual:
         return Residual(epoch, self._stripe.world_size, self.dataset.stream.grain)

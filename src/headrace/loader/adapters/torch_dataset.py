@@ -140,7 +140,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def _loader_of(self, worker: int, workers: int) -> Loader:
         shard = self._dataset.striping
-        stripe = Shard(shard.rank + worker * shard.world_size, shard.world_size * workers)
+        stripe = Shard(shard.rank + worker * shard.world_size, shard.world_size * workers, shard.by, shard.even)
         return dataclasses.replace(self._dataset, striping=stripe).loader(**self._options)
 
     @property

@@ -224,7 +224,10 @@ def _restripe(merged: _Merged, total: int | None, stripes: int, grain: int) -> R
     """The same epoch with what is left dealt to another number of stripes."""
     base = merged.base
     every = range(base.stripes)
-    frontier = [merged.frontier(one, total) for one in every]
+    # A stripe that was made as long as others may have had some of its own once more.
+    sizes = [base.stripe_size(one, total) for one in every]
+    frontiers = [merged.frontier(one, total) for one in every]
+    frontier = [one if size is None else min(one, size) for one, size in zip(frontiers, sizes, strict=True)]
     fronts = (
         base.index(0, np.asarray(frontier, dtype=np.int64))
         if base.stripes == 1

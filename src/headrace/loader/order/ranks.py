@@ -1,13 +1,19 @@
 """Which of several processes this one is, and whether what it is about to iterate suits that.
 
-PyTorch and Accelerate are looked at where the program has imported them, never imported.
+PyTorch, Accelerate and JAX are looked at where the program has imported them, never imported. Variables are those that
+the launchers document: torchrun, Horovod (`horovodrun`), Open MPI (`mpirun`, OMPI_COMM_WORLD_*), MPICH and Intel MPI
+(PMI_*), SLURM (`srun`: SLURM_STEP_NUM_TASKS, as SLURM_NTASKS is also there where one process runs alone), and
+TensorFlow's TF_CONFIG.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, cast
 
 from headrace.base.errors import InputError
 from headrace.base.settings import environment
@@ -16,48 +22,94 @@ _DEALERS = ("DataLoaderDispatcher", "IterableDatasetShard")
 """Accelerate's classes that deal out to the ranks what one data set gives."""
 
 
+_VARIABLES: Final = (
+    ("torchrun", "RANK", "WORLD_SIZE"),
+    ("Horovod", "HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MPICH", "PMI_RANK", "PMI_SIZE"),
+    ("SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+"""Who starts processes, and the variables by which it says which one this is; the first that says so holds."""
+_EVEN: Final = (None, "repeat", "short")
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """Stripe `rank` of `world_size`: positions p with p mod world_size == rank.
 
-    `told`: by the program, torch.distributed or torchrun's variables; else there was nothing to shard by.
+    `by`: who said so, ``"shard()"`` for the program; empty: there was nothing to shard by. `even`: what makes all
+    stripes equally long: ``"repeat"``, short ones get some samples once more; ``"short"``, long ones leave some out;
+    None: nothing does.
     """
 
     rank: int = 0
     world_size: int = 1
-    told: bool = field(default=False, compare=False)
+    by: str = field(default="", compare=False)
+    even: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
             raise InputError(f"shard(rank={self.rank}, world_size={self.world_size})", hint="0 ≤ rank < world_size")
+        if self.even not in _EVEN:
+            raise InputError(f"shard(even={self.even!r})", hint='"repeat" or "short"')
+
+    @property
+    def told(self) -> bool:
+        """Whether anybody said which rank this is."""
+        return bool(self.by)
+
+    def describe(self) -> str:
+        """For people."""
+        return f"rank {self.rank} of {self.world_size}, as {self.by} says" if self.by else ""
 
 
 WHOLE = Shard()
 """Not sharded."""
 
 
-def stripe_of(rank: int | None, world_size: int | None) -> Shard:
-    """What is given; what is not: torch.distributed's where the program has begun it, else torchrun's variables.
+class Said(NamedTuple):
+    """Which process this is, and of how many, as `by` says. None: that is not said."""
+
+    rank: int | None
+    ranks: int | None
+    by: str
+
+
+def said() -> Said:
+    """By torch.distributed where the program has begun it, else by who started the process, as the variables of
+    torchrun, Horovod, Open MPI, MPICH, SLURM and TF_CONFIG say in this order, else by JAX where that was begun.
+
+    Raises:
+        InputError: a variable is malformed.
+    """
+    group = _group()
+    if group is not None:
+        return Said(*group, "torch.distributed")
+    for by, rank, ranks in _VARIABLES:
+        numbers = _variable(rank, by), _variable(ranks, by)
+        if None not in numbers or (by == "torchrun" and numbers != (None, None)):  # half of its word is refused
+            return Said(*numbers, by)
+    return _tensorflow() or _jax() or Said(None, None, "")
+
+
+def stripe_of(rank: int | None, world_size: int | None, even: str | None = None) -> Shard:
+    """What is given; what is not, as `said`.
 
     Raises:
         InputError: no such rank, or one of several that is not known.
     """
     if rank is not None and world_size is not None:
-        return Shard(rank, world_size, told=True)
-    group = _group()
-    if group is None:
-        variables = _variable("RANK"), _variable("WORLD_SIZE")
-        told = rank is not None or world_size is not None or None not in variables
-    else:
-        variables, told = group, True
-    ranks = world_size if world_size is not None else variables[1]
-    place = rank if rank is not None else variables[0]
+        return Shard(rank, world_size, "shard()", even)
+    found = said()
+    ranks = world_size if world_size is not None else found.ranks
+    place = rank if rank is not None else found.rank
     if place is None and (ranks or 1) > 1:
         raise InputError(
             f"{ranks} ranks, and nothing says which of them this process is",
             hint="shard(rank, world_size), as the framework tells them: Lightning's own launcher does not set RANK",
         )
-    return Shard(place or 0, ranks or 1, told)
+    by = "shard()" if rank is not None or world_size is not None else found.by if found.ranks is not None else ""
+    return Shard(place or 0, ranks or 1, by, even)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +175,39 @@ def _group() -> tuple[int, int] | None:
     return group.get_rank(), group.get_world_size()
 
 
-def _variable(name: str) -> int | None:
+def _variable(name: str, by: str) -> int | None:
     text = environment(name)
     if text is None:
         return None
     if not text.isdecimal():
-        raise InputError(f"{name}={text!r} is not a number", hint="torchrun sets RANK and WORLD_SIZE")
+        raise InputError(f"{name}={text!r} is not a number", hint=f"{by} sets it; or say it: shard(rank, world_size)")
     return int(text)
+
+
+def _tensorflow() -> Said | None:
+    """TF_CONFIG: JSON with the addresses of each kind of task, and which of them this process is. The chief and the
+    workers are the ranks; a parameter server or an evaluator is none of them.
+    """
+    text = environment("TF_CONFIG")
+    if text is None:
+        return None
+    try:
+        told: Any = json.loads(text)
+        cluster = cast("Mapping[str, list[str]]", told.get("cluster", {}))
+        chiefs, workers = len(cluster.get("chief", cluster.get("master", []))), len(cluster.get("worker", []))
+        kind, index = told.get("task", {}).get("type"), int(told.get("task", {}).get("index", 0))
+    except (ValueError, TypeError, AttributeError) as error:
+        hint = "or say it: shard(rank, world_size)"
+        raise InputError("TF_CONFIG is not what TensorFlow describes", hint=hint) from error
+    if kind not in ("chief", "master", "worker") or chiefs + workers == 0:
+        return None
+    return Said(index + (chiefs if kind == "worker" else 0), chiefs + workers, "TF_CONFIG")
+
+
+def _jax() -> Said | None:
+    """Only of processes that were begun together: else to ask would begin JAX's devices."""
+    jax: Any = sys.modules.get("jax")
+    begun: Callable[[], bool] | None = getattr(getattr(jax, "distributed", None), "is_initialized", None)
+    if begun is None or not begun():
+        return None
+    return Said(jax.process_index(), jax.process_count(), "jax.distributed")

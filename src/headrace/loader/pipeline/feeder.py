@@ -51,6 +51,11 @@ class Course:
     end: int | None
     """The stripe's last index + 1; None: no end."""
 
+    def positions(self, local: Ints) -> Ints:
+        """Own indices → positions of the epoch; behind the last of all, for ranks made even, those from the first on."""
+        index, size = self.residual.index(self.stripe, local), self.residual.size(self.stream.size)
+        return self.residual.positions(index % size if size else index)
+
     def given(self) -> dict[int, frozenset[int]]:
         """Own indices of samples that became several, and which of those were given."""
         found = dict(self.progress.inside)
@@ -73,8 +78,7 @@ class Course:
             local = np.arange(first, stop, dtype=np.int64)
             if ahead:
                 local = np.asarray([index for index in local.tolist() if index not in ahead], dtype=np.int64)
-            position = self.residual.positions(self.residual.index(self.stripe, local))
-            leaf, row = self.stream.locate(self.residual.epoch, position)
+            leaf, row = self.stream.locate(self.residual.epoch, self.positions(local))
             yield local, leaf, row
             first, count = stop, max(size() // step, 1) * step
 

@@ -128,6 +128,8 @@ class Stats:
     skipped: int = 0
     changed: int = 0
     """Objects read in another version than their snapshot lists, in all epochs so far; `Loader.changed` names them."""
+    rank: str = ""
+    """Which rank this is, and who said so; empty: nothing was sharded by ranks."""
     held_bytes: int = 0
     """Of the prefetch window, in use now."""
     counters: Mapping[str, float] = field(default_factory=dict[str, float])

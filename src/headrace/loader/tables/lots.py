@@ -59,8 +59,7 @@ def lots(course: Course, index: TableSamples, rows_of: Callable[[], int]) -> Ite
         first = stop
         if not len(local):
             continue
-        position = course.residual.positions(course.residual.index(course.stripe, local))
-        _, row = course.stream.locate(course.residual.epoch, position)
+        _, row = course.stream.locate(course.residual.epoch, course.positions(local))
         yield from cut(local, row, index)
 
 
