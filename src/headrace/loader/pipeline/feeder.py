@@ -52,7 +52,7 @@ class Course:
     """The stripe's last index + 1; None: no end."""
 
     def positions(self, local: Ints) -> Ints:
-        """Own indices → positions of the epoch; behind the last of all, for ranks made even, those from the first on."""
+        """Own indices → positions of the epoch; behind its end, for ranks made even, those from its beginning."""
         index, size = self.residual.index(self.stripe, local), self.residual.size(self.stream.size)
         return self.residual.positions(index % size if size else index)
 
