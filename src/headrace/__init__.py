@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from headrace.loader.adapters import jax, tf
     from headrace.models.loading import safetensors as safetensors
     from headrace.namespace import Namespace as Namespace
+    from headrace.namespace import attach as attach
+    from headrace.namespace import detach as detach
     from headrace.tracking.log import log as log
     from headrace.tracking.recorded import run as run
     from headrace.tracking.recorded import runs as runs
@@ -50,10 +52,10 @@ if TYPE_CHECKING:
 reporting.at_offer(lambda: importlib.import_module("headrace.tracking.reporter").begin())
 __version__ = "0.1.0"
 __all__ = [
-    "Dataset", "Namespace", "ShellOptions", "Skip", "__version__", "bench", "catalog", "cluster", "copy", "decode",
-    "doctor", "errors", "evict", "evict_to", "gateway", "jax", "jobs", "load", "log", "models", "mount", "pack", "pin",
-    "ray", "refresh", "run", "runs", "safetensors", "serving", "shell", "show", "snapshot", "sync", "tf", "torch",
-    "usage", "web",
+    "Dataset", "Namespace", "ShellOptions", "Skip", "__version__", "attach", "bench", "catalog", "cluster", "copy",
+    "decode", "detach", "doctor", "errors", "evict", "evict_to", "gateway", "jax", "jobs", "load", "log", "models",
+    "mount", "pack", "pin", "ray", "refresh", "run", "runs", "safetensors", "serving", "shell", "show", "snapshot",
+    "sync", "tf", "torch", "usage", "web",
 ]  # fmt: skip
 
 _FACE = {
@@ -61,11 +63,13 @@ _FACE = {
     "Namespace": ("headrace.namespace", "Namespace"),
     "ShellOptions": ("headrace.cluster.shells.asking", "ShellOptions"),
     "Skip": ("headrace.loader", "Skip"),
+    "attach": ("headrace.namespace", "attach"),
     "bench": ("headrace.loader.benchmark", "bench"),
     "catalog": ("headrace.catalog", None),
     "cluster": ("headrace.cluster", None),
     "copy": ("headrace.catalog.files_by_name", "copy"),
     "decode": ("headrace.loader.decode", None),
+    "detach": ("headrace.namespace", "detach"),
     "doctor": ("headrace.checkup.examining", "doctor"),
     "errors": ("headrace.base.errors", None),
     "evict": ("headrace.catalog.node_copies", "evict"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,8 +21,11 @@ from headrace.cache import Cache
 from headrace.cluster.task_program import work
 from headrace.fetch import Warmed
 from headrace.jobs import Here, JobSpec, RunRequest, TaskOrder, run_here
+from headrace.namespace import Home
 from headrace.store import EmbeddedS3, StoreOptions, open_store
 from headrace.sync import Sync, SyncOptions, recover_syncs
+from headrace.tracking import Runs
+from tests.mount_rig import need_fuse
 
 BUCKET = "verbs"
 
@@ -262,6 +267,42 @@ def test_a_run_goes_on_by_itself_and_has_a_shell(
     assert told == []
 
 
+def test_a_store_is_attached_for_good_and_taken_off(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    made = hr.attach("/data", f"{bucket}/data", read_only=True, region="us-east-1")
+    assert (made.file, made.empty) == ("headrace.toml", False)
+    assert 'region = "us-east-1"' in Path(made.file).read_text()
+    with hr.Namespace.load() as space:
+        assert [(mount.path, mount.read_only) for mount in space.mounts()] == [("/data", True)]
+    assert hr.attach("/none", f"{bucket}/nothing", file=str(tmp_path / "headrace.toml")).empty
+    assert not hr.attach("/none", "s3://no-such-bucket-of-ours", check=False, file="other.toml").empty
+    with pytest.raises(InputError, match="a secret is not written"):
+        hr.attach("/other", f"{bucket}/data", access_key_id="ours", secret_access_key="HUSH", check=False)
+    assert hr.detach("/data") == str(tmp_path / "below/headrace.toml")
+    with pytest.raises(NotFoundError, match="not attached"):
+        hr.detach("/data")
+
+
+def test_a_run_is_started_again_from_its_record(bucket: str, tmp_path: Path) -> None:
+    first = hr.jobs.start(["sh", "-c", "echo one"], {"code.capture": "false"})
+    first.stop(wait_s=30.0)
+    again = hr.jobs.start_again(first.id, {"tags.by": "verbs"})
+    assert again.stop(wait_s=30.0).state == "finished"
+    assert (again.record.parent, again.tags) == ({"run": first.id, "as": "rerun"}, {"by": "verbs"})
+    with hr.Namespace.load() as space:
+        recorded = Runs(Home.of(space, Settings.load())).find(again.id)
+        request = RunRequest.again(recorded, {"command": ["true"]}, run_id="verbs-again", resume=True, quiet=True)
+        assert (request.parent, request.resumes) == ({"run": again.id, "as": "resume"}, recorded)
+        assert request.spec.argv == ("true",)
+        outcome = run_here(RunRequest.again(recorded, run_id="verbs-again", quiet=True), passing=None)
+    assert outcome.exit.succeeded
+    with pytest.raises(NotFoundError):
+        hr.jobs.start_again("verbs-nothing")
+
+
 def test_a_run_that_cannot_be_is_not_started(bucket: str) -> None:
     with pytest.raises(InputError, match="is not a known key") as caught:
         hr.jobs.start(["true"], {"nothing": "1"})
@@ -303,3 +344,32 @@ def test_manifests_are_those_of_one_thing(tmp_path: Path) -> None:
     assert "headrace mount" in beside.yaml or "mount" in beside.files["job.yaml"]
     page = hr.cluster.KubernetesRequest(web=True, home="s3://bucket/home")
     assert "Chart.yaml" in hr.cluster.kubernetes_chart(page).files
+
+
+MOUNTING = """
+import sys
+import headrace as hr
+mounted = hr.mount.open_mount("/data", sys.argv[1], hr.mount.MountOptions(read_only=True))
+print("answers", flush=True)
+mounted.wait()
+mounted.close()
+"""
+
+
+def test_a_mount_is_opened_and_ended(bucket: str, tmp_path: Path) -> None:
+    need_fuse()
+    point = tmp_path / "headrace-test-mnt"
+    point.mkdir()
+    hr.attach("/data", f"{bucket}/data")
+    with pytest.raises(InputError, match="no mount of headrace"):
+        hr.mount.end_mount(str(point))
+    command = [sys.executable, "-c", MOUNTING, str(point)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "answers\n"
+        assert (point / "a/1.image").read_text() == "a/1.image"
+        (line,) = (line for line in Path("/proc/mounts").read_text().splitlines() if str(point) in line)
+        assert line.startswith("/data "), "it is known by its path"
+        assert hr.mount.end_mount(str(point), timeout_s=30.0)
+        assert process.wait(30) == 0
+    assert list(point.iterdir()) == []

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from headrace.cluster.kubernetes.request import kubernetes_manifests as kubernetes_manifests
     from headrace.cluster.local import LocalCluster as LocalCluster
     from headrace.cluster.peers import PeerServer as PeerServer
-    from headrace.cluster.peers import serve_peers as serve_peers
     from headrace.cluster.pieces import Workers as Workers
     from headrace.cluster.pieces import workers as workers
     from headrace.cluster.run_there import run_on_cluster as run_on_cluster
+    from headrace.cluster.sharing import share_cache as share_cache
     from headrace.cluster.shells.asking import ShellOptions as ShellOptions
     from headrace.cluster.shells.asking import shell as shell
     from headrace.cluster.submit import Following as Following
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Checked", "ClusterWarmed", "Following", "KubernetesRequest", "LocalCluster", "PeerServer", "Rendered",
     "ShellOptions", "Workers", "kubernetes_chart", "kubernetes_manifests", "listing_on", "load_on", "pack_on",
-    "run_on_cluster", "scanning_on", "serve_csi", "serve_peers", "shell", "submit", "unpack_on", "verify_caches",
+    "run_on_cluster", "scanning_on", "serve_csi", "share_cache", "shell", "submit", "unpack_on", "verify_caches",
     "workers",
 ]  # fmt: skip
 
@@ -54,9 +54,10 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
             "data.unpacking": ("unpack_on",),
             "kubernetes.request": ("KubernetesRequest", "Rendered", "kubernetes_chart", "kubernetes_manifests"),
             "local": ("LocalCluster",),
-            "peers": ("PeerServer", "serve_peers"),
+            "peers": ("PeerServer",),
             "pieces": ("Workers", "workers"),
             "run_there": ("run_on_cluster",),
+            "sharing": ("share_cache",),
             "shells.asking": ("ShellOptions", "shell"),
             "submit": ("Following", "submit"),
         },

@@ -18,7 +18,7 @@ from headrace.jobs.request import RunRequest, TaskOptions, run_here
 from headrace.jobs.runner import Outcome, Runner
 from headrace.jobs.scratch import Scratch
 from headrace.jobs.spec import JobSpec
-from headrace.jobs.starting import begin, failure, start
+from headrace.jobs.starting import begin, failure, start, start_again
 from headrace.jobs.tasks.child import Report, TaskOrder, serve
 from headrace.jobs.tasks.leading import Leading
 from headrace.jobs.tasks.specs import swept
@@ -64,5 +64,6 @@ __all__ = [
     "serve",
     "shell",
     "start",
+    "start_again",
     "swept",
 ]

@@ -1,4 +1,6 @@
-"""A run that goes on by itself: `headrace run --detach`, or `rerun`, as a process of its own; `start`."""
+"""Runs that go on by themselves, as `headrace run --detach` and `rerun` in processes of their own: `start`,
+`start_again`.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,22 @@ def start(
         InputError, SettingError: it asks for what there cannot be. TryAgainError: the store cannot be reached, or CPUs
         or GPUs are not free. What `headrace run` says, as the class of its exit code; nothing was started then.
     """
-    what = [job] if isinstance(job, str) else ["--", *job]
-    flags = [f"--set={name}={value}" for name, value in (values or {}).items()]
-    process = begin(["run", "--detach", *flags, *what], folder)
-    told, said = process.communicate()
-    if process.returncode:
-        raise failure("run", process.returncode, said)
-    settings = Settings.load()
-    return RecordedRun(Runs(Home.of(Namespace.load(settings), settings)).run(told.strip()))
+    words = [job] if isinstance(job, str) else ["--", *job]
+    return _recorded("run", [*_flags(values), *words], folder)
+
+
+def start_again(run: str = "latest", values: Mapping[str, str] | None = None, *, resume: bool = False) -> RecordedRun:
+    """Begin a run again from its record alone, as another run, which goes on by itself. Any thread.
+
+    Args:
+        run: an id, its beginning or end, a name (the newest run of it), or ``latest``.
+        values: fields of the job that are to be otherwise, as of `start`.
+        resume: go on from the run's newest complete checkpoint.
+
+    Raises:
+        NotFoundError: there is no such run, or, with `resume`, no checkpoint. As `start`.
+    """
+    return _recorded("rerun", [*_flags(values), *(["--resume"] if resume else []), "--", run], None)
 
 
 def begin(words: Sequence[str], folder: str | None = None) -> subprocess.Popen[str]:
@@ -65,3 +75,16 @@ def failure(command: str, code: int, told: str, path: str | None = None) -> Head
     said = {name: text for name, _, text in (line.partition(": ") for line in told.splitlines())}
     reason = said.get("error", f"headrace {command} ended with {code}")
     return _KINDS.get(code, errors.InternalError)(reason, path=path, hint=said.get("hint"))
+
+
+def _recorded(command: str, words: Sequence[str], folder: str | None) -> RecordedRun:
+    process = begin([command, "--detach", *words], folder)
+    told, said = process.communicate()
+    if process.returncode:
+        raise failure(command, process.returncode, said)
+    settings = Settings.load()
+    return RecordedRun(Runs(Home.of(Namespace.load(settings), settings)).run(told.strip()))
+
+
+def _flags(values: Mapping[str, str] | None) -> list[str]:
+    return [f"--set={name}={value}" for name, value in (values or {}).items()]
