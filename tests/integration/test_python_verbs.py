@@ -353,6 +353,7 @@ mounted = hr.mount.open_mount("/data", sys.argv[1], hr.mount.MountOptions(read_o
 print("answers", flush=True)
 mounted.wait()
 mounted.close()
+print(bytes(hr.Namespace.load().read("/data/a/1.label")).decode())
 """
 
 
@@ -371,5 +372,6 @@ def test_a_mount_is_opened_and_ended(bucket: str, tmp_path: Path) -> None:
         (line,) = (line for line in Path("/proc/mounts").read_text().splitlines() if str(point) in line)
         assert line.startswith("/data "), "it is known by its path"
         assert hr.mount.end_mount(str(point), timeout_s=30.0)
+        assert process.stdout.read() == "a/1.label\n", "others of the process go on reading"
         assert process.wait(30) == 0
     assert list(point.iterdir()) == []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from typing import TYPE_CHECKING
 
 from headrace.base.settings import Settings
+from headrace.fetch import Fetcher
 from headrace.mount.mount_options import MountOptions
 from headrace.mount.mounted import Mounted
 from headrace.namespace import Namespace, tell_hidden
@@ -39,6 +41,6 @@ def open_mount(
     with Namespace.load(found) as namespace:
         place = namespace.named(path)
     tell_hidden(place)
-    return Mounted.open(
-        found, Namespace.load(found, local=False), place, os.path.abspath(mountpoint), chosen, held
-    )
+    own = functools.cache(lambda: Fetcher.open(found))  # a mount closes it, and the process's fetcher is for all
+    space = Namespace.load(found, fetcher=own, local=False)
+    return Mounted.open(found, space, place, os.path.abspath(mountpoint), chosen, held)
