@@ -30,9 +30,7 @@ def serve_csi(
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     volumes = Volumes(state)
-    return attend(
-        lambda: guarded(lambda: _plugin(endpoint, node, volumes, answers)), lambda: volumes.end(grace_s)
-    )
+    return attend(lambda: guarded(lambda: _plugin(endpoint, node, volumes, answers)), lambda: volumes.end(grace_s))
 
 
 def _plugin(endpoint: str, node: str, volumes: Volumes, answers: Callable[[str], object]) -> None:
