@@ -171,10 +171,19 @@ _FACES = {
     "models": ("`hr.models`, `hr.safetensors`", ["headrace.models", "headrace.safetensors"]),
     "ray": ("`hr.ray`", ["headrace.ray"]),
     "pack": ("`headrace.pack`, `headrace.sync`", ["headrace.pack", "headrace.sync"]),
+    "running": ("`hr.jobs`, `hr.mount`, `hr.gateway`, `hr.web`, `hr.cluster`",
+                ["headrace.jobs", "headrace.mount", "headrace.gateway", "headrace.web", "headrace.cluster"]),
 }
 """Page → its title, and the modules whose public names it has."""
 
-_OF_FACE = {"headrace.loader": ("Changed", "Dataset", "Loader", "Skip", "Skipped", "Stats")}
+_OF_FACE = {
+    "headrace.loader": ("Changed", "Dataset", "Loader", "Skip", "Skipped", "Stats"),
+    "headrace.jobs": ("start", "start_again", "run_here", "RunRequest", "TaskOptions"),
+    "headrace.gateway": ("open_gateway", "Gateway", "GatewayOptions", "Key"),
+    "headrace.web": ("open_page", "Server", "Options", "export_run", "open_lab", "configure_lab"),
+    "headrace.mount": ("open_mount", "end_mount", "Mounted", "MountOptions"),
+    "headrace.cluster": ("KubernetesRequest", "Rendered", "kubernetes_manifests", "kubernetes_chart"),
+}
 """Of faces that other rooms use, too: what is there for everybody."""
 
 _PYTHON_HEAD = """\

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,8 +21,11 @@ from headrace.cache import Cache
 from headrace.cluster.task_program import work
 from headrace.fetch import Warmed
 from headrace.jobs import Here, JobSpec, RunRequest, TaskOrder, run_here
-from headrace.store import EmbeddedS3
+from headrace.namespace import Home
+from headrace.store import EmbeddedS3, StoreOptions, open_store
 from headrace.sync import Sync, SyncOptions, recover_syncs
+from headrace.tracking import Runs
+from tests.mount_rig import need_fuse
 
 BUCKET = "verbs"
 
@@ -187,3 +194,184 @@ def test_what_a_sync_left_is_sent(bucket: str, tmp_path: Path) -> None:
     with hr.Namespace.load() as space:
         assert [entry.name for entry in space.list(f"{bucket}/out")] == ["a.txt"]
     assert list(recover_syncs(str(folder), options, 10.0)) == []
+
+
+def test_a_gateway_answers_within_its_block(bucket: str, tmp_path: Path) -> None:
+    (tmp_path / "headrace.toml").write_text(f'[mounts."/data"]\nurl = "{bucket}/data"\n')
+    with hr.gateway.open_gateway(write=True) as gateway:
+        (key,) = gateway.keys
+        assert (gateway.buckets, key.write) == (["data"], True)
+        options = StoreOptions(
+            endpoint=gateway.url, region="us-east-1", access_key_id=key.access_key, secret_access_key=key.secret,
+            path_style=True, allow_http=True,
+        )  # fmt: skip
+        with closing(open_store("s3://data", options)) as store:
+            assert bytes(store.get("a/1.image").data) == b"a/1.image"
+        url = gateway.url
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url, timeout=5)
+
+
+def test_a_gateway_has_the_keys_of_its_file_and_makes_none(bucket: str, tmp_path: Path) -> None:
+    (tmp_path / "headrace.toml").write_text(f'[mounts."/data"]\nurl = "{bucket}/data"\n')
+    file = tmp_path / "keys.toml"
+    file.touch(0o600)
+    file.write_text('[keys.spark]\nsecret = "at least eight"\n')
+    with hr.gateway.open_gateway(keys=str(file)) as gateway:
+        assert [(key.access_key, key.write) for key in gateway.keys] == [("spark", False)]
+    with pytest.raises(InputError, match="--write is for the key"):
+        hr.gateway.open_gateway(keys=str(file), write=True)
+    given = hr.gateway.GatewayOptions(keys=(hr.gateway.Key("mine", "at least eight"),))
+    with hr.gateway.open_gateway(given) as gateway:
+        assert gateway.keys == given.keys
+    with pytest.raises(InputError, match="--write is for the key"):
+        hr.gateway.open_gateway(given, write=True)
+
+
+def test_the_page_answers_within_its_block(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hr.web.open_page() as page:
+        url, _, token = page.entry.partition("/?token=")
+        asked = urllib.request.Request(f"{url}/runs", headers={"Authorization": f"Bearer {token}"})
+        assert urllib.request.urlopen(asked, timeout=30).status == 200
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url, timeout=5)
+    monkeypatch.setenv("HEADRACE_WEB_TOKEN", "chosen-by-the-user")
+    with hr.web.open_page() as page:
+        assert page.entry == page.url, "who starts it knows the token"
+        asked = urllib.request.Request(f"{page.url}/runs", headers={"Authorization": "Bearer chosen-by-the-user"})
+        assert urllib.request.urlopen(asked, timeout=30).status == 200
+    given = hr.web.Options(token="another-that-is-known", known=True)
+    with hr.web.open_page(given) as page:
+        asked = urllib.request.Request(f"{page.url}/runs", headers={"Authorization": "Bearer another-that-is-known"})
+        assert urllib.request.urlopen(asked, timeout=30).status == 200
+
+
+def test_a_run_goes_on_by_itself_and_has_a_shell(
+    bucket: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = hr.jobs.start(["sh", "-c", "echo one; echo $MARK"], {"code.capture": "false", "tags.by": "verbs",
+                                                               "environment.variables.MARK": "two"})  # fmt: skip
+    assert [line.text for line in run.follow() if line.over] == ["one", "two"]
+    assert run.stop(wait_s=30.0).state == "finished"
+    assert run.tags == {"by": "verbs"}
+    (tmp_path / "job.toml").write_text('name = "from-a-file"\ncommand = ["true"]\n[code]\ncapture = false\n')
+    assert hr.jobs.start("job.toml", folder=str(tmp_path)).record.name == "from-a-file"
+    capfd.readouterr()
+    told: list[str] = []
+    line = "echo a $MORE; exit 7"
+    ended = hr.shell(run.id, hr.ShellOptions(("sh", "-c", line), {"MORE": "three"}), tell=told.append)
+    assert (ended.status, capfd.readouterr().out) == (7, "a three\n")
+    assert any("nothing that is done here is recorded" in text for text in told)
+    told.clear()
+    assert hr.shell(run.id, hr.ShellOptions(("true",), quiet=True), tell=told.append).succeeded
+    assert told == []
+
+
+def test_a_store_is_attached_for_good_and_taken_off(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    made = hr.attach("/data", f"{bucket}/data", read_only=True, region="us-east-1")
+    assert (made.file, made.empty) == ("headrace.toml", False)
+    assert 'region = "us-east-1"' in Path(made.file).read_text()
+    with hr.Namespace.load() as space:
+        assert [(mount.path, mount.read_only) for mount in space.mounts()] == [("/data", True)]
+    assert hr.attach("/none", f"{bucket}/nothing", file=str(tmp_path / "headrace.toml")).empty
+    assert not hr.attach("/none", "s3://no-such-bucket-of-ours", check=False, file="other.toml").empty
+    with pytest.raises(InputError, match="a secret is not written"):
+        hr.attach("/other", f"{bucket}/data", access_key_id="ours", secret_access_key="HUSH", check=False)
+    assert hr.detach("/data") == str(tmp_path / "below/headrace.toml")
+    with pytest.raises(NotFoundError, match="not attached"):
+        hr.detach("/data")
+
+
+def test_a_run_is_started_again_from_its_record(bucket: str, tmp_path: Path) -> None:
+    first = hr.jobs.start(["sh", "-c", "echo one"], {"code.capture": "false"})
+    first.stop(wait_s=30.0)
+    again = hr.jobs.start_again(first.id, {"tags.by": "verbs"})
+    assert again.stop(wait_s=30.0).state == "finished"
+    assert (again.record.parent, again.tags) == ({"run": first.id, "as": "rerun"}, {"by": "verbs"})
+    with hr.Namespace.load() as space:
+        recorded = Runs(Home.of(space, Settings.load())).find(again.id)
+        request = RunRequest.again(recorded, {"command": ["true"]}, run_id="verbs-again", resume=True, quiet=True)
+        assert (request.parent, request.resumes) == ({"run": again.id, "as": "resume"}, recorded)
+        assert request.spec.argv == ("true",)
+        outcome = run_here(RunRequest.again(recorded, run_id="verbs-again", quiet=True), passing=None)
+    assert outcome.exit.succeeded
+    with pytest.raises(NotFoundError):
+        hr.jobs.start_again("verbs-nothing")
+
+
+def test_a_run_that_cannot_be_is_not_started(bucket: str) -> None:
+    with pytest.raises(InputError, match="is not a known key") as caught:
+        hr.jobs.start(["true"], {"nothing": "1"})
+    assert "known: " in (caught.value.hint or "")
+    assert hr.runs() == []
+    with pytest.raises(NotFoundError):
+        hr.shell("verbs-nothing")
+    with pytest.raises(InputError, match="go with --rank"):
+        hr.shell("verbs-nothing", hr.ShellOptions(anywhere=True))
+
+
+def test_a_shell_on_a_rank_s_node_is_told_what_was_asked_for() -> None:
+    asked = hr.ShellOptions(("ls", "-l"), {"A": "1"}, resume=True, quiet=True, rank=3)
+    assert asked.words == ("--resume", "--quiet", "--env=A=1", "--", "ls", "-l")
+
+
+def test_manifests_are_those_of_one_thing(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text('name = "digits"\ncommand = ["true"]\n')
+    asked = hr.cluster.KubernetesRequest(
+        str(job), {"grace": "1min"}, home="s3://bucket/home", memory=16 * 10**9, secret="store", variables={"A": "1"}
+    )  # fmt: skip
+    made = hr.cluster.kubernetes_manifests(asked)
+    assert list(made.files) == ["serviceaccount.yaml", "configmap.yaml", "job.yaml"]
+    assert made.yaml.count("---\n") == 3
+    assert 'memory: "16G"' in made.files["job.yaml"]
+    assert "grace = " in made.files["configmap.yaml"]
+    assert any("needs the secret store" in line for line in made.needs)
+    made.write(str(tmp_path / "made"))
+    assert (tmp_path / "made/job.yaml").read_text() == made.files["job.yaml"]
+    both = hr.cluster.KubernetesRequest(str(job), web=True, home="s3://bucket/home")
+    for refused in (both, hr.cluster.KubernetesRequest(home="s3://bucket/home")):
+        with pytest.raises(InputError, match="name one thing to run"):
+            hr.cluster.kubernetes_manifests(refused)
+    with pytest.raises(InputError, match="goes with --mount"):
+        hr.cluster.kubernetes_manifests(asked, beside=str(tmp_path / "made/job.yaml"))
+    mount = hr.cluster.KubernetesRequest(mount="/data", home="s3://bucket/home")
+    beside = hr.cluster.kubernetes_manifests(mount, beside=str(tmp_path / "made/job.yaml"))
+    assert "headrace mount" in beside.yaml or "mount" in beside.files["job.yaml"]
+    page = hr.cluster.KubernetesRequest(web=True, home="s3://bucket/home")
+    assert "Chart.yaml" in hr.cluster.kubernetes_chart(page).files
+
+
+MOUNTING = """
+import sys
+import headrace as hr
+mounted = hr.mount.open_mount("/data", sys.argv[1], hr.mount.MountOptions(read_only=True))
+print("answers", flush=True)
+mounted.wait()
+mounted.close()
+print(bytes(hr.Namespace.load().read("/data/a/1.label")).decode())
+"""
+
+
+def test_a_mount_is_opened_and_ended(bucket: str, tmp_path: Path) -> None:
+    need_fuse()
+    point = tmp_path / "headrace-test-mnt"
+    point.mkdir()
+    hr.attach("/data", f"{bucket}/data")
+    with pytest.raises(InputError, match="no mount of headrace"):
+        hr.mount.end_mount(str(point))
+    command = [sys.executable, "-c", MOUNTING, str(point)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "answers\n"
+        assert (point / "a/1.image").read_text() == "a/1.image"
+        (line,) = (line for line in Path("/proc/mounts").read_text().splitlines() if str(point) in line)
+        assert line.startswith("/data "), "it is known by its path"
+        assert hr.mount.end_mount(str(point), timeout_s=30.0)
+        assert process.stdout.read() == "a/1.label\n", "others of the process go on reading"
+        assert process.wait(30) == 0
+    assert list(point.iterdir()) == []

@@ -11,8 +11,8 @@ import pytest
 
 FACES = (
     "headrace.catalog", "headrace.checkup", "headrace.cluster", "headrace.cluster.csi", "headrace.formats",
-    "headrace.loader", "headrace.models", "headrace.mount", "headrace.serving", "headrace.tracking", "headrace.web",
-    "headrace.web.jupyter",
+    "headrace.gateway", "headrace.loader", "headrace.models", "headrace.mount", "headrace.serving",
+    "headrace.tracking", "headrace.web", "headrace.web.jupyter",
 )  # fmt: skip
 MODULES_OF_THAT_NAME = {"submit"}
 """`headrace.cluster.submit` is the function once somebody asked the face for any name of its module."""

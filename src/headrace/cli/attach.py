@@ -25,22 +25,8 @@ def command(path: str, url: str, *, read_only: bool, file: str | None, no_check:
 
     Credentials are not written there: name a --profile, or set the standard variables.
     """
-    from headrace.cli.target import open_namespace
-    from headrace.namespace import write_mount
+    from headrace.namespace import attach
 
     given = {name: value for name, value in options.items() if value not in (None, False)}
-    namespace = open_namespace()
-    namespace.attach(path, url, read_only=read_only, **given)
-    namespace.resolve(path)  # opens the store, which refuses a URL or option that cannot be; asks it nothing
-    empty = not no_check and not namespace.list(path)
-    written = file or nearest_file()
-    write_mount(path, url, given, written, read_only=read_only)
-    click.echo(f"attached {url} at {path} (in {written})" + ("; it holds nothing yet" if empty else ""))
-
-
-def nearest_file() -> str:
-    """The settings file attachments are kept in: the nearest upward, else one to be made here."""
-    from headrace.base.settings import FILE_NAME, config_files, user_file
-
-    near = [path for path in config_files() if path != user_file()]
-    return str(near[-1]) if near else FILE_NAME
+    made = attach(path, url, read_only=read_only, file=file, check=not no_check, **given)
+    click.echo(f"attached {url} at {path} (in {made.file})" + ("; it holds nothing yet" if made.empty else ""))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import CorruptError, InputError, UnsupportedError
+from headrace.base.errors import CorruptError, InputError
 from headrace.cli.on import on_option, tell, workers_on
 from headrace.cli.output import Kind, Row, json_option, show_record
 
@@ -136,28 +136,14 @@ def serve() -> None:
 
     On a Ray cluster `[cluster] peers = true` does all of it.
     """
-    from importlib.util import find_spec
+    from headrace.cli.serving import stop_on_signals, until_stopped
+    from headrace.cluster import share_cache
 
-    if find_spec("httptools") is None:
-        raise UnsupportedError("sharing a cache needs httptools", hint="pip install 'headrace[gateway]'")
-    from headrace.base.settings import Settings
-    from headrace.cli.serving import stop_on_signals
-    from headrace.cli.target import open_namespace
-    from headrace.cluster import serve_peers
-    from headrace.fetch import Keepers
-
-    settings = Settings.load()
-    if not settings.cache.peers:
-        hint = "HEADRACE_CACHE_PEERS; see docs/guides/scale.md, Caches that share"
-        raise InputError("no file names the nodes that share their caches", hint=hint)
-    keepers = Keepers.load(settings.cache.peers)
     stop_on_signals()
-    with serve_peers(keepers, settings, open_namespace()) as server:
-        try:
-            click.echo(f"{keepers.here} answers at {server.url} (Ctrl-C stops it)")
-            server.wait()
-        except KeyboardInterrupt:
-            click.echo("stopping", err=True)
+    here, server = share_cache()
+    with server, until_stopped():
+        click.echo(f"{here} answers at {server.url} (Ctrl-C stops it)")
+        server.wait()
 
 
 def _open() -> Cache:

@@ -10,9 +10,6 @@ import click
 @click.option("--file", help="The settings file to change.  [default: the nearest headrace.toml]")
 def command(path: str, *, file: str | None) -> None:
     """Take the store off PATH. Nothing in the store changes."""
-    from headrace.cli.attach import nearest_file
-    from headrace.namespace import remove_mount
+    from headrace.namespace import detach
 
-    written = file or nearest_file()
-    remove_mount(path, written)
-    click.echo(f"detached {path} (in {written})")
+    click.echo(f"detached {path} (in {detach(path, file=file)})")

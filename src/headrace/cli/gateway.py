@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import InputError, UnsupportedError
+from headrace.base.errors import InputError
 from headrace.cli.output import json_option
 
 if TYPE_CHECKING:
@@ -36,29 +36,18 @@ def command(
     Each attached store is a bucket. Clients may read; who may also write is said in the file of keys, and what is
     attached read-only stays so. Without such a file one key is made, and printed.
     """
-    from importlib.util import find_spec
+    from headrace.cli.serving import stop_on_signals, until_stopped
+    from headrace.gateway import needed
 
-    if find_spec("httptools") is None or find_spec("awscrt") is None:
-        raise UnsupportedError("the gateway needs httptools and awscrt", hint="pip install 'headrace[gateway]'")
-    from headrace.cli.serving import stop_on_signals
-    from headrace.gateway import Gateway, GatewayOptions, load, made
+    needed()
+    from headrace.gateway import GatewayOptions, open_gateway
     from headrace.http_server import Address
 
-    if file is not None and write:
-        raise InputError("--write is for the key that is made without --keys", hint="write = true in the file")
-    keys = tuple(load(file)) if file is not None else (made(write=write),)
-    buckets = dict(_pair(one) for one in named)
-    options = GatewayOptions(Address(host, port), keys, processes, tree, buckets, domain, metadata)
+    options = GatewayOptions(Address(host, port), (), processes, tree, dict(map(_pair, named)), domain, metadata)
     stop_on_signals()
-    gateway = Gateway(options)
-    try:
-        gateway.start()
-        _tell(gateway, keys[0] if file is None else None, as_json=as_json)
+    with open_gateway(options, keys=file, write=write) as gateway, until_stopped():
+        _tell(gateway, gateway.keys[0] if file is None else None, as_json=as_json)
         gateway.wait()
-    except KeyboardInterrupt:
-        click.echo("stopping", err=True)
-    finally:
-        gateway.close()
 
 
 def _pair(text: str) -> tuple[str, str]:

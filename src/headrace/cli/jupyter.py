@@ -21,28 +21,18 @@ def command(path: str, *, allow_writes: bool, only_write: bool, host: str, port:
     Beside it JupyterLab shows the working folder, as always, and the launcher has the page of `headrace web`. Files at
     PATH are read-only unless --allow-writes. What notebooks do by themselves is not restricted.
     """
-    from headrace.cli.serving import stop_on_signals
-    from headrace.cli.target import open_namespace
-    from headrace.web import needed
+    from headrace.cli.serving import stop_on_signals, until_stopped
+    from headrace.web import configure_lab, open_lab
 
-    needed("jupyter")
-    from headrace.web.jupyter import Shown, user_folder, write
-
-    shown = Shown.of(open_namespace(), path, allow_writes=allow_writes)
     if only_write:
-        file = write(shown, user_folder())
+        file, shown = configure_lab(path, allow_writes=allow_writes)
         show_record({"path": file, "shows": shown.path, "allow_writes": allow_writes}, as_json=as_json,
                     kinds={"allow_writes": "flag"})  # fmt: skip
         return
-    from headrace.web.jupyter import running_lab
-
     stop_on_signals()
-    try:
-        with running_lab(shown, host, port) as running:
-            if as_json:
-                show_record({"id": running.url, "url": running.entry, "shows": shown.path}, as_json=True)
-            else:
-                click.echo(f"{running.entry}\n(Ctrl-C stops it)")
-            running.wait()
-    except KeyboardInterrupt:
-        click.echo("stopping", err=True)
+    with until_stopped(), open_lab(path, allow_writes=allow_writes, host=host, port=port) as running:
+        if as_json:
+            show_record({"id": running.url, "url": running.entry, "shows": running.shown.path}, as_json=True)
+        else:
+            click.echo(f"{running.entry}\n(Ctrl-C stops it)")
+        running.wait()

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.base.errors import InputError, UnsupportedError
+from headrace.base.errors import InputError
 
 if TYPE_CHECKING:
-    from headrace.cluster.csi import Volumes
-    from headrace.cluster.kubernetes import Wanted
+    from headrace.cluster import KubernetesRequest, Rendered
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _OPTIONS = (
@@ -51,7 +50,7 @@ _OPTIONS = (
 def _asked(function: _Function) -> _Function:
     for option in reversed(_OPTIONS):
         function = option(function)
-    return click.argument("file", metavar="[JOB.TOML]", required=False)(function)
+    return click.argument("job", metavar="[JOB.TOML]", required=False)(function)
 
 
 @click.group()
@@ -71,19 +70,14 @@ def render(beside: str | None, output: str | None, **asked: Any) -> None:
 
     Every pod runs as nobody, without rights, without a token of Kubernetes; only mounts are privileged.
     """
-    from headrace.cluster import kubernetes
+    from headrace.cluster import kubernetes_manifests
 
-    if beside is not None:
-        wanted = _mount(asked)
-        documents = kubernetes.with_mount(wanted, beside)
-    else:
-        wanted = _wanted(asked)
-        documents = kubernetes.manifests(wanted)
+    made = kubernetes_manifests(_request(asked), beside=beside)
     if output is None:
-        click.echo(kubernetes.stream(documents), nl=False)
+        click.echo(made.yaml, nl=False)
     else:
-        kubernetes.write(output, kubernetes.files(documents))
-    _tell(wanted)
+        made.write(output)
+    _tell(made)
 
 
 @command.command()
@@ -98,33 +92,16 @@ def csi(endpoint: str, node_id: str, state: str, grace: str) -> None:
     `headrace k8s render --csi` writes what starts it. When the plugin dies it is started again, and the mounts go on;
     SIGTERM ends them in order.
     """
-    import logging
-
     from headrace.base.units import parse_seconds
     from headrace.cli import run_guarded
-    from headrace.cluster.csi import Volumes, attend
+    from headrace.cluster import serve_csi
 
     seconds = parse_seconds(grace, name="--grace")
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
-    volumes = Volumes(state)
-    code = attend(lambda: run_guarded(lambda: _plugin(endpoint, node_id, volumes)), lambda: volumes.end(seconds))
+    code = serve_csi(
+        endpoint, node_id, state, seconds, guarded=run_guarded,
+        answers=lambda where: click.echo(f"answers at {where}", err=True),
+    )  # fmt: skip
     raise SystemExit(code)
-
-
-def _plugin(endpoint: str, node_id: str, volumes: Volumes) -> None:
-    import signal
-    import threading
-
-    try:
-        from headrace.cluster.csi import Plugin
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(f"the CSI plugin needs {error.name}", hint="pip install 'headrace[csi]'") from None
-    ended = threading.Event()
-    plugin = Plugin(endpoint, node_id, volumes)
-    signal.signal(signal.SIGTERM, lambda _, __: ended.set())
-    click.echo(f"answers at {endpoint}", err=True)
-    ended.wait()
-    plugin.close(5.0)
 
 
 @command.command()
@@ -132,73 +109,24 @@ def _plugin(endpoint: str, node_id: str, volumes: Volumes) -> None:
 @_asked
 def chart(folder: str, **asked: Any) -> None:
     """Write a chart for Helm into FOLDER: the same manifests, with what was said here as its values."""
-    from headrace.cluster import kubernetes
+    from headrace.cluster import kubernetes_chart
 
-    wanted = _wanted(asked)
-    kubernetes.write(folder, kubernetes.chart_files(wanted))
-    _tell(wanted)
-
-
-def _wanted(asked: dict[str, Any]) -> Wanted:
-    from headrace.cli.run import pair
-    from headrace.cluster.kubernetes import CsiPart, MountPart, ServicePart, for_csi, for_job, for_service
-    from headrace.jobs import JobSpec
-
-    services = {
-        "serve": bool(asked["models"]), "web": asked["web"], "gateway": asked["gateway"], "csi": asked["csi"],
-    }  # fmt: skip
-    chosen: list[Any] = [kind for kind, given in services.items() if given]
-    if len(chosen) + (asked["file"] is not None) != 1:
-        hint = "headrace k8s render job.toml, or --serve NAME@prod, or --web, or --gateway, or --csi"
-        raise InputError("name one thing to run", hint=hint)
-    if not chosen:
-        spec = JobSpec.load(asked["file"]).with_flags(dict(pair(one, "--set") for one in asked["values"])).check()
-        mount = MountPart(asked["mount"]) if asked["mount"] else None
-        return for_job(spec, kind=asked["kind"], code=asked["code"], mount=mount, **_common(asked))
-    if asked["csi"]:
-        return for_csi(CsiPart(path=asked["mount"] or "", secret=asked["access"] or ""), **_common(asked))
-    if asked["mount"]:
-        raise InputError("is put beside a job", path="--mount", hint="--beside FILE.yaml puts it into any manifest")
-    least, most = _replicas(asked["replicas"])
-    service = ServicePart(
-        models=asked["models"], port=asked["port"], replicas=least, most=most, secret=asked["access"] or "",
-        hosts=",".join(asked["hosts"]),
-    )  # fmt: skip
-    return for_service(chosen[0], service, **_common(asked))
+    made = kubernetes_chart(_request(asked))
+    made.write(folder)
+    _tell(made)
 
 
-def _mount(asked: dict[str, Any]) -> Wanted:
-    from headrace.cluster.kubernetes import for_mount
-
-    if not asked["mount"] or asked["file"] or asked["models"] or asked["web"] or asked["gateway"] or asked["csi"]:
-        raise InputError("goes with --mount, and with nothing else that runs", path="--beside", hint="--mount PATH")
-    return for_mount(asked["mount"], **_common(asked))
-
-
-def _common(asked: dict[str, Any]) -> dict[str, Any]:
-    """What all kinds have; None: not said."""
-    from headrace.base.settings import Settings
+def _request(asked: dict[str, Any]) -> KubernetesRequest:
     from headrace.base.units import parse_bytes
     from headrace.cli.run import pair
-    from headrace.cluster.kubernetes import quantity
+    from headrace.cluster import KubernetesRequest
 
-    names = ("name", "image", "namespace", "service_account", "secret", "queue", "cpus", "gpus", "cache_host")
-    settings = asked["settings"]
-    if settings is not None:
-        with open(settings, encoding="utf-8") as file:
-            settings = file.read()
-    sizes = {
-        name: quantity(parse_bytes(asked[name], name=f"--{name}")) if asked[name] is not None else None
-        for name in ("memory", "cache")
-    }
-    return {
-        **{name: asked[name] for name in names},
-        **sizes,
-        "home": asked["home"] or Settings.load().home,
-        "settings": settings,
-        "identity": dict(pair(one, "--identity") for one in asked["identity"]),
-        "variables": dict(pair(one, "--env") for one in asked["variables"]),
-    }
+    pairs = {"values": "--set", "identity": "--identity", "variables": "--env"}
+    read: dict[str, Any] = {name: dict(pair(one, option) for one in asked[name]) for name, option in pairs.items()}
+    sizes = {name: asked[name] for name in ("memory", "cache") if asked[name] is not None}
+    read |= {name: parse_bytes(size, name=f"--{name}") for name, size in sizes.items()}
+    read["replicas"], read["most"] = _replicas(asked["replicas"])
+    return KubernetesRequest(**(asked | read))
 
 
 def _replicas(text: str) -> tuple[int, int]:
@@ -209,9 +137,7 @@ def _replicas(text: str) -> tuple[int, int]:
     return int(least), int(most or 0)
 
 
-def _tell(wanted: Wanted) -> None:
+def _tell(made: Rendered) -> None:
     """What has to be there besides."""
-    from headrace.cluster.kubernetes import needs
-
-    for line in needs(wanted):
+    for line in made.needs:
         click.echo(line, err=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -44,9 +42,6 @@ def command(
     chosen = MountOptions.of(settings, ",".join(options))
     point = os.path.abspath(mountpoint)
 
-    if not chosen.source:  # what `mount` and `df` show, and what `mount -a` knows it by
-        chosen = dataclasses.replace(chosen, source="headrace" if path == "/" else path)
-
     def opened() -> Mounted:
         return _open(settings, path, point, chosen, quiet=not foreground)
 
@@ -55,27 +50,20 @@ def command(
         return
     log = os.path.abspath(log_file) if log_file else _log_file(settings, point)
     if keep:
-        _keep(settings, path, point, options, log if not foreground else "")
+        from headrace.mount import holder_of_mount
+
+        holder = holder_of_mount(path, point, options, settings=settings)
+        logging.basicConfig(format=_FORM, level=logging.WARNING)
+        if foreground:
+            holder.open().wait()
+        else:
+            in_background(holder.open, lambda _: holder.wait(), log)
         return
     if foreground:
         logging.basicConfig(format=_FORM, level=logging.WARNING)
         _serve(opened())
         return
     in_background(opened, _serve, log)
-
-
-def _keep(settings: Settings, path: str, point: str, options: tuple[str, ...], log_file: str) -> None:
-    """Be the holder. Its servers are started as this was."""
-    from headrace.mount import Holder, in_background, record_file
-
-    given = [word for option in options for word in ("-o", option)]
-    server = [sys.executable, "-P", "-m", "headrace.cli", "mount", path, point, "--foreground", *given]
-    holder = Holder(server, folder=os.getcwd(), record=record_file(settings, point))
-    logging.basicConfig(format=_FORM, level=logging.WARNING)
-    if log_file:
-        in_background(holder.open, lambda _: holder.wait(), log_file)
-    else:
-        holder.open().wait()
 
 
 def _serve_kept(channel: int, settings: Settings, path: str, point: str, options: MountOptions) -> None:
@@ -96,14 +84,11 @@ def _serve_kept(channel: int, settings: Settings, path: str, point: str, options
 def _open(
     settings: Settings, path: str, point: str, options: MountOptions, *, quiet: bool, held: HeldMount | None = None
 ) -> Mounted:
-    from headrace.cli.target import target
-    from headrace.mount import Mounted
-    from headrace.namespace import Namespace
+    from headrace.mount import open_mount
 
     if quiet:
         logging.basicConfig(format=_FORM, level=logging.WARNING, force=True)
-    place = target(Namespace.load(settings), path)
-    mounted = Mounted.open(settings, Namespace.load(settings, local=False), place, point, options, held)
+    mounted = open_mount(path, point, options, settings=settings, held=held)
     how = "the kernel reads cached files itself" if mounted.passthrough else "without passthrough"
     how += "" if mounted.tells_opens else " and without a message for each open"
     click.echo(f"mounted {path} at {point}, {'read-only, ' if options.read_only else ''}{how}", err=True)

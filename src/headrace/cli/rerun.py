@@ -22,15 +22,9 @@ def command(
     Says what cannot be the same. RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
     from headrace.cli.run_access import find_run
-    from headrace.jobs import AsItLies, JobSpec, Recorded, RunRequest, TaskOptions
+    from headrace.jobs import RunRequest, TaskOptions
 
-    found = find_run(run)
-    record = found.record()
     chosen, run_id = flags_of(flags)
-    spec = JobSpec.from_json(record.spec, path=found.id).with_flags(chosen).check()
-    parent = {"run": found.id, "as": "resume" if resume else "rerun"}
-    source = AsItLies(record.folder) if record.code is None else Recorded(found)
-    request = RunRequest(
-        spec, source, run_id, parent, found if resume else None, record, TaskOptions(at_once, fresh), quiet
-    )
+    tasks = TaskOptions(at_once, fresh)
+    request = RunRequest.again(find_run(run), chosen, run_id=run_id, resume=resume, tasks=tasks, quiet=quiet)
     start(request, detach=detach)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 import click
@@ -19,14 +20,21 @@ def stop_on_signals() -> None:
         signal.signal(ending, signal.default_int_handler)
 
 
+@contextlib.contextmanager
+def until_stopped() -> Generator[None]:
+    """Ctrl-C ends what is done here, and that is said at once: what was opened around it may take a while to end."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("stopping", err=True)
+
+
 def wait(program: Program, work: Callable[[], float] = lambda: 1.0) -> None:
     """Until Ctrl-C. `work` is called again and again, and says after how many seconds.
 
     Raises TryAgainError: the program ended by itself.
     """
-    try:
+    with until_stopped():
         while True:
             program.check()
             time.sleep(max(0.2, work()))
-    except KeyboardInterrupt:
-        click.echo("stopping", err=True)

@@ -29,29 +29,10 @@ def command(
     With --rank it is laid out on that rank's node of the cluster, beside what runs there, with its RANK and WORLD_SIZE;
     what is typed here goes there.
     """
-    from headrace.base.errors import InputError
-    from headrace.base.settings import Settings, whole_environment
     from headrace.cli.run import pair
-    from headrace.cli.run_access import find_run
-    from headrace.cli.target import open_namespace
-    from headrace.jobs import ShellRequest, Site, shell
-
-    def tell(text: str) -> None:
-        if not quiet:
-            click.echo(f"headrace: {text}", err=True)
+    from headrace.cluster import ShellOptions, shell
 
     given = dict(pair(text, "--env") for text in variables)
-    settings = Settings.load()
-    if rank is not None:
-        from headrace.cluster import RankShell, rank_shell
-
-        flags = [name for name, asked in (("--resume", resume), ("--keep", keep), ("--quiet", quiet)) if asked]
-        options = (*flags, *(f"--env={name}={value}" for name, value in given.items()), "--", *words)
-        ended = rank_shell(RankShell(find_run(run), rank, options, on, anywhere=anywhere), settings, tell)
-        raise click.exceptions.Exit(ended.status)
-    if anywhere or on is not None:
-        raise InputError("--anywhere and --on go with --rank", hint="headrace shell RUN --rank 0")
-    site = Site(open_namespace(), settings)
-    request = ShellRequest(find_run(run), site, words, given, resume=resume, keep=keep)
-    ended = shell(request, whole_environment(), settings.run.cache, tell)
+    options = ShellOptions(words, given, resume, keep, rank, on, anywhere, quiet)
+    ended = shell(run, options, tell=lambda text: click.echo(f"headrace: {text}", err=True))
     raise click.exceptions.Exit(ended.status)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
 from headrace.base.errors import InputError
@@ -33,9 +31,8 @@ def command(
     With --export the pages of a run become one file instead, of 2 MB at most, which needs neither a server nor a
     network.
     """
-    from headrace.base.settings import environment
     from headrace.cli.output import show_record
-    from headrace.cli.serving import stop_on_signals
+    from headrace.cli.serving import stop_on_signals, until_stopped
     from headrace.web import needed
 
     needed()
@@ -44,22 +41,17 @@ def command(
         return
     if run is not None:
         raise InputError("--run names what --export writes", hint=f"headrace web --export {run}.html --run {run}")
-    from headrace.web import Options, Server, World
+    from headrace.web import Options, open_page
 
-    chosen = environment("HEADRACE_WEB_TOKEN")
-    options = Options(host, port, base, _listed(hosts), frozenset(_listed(allow)), socket)
-    if chosen is not None:
-        options = replace(options, token=chosen, known=True)
     stop_on_signals()
-    server = Server(World.load(options))
+    server = open_page(Options(host, port, base, _listed(hosts), frozenset(_listed(allow)), socket))
     try:
-        if as_json:
-            show_record({"id": server.url, "url": server.entry}, as_json=True)
-        else:
-            click.echo(f"{server.entry}\n(Ctrl-C stops it)")
-        server.run()
-    except KeyboardInterrupt:
-        click.echo("stopping", err=True)
+        with until_stopped():
+            if as_json:
+                show_record({"id": server.url, "url": server.entry}, as_json=True)
+            else:
+                click.echo(f"{server.entry}\n(Ctrl-C stops it)")
+            server.run()
     finally:
         server.close()
 

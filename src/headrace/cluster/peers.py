@@ -106,14 +106,6 @@ class PeerServer:
         self.close()
 
 
-def serve_peers(keepers: Keepers, settings: Settings, namespace: Namespace) -> PeerServer:
-    """A server of the node that is `here`, at the address that the others know, begun. Raises as `PeerServer`."""
-    where = urlsplit(keepers.nodes[keepers.here])
-    server = PeerServer(settings, namespace, Address(where.hostname or "", where.port or 0))
-    server.start(keepers.token)
-    return server
-
-
 class _Door:
     """An `Application`."""
 

@@ -23,6 +23,8 @@ _DRAIN_S = 1.0
 class Gateway:
     """S3 over the namespace of `settings`. Listens from the moment it is made; answers from `start` on.
 
+    `keys`: who may ask; `buckets`: names of what is shown.
+
     Args:
         options: see `GatewayOptions`; at least one key is needed.
         settings: with the mounts; by default as every command finds them.
@@ -34,6 +36,7 @@ class Gateway:
     def __init__(self, options: GatewayOptions, settings: Settings | None = None) -> None:
         if not options.keys:
             raise InputError("a gateway without keys answers nobody", hint="give it a file of them, or one made for it")
+        self.keys = options.keys
         settings = settings or Settings.load()
         namespace = Namespace.load(settings, local=False)
         self.buckets = Buckets(namespace, options.tree, options.buckets).names

@@ -18,6 +18,7 @@ from headrace.jobs.request import RunRequest, TaskOptions, run_here
 from headrace.jobs.runner import Outcome, Runner
 from headrace.jobs.scratch import Scratch
 from headrace.jobs.spec import JobSpec
+from headrace.jobs.starting import begin, failure, start, start_again
 from headrace.jobs.tasks.child import Report, TaskOrder, serve
 from headrace.jobs.tasks.leading import Leading
 from headrace.jobs.tasks.specs import swept
@@ -51,14 +52,18 @@ __all__ = [
     "Start",
     "TaskOptions",
     "TaskOrder",
+    "begin",
     "bring_checkpoint",
     "capture",
     "diff",
+    "failure",
     "local_home",
     "open_sync",
     "recover",
     "run_here",
     "serve",
     "shell",
+    "start",
+    "start_again",
     "swept",
 ]

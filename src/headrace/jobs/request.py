@@ -12,7 +12,7 @@ from headrace.base.errors import InputError
 from headrace.base.settings import Settings, whole_environment
 from headrace.jobs.inputs import Site
 from headrace.jobs.job import Job
-from headrace.jobs.place import Recorded, Source
+from headrace.jobs.place import AsItLies, Recorded, Source
 from headrace.jobs.runner import Outcome, Runner
 from headrace.jobs.spec import JobSpec
 from headrace.jobs.tasks.leading import Leading
@@ -62,6 +62,25 @@ class RunRequest:
     repeats: RunRecord | None = None
     tasks: TaskOptions = field(default_factory=TaskOptions)
     quiet: bool = False
+
+    @staticmethod
+    def again(
+        run: Run, values: Mapping[str, object] | None = None, *, run_id: str | None = None, resume: bool = False,
+        tasks: TaskOptions | None = None, quiet: bool = False,
+    ) -> RunRequest:  # fmt: skip
+        """The same as `run`, from its record alone: what `headrace rerun` asks for. `values`: fields of the job that
+        are to be otherwise; `resume`: go on from the newest complete checkpoint of `run`; the others: as above.
+
+        Raises:
+            NotFoundError: there is no such run. InputError, SettingError: the job cannot be so. Any store error.
+        """
+        record = run.record()
+        spec = JobSpec.from_json(record.spec, path=run.id).with_flags(values or {}).check()
+        source = AsItLies(record.folder) if record.code is None else Recorded(run)
+        parent = {"run": run.id, "as": "resume" if resume else "rerun"}
+        return RunRequest(
+            spec, source, run_id, parent, run if resume else None, record, tasks or TaskOptions(), quiet
+        )
 
     @property
     def base(self) -> str:

@@ -13,6 +13,7 @@ from headrace.base.face import face
 if TYPE_CHECKING:
     from headrace.mount.daemon import in_background as in_background
     from headrace.mount.daemon import on_signals as on_signals
+    from headrace.mount.keeping import holder_of_mount as holder_of_mount
     from headrace.mount.kernel.error_numbers import errno_of as errno_of
     from headrace.mount.kernel.holder import HeldMount as HeldMount
     from headrace.mount.kernel.holder import Holder as Holder
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
     from headrace.mount.mount_options import MountOptions as MountOptions
     from headrace.mount.mount_options import parse_options as parse_options
     from headrace.mount.mounted import Mounted as Mounted
+    from headrace.mount.mounting import open_mount as open_mount
+    from headrace.mount.unmounting import end_mount as end_mount
 
 __all__ = [
     "GROUP_COUNTERS", "MOUNT_TYPE", "HeldMount", "Holder", "LiveMount", "MountCounts", "MountOptions", "MountPoint",
-    "Mounted", "all_live", "clear_leftover", "counts_of_mounts", "errno_of", "in_background", "is_dead",
-    "live_mount_at", "mount_at", "mounts", "on_signals", "orphans_of", "parse_options", "record_file", "refresh_all",
-    "run_folder", "staging_folder", "unmount", "unpublished_of",
+    "Mounted", "all_live", "clear_leftover", "counts_of_mounts", "end_mount", "errno_of", "holder_of_mount",
+    "in_background", "is_dead", "live_mount_at", "mount_at", "mounts", "on_signals", "open_mount", "orphans_of",
+    "parse_options", "record_file", "refresh_all", "run_folder", "staging_folder", "unmount", "unpublished_of",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # or its checker would take any name for one of the face
@@ -51,6 +54,7 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
         __name__,
         {
             "daemon": ("in_background", "on_signals"),
+            "keeping": ("holder_of_mount",),
             "kernel.error_numbers": ("errno_of",),
             "kernel.holder": ("HeldMount", "Holder"),
             "kernel.mount_points": (
@@ -63,5 +67,7 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
             "mount_counters": ("GROUP_COUNTERS", "MountCounts", "counts_of_mounts"),
             "mount_options": ("MountOptions", "parse_options"),
             "mounted": ("Mounted",),
+            "mounting": ("open_mount",),
+            "unmounting": ("end_mount",),
         },
     )  # fmt: skip

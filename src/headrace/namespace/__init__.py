@@ -1,5 +1,6 @@
 """The one door to bytes: mount table, path resolution, read, open, list, walk, write, copy, delete."""
 
+from headrace.namespace.attaching import Attached, attach, detach
 from headrace.namespace.copying import CopyOptions, Existing
 from headrace.namespace.entry import Entry
 from headrace.namespace.home import Home
@@ -14,6 +15,6 @@ from headrace.namespace.reader import File
 from headrace.namespace.usage import Usage
 
 __all__ = [
-    "CopyOptions", "Entry", "Existing", "File", "FolderPage", "Home", "Location", "Mount", "Namespace", "PathLike",
-    "Usage", "is_snapshot_text", "remove_mount", "tell_hidden", "write_mount",
+    "Attached", "CopyOptions", "Entry", "Existing", "File", "FolderPage", "Home", "Location", "Mount", "Namespace",
+    "PathLike", "Usage", "attach", "detach", "is_snapshot_text", "remove_mount", "tell_hidden", "write_mount",
 ]  # fmt: skip

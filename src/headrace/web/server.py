@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 import uvicorn
 
@@ -20,7 +20,8 @@ _ARENAS: Final = 2
 
 
 class Server:
-    """Listens from the moment it is made; `run` answers. One thread, but for `stop`, which any may call.
+    """Listens from the moment it is made; `run` answers, or in a ``with`` block a thread of its own. One thread, but
+    for `stop`, which any may call.
 
     Raises:
         InputError: host, port or socket cannot be had. DeniedError: as `private_socket.listen`.
@@ -35,6 +36,7 @@ class Server:
             lifespan="off", timeout_graceful_shutdown=1, ws="none", proxy_headers=False,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self.run, name="headrace-web")
 
     @property
     def url(self) -> str:
@@ -71,15 +73,15 @@ class Server:
         """Have `run` return soon."""
         self._server.should_exit = True
 
-    def beside(self, work: Callable[[], object]) -> None:
-        """Run on a thread of its own while `work` goes on here."""
-        thread = threading.Thread(target=self.run, name="headrace-web")
-        thread.start()
-        try:
-            work()
-        finally:
-            self.stop()
-            thread.join()
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._thread.join()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -113,7 +113,8 @@ def _look(stage: Stage) -> None:
 
     server = Server(World(stage.settings, stage.namespace, Options()))
     click.echo(f"\nthe runs in a browser: {server.entry}")
-    server.beside(lambda: click.prompt("Enter ends it", default="", show_default=False, prompt_suffix=" "))
+    with server:
+        click.prompt("Enter ends it", default="", show_default=False, prompt_suffix=" ")
 
 
 def _act(stage: Stage, data_set: DataSet, samples: Iterator[Raw], epochs: int, *, cluster: bool) -> float:

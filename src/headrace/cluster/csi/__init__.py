@@ -9,10 +9,11 @@ from headrace.base.face import face
 if TYPE_CHECKING:
     from headrace.cluster.csi.attendant import attend as attend
     from headrace.cluster.csi.plugin import Plugin as Plugin
+    from headrace.cluster.csi.program import serve_csi as serve_csi
     from headrace.cluster.csi.volumes import DRIVER as DRIVER
     from headrace.cluster.csi.volumes import Volumes as Volumes
 
-__all__ = ["DRIVER", "Plugin", "Volumes", "attend"]
+__all__ = ["DRIVER", "Plugin", "Volumes", "attend", "serve_csi"]
 
 if not TYPE_CHECKING:  # or its checker would take any name for one of the face
     __getattr__, __dir__ = face(
@@ -20,6 +21,7 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
         {
             "attendant": ("attend",),
             "plugin": ("Plugin",),
+            "program": ("serve_csi",),
             "volumes": ("DRIVER", "Volumes"),
         },
     )

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import logging
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.base import errors
+from headrace.jobs import begin, failure
 from headrace.tracking.record import new_id
 from headrace.web.told import Act, Done
 from headrace.web.world import World
 
 _log = logging.getLogger("headrace.web")
-_COMMAND: Final = (sys.executable, "-m", "headrace.cli", "rerun", "--detach")
-"""As a process of its own: a runner takes its process's signals, and goes on when this server ends."""
 _WAIT_S: Final = 20.0  # seconds until the run is recorded: its code and inputs are found first
-_KINDS: Final = {
-    kind.exit_code: kind
-    for kind in (
-        errors.InputError, errors.NotFoundError, errors.DeniedError, errors.ChangedError, errors.TryAgainError,
-        errors.NoRoomError,
-    )
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +40,14 @@ def rerun(world: World, asked: Asked) -> Begun:
     """
     run = world.runs.run(asked.run)
     new = new_id(run.record().name)
-    words = [*_COMMAND, "--id", new, *(["--resume"] if asked.resume else []), "--", run.id]
-    process = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        errors="replace", start_new_session=True,
-    )  # fmt: skip
+    process = begin(["rerun", "--detach", "--id", new, *(["--resume"] if asked.resume else []), "--", run.id])
     try:
         _, told = process.communicate(timeout=_WAIT_S)
     except subprocess.TimeoutExpired:
         threading.Thread(target=_follow, args=(process, new), name="headrace-web-rerun", daemon=True).start()
         return Begun(f"{new} is being prepared. It is in the list of runs once it starts.", "/runs", new)
     if process.returncode:
-        raise _error(process.returncode, told, run.id)
+        raise failure("rerun", process.returncode, told, run.id)
     world.renew(new)
     return Begun(f"{new} has begun.", f"/runs/{new}", new, recorded=True)
 
@@ -71,13 +57,6 @@ def _follow(process: subprocess.Popen[str], new: str) -> None:
     _, told = process.communicate()
     if process.returncode:
         _log.warning("%s has not begun: %s", new, told.strip())
-
-
-def _error(code: int, told: str, path: str) -> errors.HeadraceError:
-    """What a command that failed has said: ``error: …`` and ``hint: …``, the last of each."""
-    said = {name: text for name, _, text in (line.partition(": ") for line in told.splitlines())}
-    reason = said.get("error", f"headrace rerun ended with {code}")
-    return _KINDS.get(code, errors.InternalError)(reason, path=path, hint=said.get("hint"))
 
 
 ACT = Act(

@@ -8,18 +8,18 @@ from headrace.base.face import face
 
 if TYPE_CHECKING:
     from headrace.web.jupyter.configured import Shown as Shown
-    from headrace.web.jupyter.configured import user_folder as user_folder
-    from headrace.web.jupyter.configured import write as write
     from headrace.web.jupyter.lab import Running as Running
-    from headrace.web.jupyter.lab import running_lab as running_lab
+    from headrace.web.jupyter.opening import configure_lab as configure_lab
+    from headrace.web.jupyter.opening import open_lab as open_lab
 
-__all__ = ["Running", "Shown", "running_lab", "user_folder", "write"]
+__all__ = ["Running", "Shown", "configure_lab", "open_lab"]
 
 if not TYPE_CHECKING:  # or its checker would take any name for one of the face
     __getattr__, __dir__ = face(
         __name__,
         {
-            "configured": ("Shown", "user_folder", "write"),
-            "lab": ("Running", "running_lab"),
+            "configured": ("Shown",),
+            "lab": ("Running",),
+            "opening": ("configure_lab", "open_lab"),
         },
     )

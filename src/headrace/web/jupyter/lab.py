@@ -32,11 +32,12 @@ _END_S: Final = 1.0  # seconds to end in order; then by signals
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """`url`: without the token, which Jupyter has chosen; `entry`: with it."""
+    """`url`: without the token, which Jupyter has chosen; `entry`: with it; `shown`: what its file browser shows."""
 
     program: Program
     url: str
     token: str
+    shown: Shown
 
     @property
     def entry(self) -> str:
@@ -77,7 +78,7 @@ def running_lab(shown: Shown, host: str = "127.0.0.1", port: int = 0) -> Generat
         log = os.path.join(scratch, "jupyter.log")
         command = Command(argv, environ, os.getcwd(), log, f"{url}/api", [scratch])
         with Program(command) as program:
-            running = Running(program, url, _token(environ["JUPYTER_RUNTIME_DIR"], program.pid))
+            running = Running(program, url, _token(environ["JUPYTER_RUNTIME_DIR"], program.pid), shown)
             try:
                 yield running
             finally:
