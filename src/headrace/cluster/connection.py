@@ -6,7 +6,6 @@ they are told to, so where there is one and nothing was said, it is sent.
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import socket
@@ -27,6 +26,7 @@ HEAD: Final = {"node:__internal_head__": 0.001}
 """What only the head has: without it the cluster is gone anyway, so who leads a run loses nothing by being there."""
 _AUTO: Final = "ray://auto"
 _KNOCK_S: Final = 10.0  # seconds for a connection to the head
+_TEXT: Final = 300  # characters of what Ray says
 _YOUNG_S: Final = 60.0
 """How long a head that answers, but takes no client yet, is asked again."""
 
@@ -51,8 +51,7 @@ def connected(address: str) -> Generator[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it says of a time-out what the exception says again
             _knock(address)
-            with _in_turn(address):
-                _init(ray, address)
+            _init(ray, address)
     except Exception as error:
         raise translated(error, address) from error
     try:
@@ -60,26 +59,6 @@ def connected(address: str) -> Generator[Any]:
     finally:
         with suppress(Exception):
             ray.shutdown()
-
-
-@contextmanager
-def _in_turn(address: str) -> Generator[None]:
-    """Heads of one machine that are asked at once give their clients the same port: both find it free, and Linux lets
-    two listen on it. Then answers go astray. So clients of this machine's heads connect one after the other.
-    """
-    if not (urlsplit(address).hostname or "").startswith("127."):
-        yield
-        return
-    with socket.socket(socket.AF_UNIX) as held:  # a name in the network namespace that ports are of; no file is left
-        while True:
-            try:
-                held.bind(f"\0headrace-ray-{os.getuid()}")
-                break
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                time.sleep(0.05)
-        yield
 
 
 def _knock(address: str) -> None:
@@ -99,13 +78,20 @@ def _init(ray: Any, address: str) -> None:
             )  # fmt: skip
             return
         except ConnectionError as error:
-            # The head is there, and cannot serve yet: it starts a process for each client.
-            begins = isinstance(error, ConnectionAbortedError) or "already been disconnected" in str(error)
-            if not begins or time.monotonic() > until:
+            if not _is_young(error) or time.monotonic() > until:
                 raise
             with suppress(Exception):
                 ray.shutdown()
             time.sleep(1.0)
+
+
+def _is_young(error: ConnectionError) -> bool:
+    """Whether the head is there, and cannot serve yet: it starts a process for each client."""
+    text = str(error)
+    begins = isinstance(error, ConnectionAbortedError) or any(
+        said in text for said in ("already been disconnected", "Initialization failure from server")
+    )
+    return begins and "uthentic" not in text
 
 
 def translated(error: Exception, where: str | None = None) -> HeadraceError:
@@ -127,7 +113,8 @@ def translated(error: Exception, where: str | None = None) -> HeadraceError:
         return UnsupportedError("the nodes of the cluster have no headrace", path=where, hint=hint)
     if isinstance(error, OSError) or "connect" in text.lower():
         hint = "is it up, and is its client port (10001) reachable from here?"
-        return TryAgainError(f"the cluster does not answer: {text[:200]}", path=where, hint=hint)
+        told = text if len(text) <= _TEXT else f"… {text[-_TEXT:]}"  # a traceback of the head's has the reason last
+        return TryAgainError(f"the cluster does not answer: {told}", path=where, hint=hint)
     if isinstance(cause, Exception):
         return InternalError(f"{type(cause).__name__}: {cause}", path=where)
     return TryAgainError(f"{type(error).__name__}: {text[:500]}", path=where, hint="`ray status` tells how it is")
