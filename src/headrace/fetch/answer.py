@@ -18,8 +18,7 @@ def blob_of(read: Read, response: Response) -> Blob | HeadraceError:
     else:
         info = ObjectInfo(read.key, -1 if total is None else total, etag)
     if read.version is not None and version != read.version:
-        reason = f"has changed: its version is {version}, expected {read.version}"
-        return ChangedError(reason, path=read.path, hint="take a new snapshot, or: headrace cache refresh PATH")
+        return changed(read, version)
     data = response.body[: response.got]
     if response.status == 200 and not read.whole:  # a server that ignores Range
         data = data[read.start : read.stop]
@@ -65,8 +64,13 @@ def past_the_end(read: Read) -> Blob:
 def _same(read: Read, info: ObjectInfo) -> None:
     """Raises ChangedError."""
     if info.version != read.version:
-        reason = f"has changed: its version is {info.version}, expected {read.version}"
-        raise ChangedError(reason, path=read.path, hint="take a new snapshot, or: headrace cache refresh PATH")
+        raise changed(read, info.version)
+
+
+def changed(read: Read, version: str | None) -> ChangedError:
+    """Of an object that is `version` by now, not the one that was asked for."""
+    reason = f"has changed: its version is {version}, expected {read.version}"
+    return ChangedError(reason, path=read.path, hint="take a new snapshot, or: headrace cache refresh PATH")
 
 
 def without_etag(read: Read) -> TryAgainError:

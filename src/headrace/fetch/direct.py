@@ -14,7 +14,7 @@ from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.base.threads import Crew, by_cores
-from headrace.fetch.answer import wrong_length
+from headrace.fetch.answer import changed, wrong_length
 from headrace.fetch.operation import Operation
 from headrace.fetch.reactor import Reactor
 from headrace.fetch.read import UNKNOWN_BYTES, Read
@@ -130,8 +130,7 @@ class Direct:
 def _checked(read: Read, blob: Blob) -> Blob | HeadraceError:
     if blob.info.version == read.version:
         return wrong_length(read, blob) or blob
-    reason = f"has changed: its version is {blob.info.version}, expected {read.version}"
-    return ChangedError(reason, path=read.path, hint="take a new snapshot, or: headrace cache refresh PATH")
+    return changed(read, blob.info.version)
 
 
 def _split(operation: Operation) -> list[Operation]:

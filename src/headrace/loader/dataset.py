@@ -423,7 +423,11 @@ class Dataset:
     ) -> Dataset:
         """Each sample becomes what ``fn(sample)`` gives: several samples, one or none.
 
-        The state is exact also among the samples that come of one: `fn` must give the same ones each time.
+        The state is exact also among the samples that come of one: `fn` must give the same ones each time. `threads`
+        and `on_error` as of `map`.
+
+        Raises:
+            InputError: behind `batch`.
         """
         self._unbatched("flat_map")
         return self._with(Stage("flat_map", fn, threads), on_error)

@@ -34,7 +34,7 @@ class LiveMount:
     @property
     def answers(self) -> bool:
         """Whether its server lives and the mount is there."""
-        return _alive(self.pid) and mount_points.mount_at(self.mountpoint) is not None
+        return is_alive(self.pid) and mount_points.mount_at(self.mountpoint) is not None
 
 
 def run_folder(settings: Settings) -> str:
@@ -74,7 +74,7 @@ def all_live(settings: Settings) -> list[LiveMount]:
         live = _read(os.path.join(base, name))
         if live is not None and live.answers:
             found.append(live)
-        elif live is None or not _alive(live.pid):
+        elif live is None or not is_alive(live.pid):
             with suppress(OSError):
                 os.unlink(os.path.join(base, name))
     return sorted(found, key=lambda live: live.mountpoint)
@@ -137,7 +137,8 @@ def _read(path: str) -> LiveMount | None:
         return None
 
 
-def _alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process, whoever it is."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -11,7 +11,7 @@ from typing import Final
 from headrace.base.errors import DeadlineError, InputError
 from headrace.base.settings import Settings
 from headrace.mount.kernel.mount_points import MOUNT_TYPE, clear_leftover, mount_at, unmount
-from headrace.mount.live_mounts import live_mount_at
+from headrace.mount.live_mounts import is_alive, live_mount_at
 
 _POLL_S: Final = 0.02  # seconds between looks whether the mount's server is done
 
@@ -49,19 +49,9 @@ def end_mount(
     if lazy:
         with suppress(ProcessLookupError):
             os.kill(noted.pid, signal.SIGTERM)
-    while _is_there(noted.pid) and live_mount_at(found, point) is not None:
+    while is_alive(noted.pid) and live_mount_at(found, point) is not None:
         if time.monotonic() > until:
             hint = f"process {noted.pid} goes on publishing; its staging folder keeps what it cannot"
             raise DeadlineError("unmounted, but its server is not done", path=point, hint=hint)
         time.sleep(_POLL_S)
-    return True
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
     return True

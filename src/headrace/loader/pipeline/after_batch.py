@@ -13,13 +13,12 @@ from headrace.base.errors import BadSampleError, HeadraceError
 from headrace.base.threads import Crew
 from headrace.catalog import Stage
 from headrace.formats import own_arrays, size_of
+from headrace.loader.pipeline.bad_samples import first_keys
 from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.run_stages import StageError, run_stages, threads_of
 
 _LOOK_S = 0.25
 """How soon Ctrl-C is seen by a consumer that waits."""
-_NAMED = 3
-"""Samples of a batch that an error names."""
 
 
 class AfterBatch:
@@ -53,7 +52,8 @@ class AfterBatch:
         try:
             data, stays = run_stages(self._stages, delivery.data)
         except StageError as failed:
-            raise _failure(delivery, failed) from failed.error
+            error = _failure(delivery, failed)
+            raise error from (None if error is failed.error else failed.error)
         done_at = time.perf_counter()
         if not stays:
             return delivery._replace(data=None, samples=0, done_at=done_at)
@@ -88,7 +88,4 @@ def _failure(delivery: Delivery, failed: StageError) -> BaseException:
 def _keys(batch: Any) -> str:
     """Of the batch's first samples."""
     keys = cast("Mapping[str, Any]", batch).get("__key__") if isinstance(batch, Mapping) else None
-    if keys is None:
-        return ""
-    named = [str(key) for key in keys[:_NAMED]]
-    return ", ".join(named) + (f" and {len(keys) - len(named)} more" if len(keys) > len(named) else "")
+    return "" if keys is None else first_keys(keys)

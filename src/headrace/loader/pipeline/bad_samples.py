@@ -7,13 +7,14 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from headrace.base.errors import BadSampleError, DeniedError, HeadraceError, InputError, InternalError, NoRoomError
 
+_FIRST_KEYS = 3  # samples of a batch that an error names
 _NAMED = 5  # bad samples named in the error
 _MOST_CHANGED = 100_000  # objects noted, so that a source that is written anew does not fill the memory
 _MOST_WARNINGS = 20  # lines in the log, so that they do not hide what else is there
@@ -146,6 +147,12 @@ class Judge:
             f"{len(self._own)} bad samples, {allowed} allowed: {named}{more}",
             hint="loader.ledger names all of them; mend the data or raise the budget of Skip",
         )
+
+
+def first_keys(keys: Sequence[object]) -> str:
+    """Of a batch's samples, for messages."""
+    named = ", ".join(map(str, keys[:_FIRST_KEYS]))
+    return named if len(keys) <= _FIRST_KEYS else f"{named} and {len(keys) - _FIRST_KEYS} more"
 
 
 def failure(key: str, stage: str, error: BaseException) -> BaseException:

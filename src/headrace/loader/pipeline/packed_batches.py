@@ -12,12 +12,11 @@ from typing import Any
 from headrace.base.errors import BadSampleError, HeadraceError
 from headrace.formats import Sample
 from headrace.loader.order.progress_state import Progress
+from headrace.loader.pipeline.bad_samples import first_keys
 from headrace.loader.pipeline.batch_builder import Delivery, Track
 from headrace.loader.pipeline.packing import Packing, Place, UnfitError
 from headrace.loader.pipeline.run_stages import key_in
 from headrace.loader.pipeline.slots import Group, Slot
-
-_NAMED = 3  # samples of a batch that an error names
 
 
 class _Bucket:
@@ -137,10 +136,9 @@ class PackedBuilder:
         except HeadraceError:
             raise
         except Exception as error:
-            keys = ", ".join(key_in(one, "?") for one in bucket.samples[:_NAMED])
             raise BadSampleError(
                 f"collate failed: {type(error).__name__}: {error}",
-                path=keys if count <= _NAMED else f"{keys} and {count - _NAMED} more",
+                path=first_keys([key_in(one, "?") for one in bucket.samples]),
                 hint="collate gets the list of a batch's samples",
             ) from error
         for local, one in bucket.locals:
