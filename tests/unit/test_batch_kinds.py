@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import BadSampleError, InputError, TryAgainError
-from headrace.loader import Dataset, Skip
+from headrace.loader import Dataset, Loader, Skip
 
 LENGTHS = [3, 9, 2, 40, 7, 5, 1, 8]
 
@@ -246,6 +246,32 @@ def test_who_waits_for_a_slow_function_is_told_when_the_loader_is_closed(dataset
     go_on.set()
     assert not thread.is_alive()
     assert "closed" in said[0]
+
+
+def test_a_loader_that_is_closed_while_its_epoch_begins_ends_it(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batches are under way before `iter` returns: somebody may close the loader in between."""
+    offers = Loader._offer
+
+    def closes(loader: Loader, running: Any) -> None:
+        offers(loader, running)
+        loader.close()
+
+    loader = dataset.batch(2).loader()
+    with monkeypatch.context() as patch:
+        patch.setattr(Loader, "_offer", closes)
+        epoch = iter(loader)
+    with pytest.raises(InputError, match="closed"):
+        next(epoch)
+    fresh = iter(loader)
+    with monkeypatch.context() as patch:
+        patch.setattr(Loader, "_offer", closes)
+        loader.set_epoch(3)
+    with pytest.raises(InputError, match="closed"):
+        next(fresh)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-loader-feeder")]
+    assert sum(len(batch["__key__"]) for batch in loader) == 8
 
 
 # One sample, several samples

@@ -28,6 +28,9 @@ from headrace.loader.recipe import recipe_of
 from headrace.loader.tables.columnar import ColumnarRun, index_of
 
 
+_CLOSED = "the loader was closed"
+
+
 class Running(Protocol):
     """One epoch under way, in this process or in a child."""
 
@@ -63,6 +66,7 @@ class Loader:
         self._progress = Progress()
         self._begun = False
         self._current: weakref.ref[Epoch] | None = None
+        self._closes = 0
         self._running: Running | None = None
         self._number, self._described = secrets.randbits(48), 0
         self._told_of: tuple[object, Residual] | None = None
@@ -72,11 +76,14 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         self._stop("another iteration of this loader began")
+        closes = self._closes
         if self._begun:
             self._go_to(self.epoch + 1)
             self._begun = False
         epoch = Epoch(self, self._run())
         self._current = weakref.ref(epoch)
+        if self._closes != closes:  # by another thread, which saw no epoch to end yet
+            epoch.close(_CLOSED)
         return epoch
 
     def __len__(self) -> int:
@@ -163,7 +170,8 @@ class Loader:
 
     def close(self) -> None:
         """Stop whatever runs; who still waits for its next batch is told (InputError). May be iterated again."""
-        self._stop("the loader was closed")
+        self._closes += 1
+        self._stop(_CLOSED)
 
     def __enter__(self) -> Self:
         return self
@@ -327,6 +335,8 @@ class Epoch:
         """Give what `run` starts instead; before anything was taken."""
         self._finalizer()
         self._begin(run())
+        if self._over is not None:  # by another thread, which ended what ran before
+            self._finalizer()
 
     def __iter__(self) -> Self:
         return self
