@@ -6,6 +6,7 @@ skipped: a skip is a failure.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -63,6 +64,20 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     longest_first(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Without garbage being looked for, which takes 4 s of 10. And what is there then is never walked again: 8,000 tests,
+    and all that they import, in each full collection were an eighth of a run's processor time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
