@@ -68,8 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """Without garbage being looked for, which takes 4 s of 10. And what is there then is never walked again: 8,000 tests,
-    and all that they import, in each full collection were an eighth of a run's processor time.
+    """Without looking for garbage, which takes 4 s of 10. What is there at its end, 8,000 tests and all that they
+    import, is never walked again: full collections of it were an eighth of a run's processor time.
     """
     gc.disable()
     try:
