@@ -27,7 +27,6 @@ from headrace.loader.pipeline.step_clock import CLOCK, Clock
 from headrace.loader.recipe import recipe_of
 from headrace.loader.tables.columnar import ColumnarRun, index_of
 
-
 _CLOSED = "the loader was closed"
 
 
