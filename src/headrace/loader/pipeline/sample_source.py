@@ -57,6 +57,8 @@ _FIRST = -1
 class SampleSource:
     """A `headrace.loader.pipeline.source.Source` of samples, one by one or planned by arrays."""
 
+    batches_ahead = True
+
     def __init__(self, plan: Plan, course: Course, fetcher: Fetcher, pipe: Pipe) -> None:
         self._plan, self._course, self._fetcher, self._pipe = plan, course, fetcher, pipe
         self._transform = Transform(plan.stages_by_leaf, None if plan.packing or plan.is_flat else plan.batch)
@@ -120,6 +122,11 @@ class SampleSource:
             self._raw.put(_FIRST, None)
         if self._readers is not None:
             self._readers.close()
+
+    def forget(self) -> None:
+        self._raw.clear()
+        for _ in range(self._threads_wanted):
+            self._raw.put(_FIRST, None)  # for a thread that comes back from a user's function yet
 
     @property
     def closed(self) -> bool:
