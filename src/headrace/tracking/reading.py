@@ -152,7 +152,9 @@ class MetricsReader:
     """A run's metrics, read on as more comes. One thread.
 
     Args:
-        store, prefix, names: as `read_metrics`.
+        store: of the run.
+        prefix: of its metrics: ``runs/<id>/metrics/``.
+        names: only metrics of these names, or shell patterns (``train/*``).
     """
 
     def __init__(self, store: Store, prefix: str, names: Collection[str] = ()) -> None:
