@@ -1,4 +1,4 @@
-"""How many at once: found by watching what gets done, not set by a knob. Of requests, of large reads, of decode threads."""
+"""How many at once, found by watching what gets done, not set by a knob: requests, large reads, decode threads."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ class Level:
         """Work done since the last judgement, in any unit: each answer adds what it was."""
         self.answers = 0
         """Answers since then: each adds one."""
+        self.undone: tuple[int, float] | None = None
+        """The last level that was tried and gained too little, and by which part of the work more was done on it."""
         self._since = 0.0
         self._due = self.limit
         self._earlier = True
@@ -69,6 +71,7 @@ class Level:
     def _judge(self, rate: float, now: float) -> None:
         if self._before is not None:
             if rate < self._before[1] * 1.05:
+                self.undone = self.limit, rate / self._before[1] - 1
                 self.limit = self._before[0]
                 self._before, self._hold_until, self._doubling = None, now + self._hold, False
                 self._hold = min(2 * self._hold, _LONGEST_HOLD_S)

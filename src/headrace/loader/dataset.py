@@ -9,7 +9,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from headrace.base.errors import InputError
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.base.units import parse_bytes
-from headrace.catalog import SampleIndex, Stage, target_of
+from headrace.catalog import ANY_NUMBER, SampleIndex, Stage, target_of
 from headrace.formats import Columns, Format, Forms, OpenOptions, Records, csv_as, open_source
 from headrace.loader.order.auto_block import AUTO, Choice, choose_order, least_shared
 from headrace.loader.order.blocked_order import Blocked, Mixing, blocked
@@ -405,21 +405,29 @@ class Dataset:
 
     # -- samples -----------------------------------------------------------------------------------------------------
 
-    def map(self, fn: Callable[[Any], Any], threads: int = 8, on_error: Skip | None = None) -> Dataset:
-        """Apply `fn` to every sample, on up to `threads` threads; it should release the GIL where it computes. Behind
-        `batch` it gets whole batches, and what it returns is what the loop sees.
+    def map(
+        self, fn: Callable[[Any], Any], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None
+    ) -> Dataset:
+        """Apply `fn` to every sample, on threads; it should release the GIL where it computes. Behind `batch` it gets
+        whole batches, and what it returns is what the loop sees.
+
+        `threads`: how many; all functions share them, so the largest number holds. With ``"auto"`` everywhere the
+        loader finds how many while it runs: one to a core at first, more, up to 64, as long as that decodes more.
+        ``Loader.stats().decode`` says what it found.
 
         `on_error` allows some samples to be missing, failed reads included; one budget for the whole loader, the last
         one given holds. Without it the first failure is raised in the loop as BadSampleError, with the cause.
         """
-        return self._with(Stage("map", fn, threads), on_error)
+        return self._with(Stage("map", fn, _number(threads, "map")), on_error)
 
-    def filter(self, fn: Callable[[Any], bool], threads: int = 8, on_error: Skip | None = None) -> Dataset:
+    def filter(
+        self, fn: Callable[[Any], bool], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None
+    ) -> Dataset:
         """Keep samples for which ``fn(sample)`` is true; behind `batch`, batches."""
-        return self._with(Stage("filter", fn, threads), on_error)
+        return self._with(Stage("filter", fn, _number(threads, "filter")), on_error)
 
     def flat_map(
-        self, fn: Callable[[Any], Iterable[Any]], threads: int = 8, on_error: Skip | None = None
+        self, fn: Callable[[Any], Iterable[Any]], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None
     ) -> Dataset:
         """Each sample becomes what ``fn(sample)`` gives: several samples, one or none.
 
@@ -430,7 +438,7 @@ class Dataset:
             InputError: behind `batch`.
         """
         self._unbatched("flat_map")
-        return self._with(Stage("flat_map", fn, threads), on_error)
+        return self._with(Stage("flat_map", fn, _number(threads, "flat_map")), on_error)
 
     def batch(
         self,
@@ -613,8 +621,6 @@ class Dataset:
         return cards.card(repr(self), rows)
 
     def _with(self, stage: Stage, on_error: Skip | None) -> Dataset:
-        if stage.threads < 1:
-            raise InputError(f"{stage.kind}(threads={stage.threads})", hint="at least 1")
         if self.batch_size is not None:
             self._refuse(self.arrow, stage.kind, "put to_arrow last: what sees batches gets dicts")
             self._refuse(on_error is not None, f"{stage.kind}(on_error=…)", "it is about samples: put it before batch")
@@ -630,3 +636,12 @@ class Dataset:
     def _refuse(self, wrong: bool, what: str, hint: str) -> None:
         if wrong:
             raise InputError(f"{what}() cannot come here", hint=hint)
+
+
+def _number(threads: Any, what: str) -> int:
+    """As `Stage` has it."""
+    if threads == "auto":
+        return ANY_NUMBER
+    if not isinstance(threads, int) or threads < 1:
+        raise InputError(f"{what}(threads={threads!r})", hint='at least 1, or "auto"')
+    return threads

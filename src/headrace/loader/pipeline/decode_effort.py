@@ -55,6 +55,10 @@ class Effort:
     asked: int = 0
     late: int = 0
     stages: Mapping[str, Spent] = field(default_factory=dict[str, Spent])
+    mean_threads: float = 0.0
+    """Of the time so far, where `threads` changed."""
+    found: str = ""
+    """How many threads were found best, and what was tried; empty: somebody said how many."""
 
     @staticmethod
     def of(watches: Iterable[Watch]) -> Effort:

@@ -47,6 +47,13 @@ class Plan:
         """Whether one sample may become several."""
         return any(stage.kind == "flat_map" for stages in self.stages_by_leaf for stage in stages)
 
+    @property
+    def finds_threads(self) -> bool:
+        """Whether decode threads are found while they run: a function leaves that open, and none says how many."""
+        given = [stage for leaf in self.leaves for stage in leaf.stages[len(leaf.index.abilities.stages) :]]
+        given += self.stages
+        return bool(given) and not any(stage.threads for stage in given)
+
     def builder(self, course: Course) -> Builder | PackedBuilder:
         """What makes the batches of a course."""
         if self.packing is None and not self.is_flat:

@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from headrace.base.threads import by_cores
 from headrace.catalog import Stage, TakesColumns
 from headrace.formats import Sample, own_arrays
+
+_OPEN = by_cores(1, 8, 32)
+"""Threads where nobody says how many, and nothing finds out."""
 
 Call: TypeAlias = Callable[[Stage, Sample], Any]
 
@@ -61,8 +65,11 @@ def run_flat(stages: Sequence[Stage], sample: Sample, call: Call | None = None) 
 
 
 def threads_of(stages_by_leaf: Sequence[Sequence[Stage]]) -> int:
-    """Decode threads for all of them: the most any stage asks for, 0 where there is no stage."""
-    return max((stage.threads for stages in stages_by_leaf for stage in stages), default=0)
+    """Threads for all of them: the most any stage asks for, 0 where there is no stage. Where none does: one to a core,
+    and several, as a function may wait for something else.
+    """
+    asked = [stage.threads for stages in stages_by_leaf for stage in stages]
+    return max(asked, default=0) or (_OPEN if asked else 0)
 
 
 def key_in(sample: Sample, default: str) -> str:

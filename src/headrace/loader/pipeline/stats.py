@@ -254,7 +254,8 @@ def told(stats: Stats, begun: bool = True) -> dict[str, float]:
 
 
 def _told_of_decoding(decode: Effort, seconds: float) -> dict[str, float]:
-    found = {"loader.decode_busy_s": decode.spent.wall_s, "loader.decode_room_s": decode.threads * seconds}
+    threads = decode.mean_threads or decode.threads
+    found = {"loader.decode_busy_s": decode.spent.wall_s, "loader.decode_room_s": threads * seconds}
     if decode.asked:
         found["loader.decode_cpu_s"], found["loader.decode_queued_s"] = decode.spent.cpu_s, decode.spent.queued_s
         found["loader.lock_asked"], found["loader.lock_late"] = float(decode.asked), float(decode.late)
