@@ -162,7 +162,7 @@ class Maker:
             if not _ranged(spec):
                 yield Made(slot, *_reads(leaf, spec, slot))
                 continue
-            more = _bytes(spec)
+            more = 0 if together and together[-1][1][1] is spec[1] else _bytes(spec)
             if together and size + more > self._room:
                 yield from _joined(leaf, together)
                 together, size = [], 0
@@ -209,10 +209,12 @@ def _joined(leaf: Leaf, together: list[tuple[Slot, SampleSpec]]) -> Iterator[Mad
     for read, first, last in join_reads(leaf.index.store, together):
         ending.setdefault(last, []).append(read)
         until[first] = max(until[first], last)
-    reach = 0
+    reach, before = 0, None
     for place, (slot, spec) in enumerate(together):
         reach = max(reach, until[place])
-        yield Made(slot, ending.get(place, []), _bytes(spec), reach > place)
+        size = 0 if before is spec[1] else _bytes(spec)  # rows of one row group have the same parts: they are held once
+        before = spec[1]
+        yield Made(slot, ending.get(place, []), size, reach > place)
 
 
 def _blank(spec: SampleSpec) -> tuple[dict[str, Any], list[int]]:

@@ -46,6 +46,7 @@ from headrace.loader.pipeline.packed_batches import PackedBuilder
 from headrace.loader.pipeline.packing import Packing, one_by_one
 from headrace.loader.pipeline.page_cached import CachedFiles
 from headrace.loader.pipeline.range_groups import Answer, RangedGroup
+from headrace.loader.pipeline.sequences import SequenceBuilder, Sequences
 from headrace.loader.pipeline.slots import Group, Slot
 from headrace.loader.pipeline.stats import Meter, Stats, summarise
 from headrace.loader.pipeline.transform import Transform
@@ -118,6 +119,8 @@ class Plan:
             return Builder(self.batch, course.progress, drop_last=self.drop_last, forms=self.forms)
         packing = (self.packing or one_by_one(self.batch)).typed(self.forms)
         given = course.given() if self.is_flat else None
+        if isinstance(packing, Sequences):
+            return SequenceBuilder(packing, course.progress, drop_last=self.drop_last, given=given)
         return PackedBuilder(packing, course.progress, drop_last=self.drop_last, given=given)
 
 
