@@ -303,8 +303,8 @@ class Dataset:
         column: str | None = None,
         dtype: str | None = None,
     ) -> Dataset:
-        """Samples of `length` consecutive tokens: sample i has the tokens from i · (length - 1) on, so that each is once
-        what is to be predicted. A batch's ``tokens`` is of shape (n, length).
+        """Samples of `length` consecutive tokens. Sample i has those from i · (length - 1) on, so that each token is
+        once what is to be predicted. A batch's ``tokens`` is of shape (n, length).
 
             Dataset.open("s3://b/tokens/", format="tokens", dtype="uint16").blocks(2049)
             Dataset.open("s3://b/parquet/", columns=["input_ids"]).blocks(2049)
@@ -331,7 +331,8 @@ class Dataset:
         self._refuse(not plain, "blocks", "use it straight after open(); pack_documents takes what map makes")
         self._unbatched("blocks")
         index = blocks_of(self.leaves[0], cutting, column, dtype, default_fetcher())
-        return dataclasses.replace(Dataset.of(index, f"blocks({length}, {self.stream.describe()})"), striping=self.striping)
+        found = Dataset.of(index, f"blocks({length}, {self.stream.describe()})")
+        return dataclasses.replace(found, striping=self.striping)
 
     def shard(
         self, rank: int | None = None, world_size: int | None = None, *, even: str | None = None

@@ -1,7 +1,7 @@
-"""Flat arrays of tokens: ``.bin`` files that are nothing but numbers, ``.npy`` files of one axis. A document is one sample.
+"""Flat arrays of tokens: ``.bin`` files that are nothing but numbers, ``.npy`` files of one axis.
 
-A document ends behind the token that `TokenFiles.end` names, and where its file ends; where no token is named, a file
-is one document. Blocks of tokens are cut out of these documents by `headrace.loader.tokens.flat_blocks`.
+A document is one sample. It ends behind the token that `TokenFiles.end` names, and where its file ends; where no token
+is named, a file is one document. `headrace.loader.tokens.flat_blocks` cuts blocks of tokens out of documents.
 """
 
 from __future__ import annotations

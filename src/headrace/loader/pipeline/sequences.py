@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.formats import Forms, Sample
+from headrace.formats import Forms, Sample, check_fits
 from headrace.loader.order.progress_state import Progress
 from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.packed_batches import PackedBuilder
@@ -28,8 +28,8 @@ _OPEN = 4
 
 @dataclass(frozen=True)
 class Sequences(Packing):
-    """`rows`: sequences of a batch; `size`: tokens of each; `most_open`: sequences open at once; `pad`: the token behind
-    the last document.
+    """`rows`: sequences of a batch; `size`: tokens of each; `most_open`: sequences that are open at once; `pad`: the
+    token behind the last document.
     """
 
     most: tuple[int, ...] = field(default=(1,), init=False)
@@ -140,6 +140,7 @@ def _batch(taken: list[_Sequence], packing: Sequences) -> dict[str, Any]:
     """See `headrace.loader.dataset.Dataset.pack_documents`."""
     shape = len(taken), packing.size
     dtype = np.result_type(*{one.sample[PART].dtype for sequence in taken for one in sequence.documents})
+    check_fits(packing.pad, dtype, "pad")
     tokens: npt.NDArray[Any] = np.full(shape, packing.pad, dtype)
     positions, documents = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     upwards = np.arange(packing.size, dtype=np.int32)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.base.errors import ChangedError, HeadraceError
-from headrace.catalog import KEY, LIST_AGAIN, Abilities, Part, Rows, SampleIndex, SampleSpec, Stage
+from headrace.catalog import KEY, LIST_AGAIN, Abilities, Part, Rows, SampleSpec, Stage
 from headrace.loader.pipeline.feeder import Leaf
 from headrace.loader.tokens.token_spans import Cutting, Spans, nothing_to_cut
 from headrace.loader.tokens.token_values import column_of, tokens_in
@@ -69,13 +69,15 @@ class DocumentBlocks:
         rows = np.asarray(rows, np.int64)
         if len(rows) and (rows.min() < 0 or rows.max() >= len(self)):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)} samples")
-        count, run, start, stop = self._spans.pieces(rows)
+        parts, run, start, stop = self._spans.pieces(rows)
         chosen, back = np.unique(self._rows[run], return_inverse=True)
         documents = self._index.specs(chosen)
-        piece = zip(back.tolist(), start.tolist(), stop.tolist(), strict=True)
+        found = [documents[at] for at in back.tolist()]
+        pieces = list(zip(found, start.tolist(), stop.tolist(), strict=True))
+        ends = np.cumsum(parts).tolist()
         return [
-            _joined(row, [(documents[at], first, last) for _, (at, first, last) in zip(range(some), piece, strict=False)])
-            for row, some in zip(rows.tolist(), count.tolist(), strict=True)
+            _joined(row, pieces[first:end])
+            for row, first, end in zip(rows.tolist(), [0, *ends[:-1]], ends, strict=True)
         ]
 
     def sizes(self, rows: Rows) -> Rows:

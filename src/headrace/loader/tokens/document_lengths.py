@@ -1,4 +1,4 @@
-"""How many tokens each sample of a source holds: every one is read once for it, and the answer kept in the index cache."""
+"""How many tokens each sample of a source holds: all are read once for it, and the index cache keeps the answer."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ SPLIT, REFUSE = "split", "refuse"
 
 @dataclass(frozen=True)
 class DocumentPieces:
-    """A ``flat_map``. Pickles; any thread. `dtype`: of the tokens; None: as they are. `long`: what becomes of a document
-    of more than `size` tokens.
+    """A ``flat_map``. Pickles; any thread. `dtype`: of the tokens; None: as they are. `long`: what becomes of a
+    document of more than `size` tokens.
     """
 
     size: int

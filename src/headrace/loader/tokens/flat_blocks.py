@@ -134,8 +134,8 @@ class FlatBlocks:
         return np.full(len(rows), self._cutting.length * self._size, np.int64)
 
     def blocks(self, size: int) -> Rows:
-        """The samples at which blocks of about `size` bytes begin, the first being 0; each in one file, but for a sample
-        that crosses its end.
+        """The samples at which blocks of about `size` bytes begin, the first being 0. Each is in one file, but for a
+        sample that crosses its end.
         """
         runs = np.flatnonzero(np.diff(self._object, prepend=-1)).astype(np.int64)
         firsts = np.unique(self._spans.starts(runs))

@@ -51,11 +51,11 @@ class Cutting:
 
 
 class Pieces(NamedTuple):
-    """Parts of blocks: of each block how many, one or more; of all, block after block, the run and from which of its
-    tokens to which.
+    """`parts`: of each block, one or more. Of all parts, block after block: the run, and from which of its tokens to
+    which.
     """
 
-    count: Ints
+    parts: Ints
     run: Ints
     start: Ints
     stop: Ints
@@ -81,13 +81,13 @@ class Spans:
         """Where the tokens of these blocks lie."""
         first, stop = self._reach(blocks)
         run, last = self._run_of(first), self._run_of(stop - 1)
-        count = last - run + 1
-        if (count > 1).any():
-            which = np.repeat(np.arange(len(blocks)), count)
-            run = run[which] + np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+        parts = last - run + 1
+        if (parts > 1).any():
+            which = np.repeat(np.arange(len(blocks)), parts)
+            run = run[which] + np.arange(len(which)) - np.repeat(np.cumsum(parts) - parts, parts)
             first, stop = first[which], stop[which]
         begun = np.where(run > 0, self._ends[run - 1], 0)
-        return Pieces(count, run, np.maximum(first - begun, 0), np.minimum(stop, self._ends[run]) - begun)
+        return Pieces(parts, run, np.maximum(first - begun, 0), np.minimum(stop, self._ends[run]) - begun)
 
     def starts(self, runs: Ints) -> Ints:
         """The first block that begins in each of these runs, or behind it; `runs` rise."""
