@@ -330,7 +330,8 @@ class Dataset:
         plain = isinstance(self.stream, Rows) and self.leaves[0].window is None and not self.stages
         self._refuse(not plain, "blocks", "use it straight after open(); pack_documents takes what map makes")
         self._unbatched("blocks")
-        index = blocks_of(self.leaves[0], cutting, column, dtype, default_fetcher())
+        name = self.stream.name if isinstance(self.stream, Rows) else ""
+        index = blocks_of(self.leaves[0], cutting, column, dtype, name, default_fetcher())
         found = Dataset.of(index, f"blocks({length}, {self.stream.describe()})")
         return dataclasses.replace(found, striping=self.striping)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import HeadraceError, InputError
+from headrace.base.errors import InputError
 from headrace.catalog import SampleIndex
 from headrace.fetch import Fetcher
 from headrace.formats import check_fits
@@ -18,30 +17,38 @@ from headrace.loader.tokens.document_blocks import DocumentBlocks
 from headrace.loader.tokens.document_lengths import lengths_of
 from headrace.loader.tokens.flat_blocks import FlatBlocks, is_flat
 from headrace.loader.tokens.token_spans import Cutting
-from headrace.loader.tokens.token_values import column_of, native, tokens_in
+from headrace.loader.tokens.token_values import column_of, native, place_of, tokens_in
 
 _FIRST = np.zeros(1, np.int64)
 
 
-def blocks_of(leaf: Leaf, cutting: Cutting, column: str | None, dtype: Any, fetcher: Fetcher) -> SampleIndex:
-    """The blocks of a source's documents. Where the source is no flat file, all of it is read once.
+def blocks_of(leaf: Leaf, cutting: Cutting, column: str | None, dtype: Any, path: str, fetcher: Fetcher) -> SampleIndex:
+    """The blocks of a source's documents. Where the source is no flat file, all of it is read once. `path`: for errors.
 
     Raises:
         InputError: samples hold no tokens, no block is long enough, the padding is no token. As the loader.
     """
-    index = leaf.index
     wanted = None if dtype is None else native(dtype)
-    if is_flat(index):
-        if column not in (None, "tokens"):
-            raise InputError(f"column={column!r}, and a flat file has none", path=repr(index), hint="leave it out")
-        blocks: SampleIndex = FlatBlocks(index, cutting, None if wanted is None else wanted.str)
-        held = np.dtype(cast("Any", blocks.abilities.stages[0].function).dtype)
-    else:
-        name, held = _looked_at(leaf, column, wanted, fetcher)
-        blocks = DocumentBlocks(leaf, lengths_of(leaf, name, wanted, fetcher), cutting, name, held)
-    if cutting.pad is not None:
-        check_fits(cutting.pad, held, "pad")
+    try:
+        blocks, held = _blocks(leaf, cutting, column, wanted, fetcher)
+        if cutting.pad is not None:
+            check_fits(cutting.pad, held, "pad")
+    except InputError as error:
+        raise error.at(path) from None
     return blocks
+
+
+def _blocks(
+    leaf: Leaf, cutting: Cutting, column: str | None, wanted: np.dtype[Any] | None, fetcher: Fetcher
+) -> tuple[SampleIndex, np.dtype[Any]]:
+    """And the type of their tokens."""
+    if not is_flat(leaf.index):
+        name, held = _looked_at(leaf, column, wanted, fetcher)
+        return DocumentBlocks(leaf, lengths_of(leaf, name, wanted, fetcher), cutting, name, held), held
+    if column not in (None, "tokens"):
+        raise InputError(f"column={column!r}, and a flat file has none", hint="leave it out")
+    blocks = FlatBlocks(leaf.index, cutting, None if wanted is None else wanted.str)
+    return blocks, blocks.dtype
 
 
 def _looked_at(
@@ -51,9 +58,8 @@ def _looked_at(
     maps = tuple(stage for stage in leaf.stages if stage.kind == "map")
     stream = Rows(len(leaf.index), "first")
     sample = samples_at(stream, (Leaf(leaf.index, stages=maps),), (), 0, _FIRST, fetcher)[0]
+    name = column_of(sample, column)
     try:
-        name = column_of(sample, column)
         return name, tokens_in(sample[name], wanted, name).dtype.newbyteorder("=")
-    except HeadraceError as error:
-        key = sample.get("__key__") if isinstance(sample, Mapping) else None
-        raise error.at(f"{leaf.index!r}: sample {key}") from None
+    except InputError as error:
+        raise error.at(place_of(sample)) from None

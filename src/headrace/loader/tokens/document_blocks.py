@@ -17,7 +17,7 @@ from headrace.base.errors import ChangedError, HeadraceError
 from headrace.catalog import KEY, LIST_AGAIN, Abilities, Part, Rows, SampleSpec, Stage
 from headrace.loader.pipeline.feeder import Leaf
 from headrace.loader.tokens.token_spans import Cutting, Spans, nothing_to_cut
-from headrace.loader.tokens.token_values import column_of, tokens_in
+from headrace.loader.tokens.token_values import column_of, place_of, tokens_in
 
 PART, _DOCUMENTS = "tokens", "__documents__"
 _BLOCK_SAMPLES = 512  # as of shards: some blocks can be mixed in memory
@@ -43,7 +43,7 @@ class DocumentBlocks:
         tokens = np.asarray(lengths[self._rows], np.int64)
         self._spans = Spans(cutting, tokens)
         if not self._spans.size:
-            raise nothing_to_cut(self._spans, cutting, int(tokens.max(initial=0)), repr(index))
+            raise nothing_to_cut(self._spans, cutting, int(tokens.max(initial=0)))
         self._bytes = max(1, int(index.sizes(self._rows[:1])[0]) * cutting.length // max(int(tokens[0]), 1))
         threads = max((stage.threads for stage in leaf.stages), default=2)
         decode = CutDocuments(leaf.stages, column, dtype.str, cutting.length, cutting.pad)
@@ -145,7 +145,7 @@ class CutDocuments:
                     reason = f"has {len(tokens):,} tokens, and had more when it was indexed"
                     raise ChangedError(reason, hint=LIST_AGAIN)
             except HeadraceError as error:
-                raise error.at(f"{extra['__shard__']}: {key}" if "__shard__" in extra else key) from None
+                raise error.at(place_of({KEY: key, **extra})) from None
             filled[at : at + stop - start] = tokens[start:stop]
             at += stop - start
         if at < self.length:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import xxhash
 
 from headrace.base.arrow import pa, pc
+from headrace.base.errors import BadSampleError, InputError
 from headrace.base.settings import Settings
 from headrace.catalog import Shelf, Stage
 from headrace.fetch import Fetcher
@@ -22,13 +23,14 @@ from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.feeder import Course, Leaf
 from headrace.loader.pipeline.pipeline import Pipeline, Plan
 from headrace.loader.tables.columnar import ColumnarRun
-from headrace.loader.tokens.token_values import column_of, tokens_in
+from headrace.loader.tokens.token_values import column_of, place_of, tokens_in
 
 _FILE = "lengths.npy"
 _COUNT = "tokens"
 _TOGETHER = 4096  # samples whose lengths come together
 _PREFETCH = 128 << 20  # bytes of samples on their way
 _THREADS = 2
+_EVERY = "blocks() counts the tokens of every document; pack_documents(on_error=…) leaves some out"
 
 
 def lengths_of(leaf: Leaf, column: str, dtype: np.dtype[Any] | None, fetcher: Fetcher) -> npt.NDArray[np.int64]:
@@ -63,13 +65,16 @@ def _lengths(leaf: Leaf, column: str, dtype: np.dtype[Any] | None, fetcher: Fetc
         plan = Plan((leaf,), (), _TOGETHER, drop_last=False, skip=None, prefetch=_PREFETCH, window=None)
         run: Any = ColumnarRun(plan, course, fetcher, table, arrow=True)
     else:
-        leaf = Leaf(index, stages=(Stage("map", _Counted(leaf.stages, column, dtype), _THREADS),))
+        leaf = Leaf(index, stages=(Stage("map", CountTokens(leaf.stages, column, dtype), _THREADS),))
         plan = Plan((leaf,), (), _TOGETHER, drop_last=False, skip=None, prefetch=_PREFETCH, window=None)
         run = Pipeline(plan, course, fetcher, [])
     try:
         while isinstance(delivery := run.take(), Delivery):
             data = delivery.data
             yield data[_COUNT] if isinstance(data, Mapping) else _in_lists(data[column])
+    except BadSampleError as error:
+        error.hint = _EVERY
+        raise
     finally:
         run.close()
 
@@ -84,7 +89,7 @@ def _in_lists(column: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Counted:
+class CountTokens:
     """A sample as the number of its tokens."""
 
     through: tuple[Stage, ...]
@@ -98,4 +103,7 @@ class _Counted:
                 sample = made
             elif not made:
                 return {_COUNT: 0}
-        return {_COUNT: len(tokens_in(sample[column_of(sample, self.column)], self.dtype, self.column))}
+        try:
+            return {_COUNT: len(tokens_in(sample[column_of(sample, self.column)], self.dtype, self.column))}
+        except InputError as error:
+            raise error.at(place_of(sample)) from None

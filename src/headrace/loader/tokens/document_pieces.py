@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import InputError
-from headrace.loader.tokens.token_values import column_of, tokens_in
+from headrace.loader.tokens.token_values import column_of, place_of, tokens_in
 
 SPLIT, REFUSE = "split", "refuse"
 
@@ -31,9 +31,12 @@ class DocumentPieces:
             InputError: it holds no tokens, some that are not of `dtype`, or more than may be.
         """
         name = column_of(sample, self.column)
-        tokens = tokens_in(sample[name], None if self.dtype is None else np.dtype(self.dtype), name)
-        if len(tokens) > self.size and self.long == REFUSE:
-            reason = f"has {len(tokens):,} tokens, and a sequence {self.size:,}"
-            raise InputError(reason, hint='longer sequences, long="split", or on_error= leaves some out')
         key = sample.get("__key__", "")
+        try:
+            tokens = tokens_in(sample[name], None if self.dtype is None else np.dtype(self.dtype), name)
+            if len(tokens) > self.size and self.long == REFUSE:
+                reason = f"has {len(tokens):,} tokens, and a sequence {self.size:,}"
+                raise InputError(reason, hint='longer sequences, or long="split"')
+        except InputError as error:
+            raise error.at(place_of(sample)) from None
         return [{"__key__": key, "tokens": tokens[at : at + self.size]} for at in range(0, len(tokens), self.size)]

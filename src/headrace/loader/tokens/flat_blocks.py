@@ -73,8 +73,10 @@ class FlatBlocks:
         self._object, self._start, tokens = runs[:, 0], runs[:, 1], runs[:, 2]
         self._spans = Spans(cutting, tokens)
         if not self._spans.size:
-            raise nothing_to_cut(self._spans, cutting, int(tokens.max(initial=0)), repr(documents))
+            raise nothing_to_cut(self._spans, cutting, int(tokens.max(initial=0)))
         wanted = np.dtype(dtype) if dtype is not None else stored.newbyteorder("=")
+        self.dtype = wanted
+        """Of the arrays."""
         decode = BlockTokens(stored.str, wanted.str, cutting.length, cutting.pad)
         self.abilities = Abilities(ranges=self, blocks=self.blocks, stages=(Stage("map", decode, _THREADS),))
 
@@ -159,7 +161,7 @@ def _type_of(documents: SampleIndex) -> np.dtype[Any]:
     kinds = sorted({one[PART].dtype for one in decoders})
     if len(kinds) != 1:
         told = " and ".join(np.dtype(kind).name for kind in kinds)
-        raise InputError(f"files of {told} tokens", path=repr(documents), hint="blocks() of files of one type")
+        raise InputError(f"holds files of {told} tokens", hint="blocks() of files of one type")
     return np.dtype(kinds[0])
 
 

@@ -110,10 +110,10 @@ class Spans:
         return first, np.minimum(first + self._length, self._ends[run])
 
 
-def nothing_to_cut(spans: Spans, cutting: Cutting, longest: int, path: str) -> InputError:
+def nothing_to_cut(spans: Spans, cutting: Cutting, longest: int) -> InputError:
     """What is wrong where there are no blocks. `longest`: tokens of the longest document."""
     if cutting.documents == KEEP and spans.tokens:
         reason = f"its longest document has {longest:,} tokens, and a block {cutting.length:,}"
-        return InputError(reason, path=path, hint="shorter blocks, pad=…, or pack_documents()")
+        return InputError(reason, hint="shorter blocks, pad=…, or pack_documents()")
     reason = f"holds {spans.tokens:,} tokens, and a block has {cutting.length:,}"
-    return InputError(reason, path=path, hint="shorter blocks, or pad=…")
+    return InputError(reason, hint="shorter blocks, or pad=…")

@@ -34,18 +34,24 @@ def column_of(sample: Any, asked: str | None) -> str:
     return found
 
 
+def place_of(sample: Mapping[str, Any]) -> str:
+    """Which sample it is, for errors."""
+    key = str(sample.get("__key__", ""))
+    return f"{sample['__shard__']}: {key}" if "__shard__" in sample else key
+
+
 def tokens_in(value: Any, dtype: np.dtype[Any] | None, name: str) -> npt.NDArray[Any]:
-    """The tokens of a part's value, of `dtype`, or of the type that they have.
+    """The tokens of a part's value, of `dtype`, or of the type that they have; none of None.
 
     Raises:
         InputError: it holds none, or some that are not of that type.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _of_bytes(value, dtype, name)
-    if isinstance(value, (str, Mapping)) or value is None:
+    if isinstance(value, (str, Mapping)):
         raise InputError(f"{name!r} holds no tokens but {type(value).__name__}", hint=_LISTS)
     try:
-        array = np.asarray(value)
+        array = np.asarray([] if value is None else value)
     except (TypeError, ValueError):
         array = np.empty(0, object)
     if array.ndim == 1 and not len(array):
