@@ -1,5 +1,5 @@
-"""Blocks of tokens and documents packed into sequences, against a plain model: each token once, what the rule gives, the
-same after a resume; exactly once on another number of ranks.
+"""Blocks of tokens and documents packed into sequences, against a plain model: what the rule gives, the same after a
+resume, and every token exactly once on another number of ranks.
 """
 
 from __future__ import annotations
@@ -191,7 +191,8 @@ def test_packed_on_another_number_of_ranks_every_token_comes_once(
     seen: list[int] = []
     states: list[Any] = []
     for turn, world in enumerate(worlds):
-        made = [dataset.shard(rank, world).pack_documents(length, batch, pad=PAD, window=batch) for rank in range(world)]
+        shards = [dataset.shard(rank, world) for rank in range(world)]
+        made = [one.pack_documents(length, batch, pad=PAD, window=batch) for one in shards]
         loaders = [one.loader(order=where, window=4) for one in made]
         for loader, stop in zip(loaders, stops, strict=False):
             if states:

@@ -218,17 +218,21 @@ class BlockTokens(TakesColumns):
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """One block: its parts one behind the other. Raises InputError: a token that is not of `dtype`."""
         parts = [np.frombuffer(value, self.stored) for name, value in sample.items() if not name.startswith("__")]
-        row = self._typed(np.concatenate(parts)[None, :])[0]
-        return {KEY: sample[KEY], PART: self._filled([row])[0], "__shard__": sample["__shard__"]}
+        row = self._typed(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        row = row if len(row) == self.length else self._filled([row])[0]
+        return {KEY: sample[KEY], PART: row, "__shard__": sample["__shard__"]}
 
     def columns(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]] | None:
         """Several at once, as the rows of one array. Raises as for one."""
-        data = columns.get(PART)
-        if data is None:
-            return None  # they cross the end of a file
+        parts = [values for name, values in columns.items() if not name.startswith("__")]
+        if len(parts) > 1:  # they cross the end of a file
+            each = [[np.frombuffer(one, self.stored) for one in some] for some in zip(*parts, strict=True)]
+            rows: Any = self._filled([self._typed(np.concatenate(some)) for some in each])
+            return {KEY: columns[KEY], PART: rows, "__shard__": columns["__shard__"]}
+        data = parts[0]
         width = self.length * np.dtype(self.stored).itemsize
         if isinstance(data, Pieces) and data.size() == width:
-            rows: Any = self._typed(_matrix(data).view(self.stored))
+            rows = self._typed(_matrix(data).view(self.stored))
         elif all(len(one) == width for one in data):
             rows = np.empty((len(data), self.length), self.stored)
             for row, one in zip(rows, data, strict=True):
@@ -242,9 +246,7 @@ class BlockTokens(TakesColumns):
         return as_type(rows, np.dtype(self.dtype), PART)
 
     def _filled(self, rows: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        if all(len(row) == self.length for row in rows):
-            return np.stack(rows)
-        filled = np.full((len(rows), self.length), self.pad, self.dtype)
+        filled = np.full((len(rows), self.length), self.pad or 0, self.dtype)
         for place, row in enumerate(rows):
             filled[place, : len(row)] = row
         return filled
