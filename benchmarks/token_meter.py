@@ -1,4 +1,4 @@
-"""Measures one stream of batches of token blocks in the contender's own process. A `Result` counts thousands of tokens."""
+"""Measures one stream of batches of token blocks in the contender's own process, in thousands of tokens."""
 
 from __future__ import annotations
 
