@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.base.errors import BadSampleError, CorruptError, InputError, UnsupportedError
+from headrace.base.errors import BadSampleError, CorruptError, InputError, NotFoundError, UnsupportedError
 from headrace.loader import Dataset, Skip
 
 TOKENS = np.arange(1, 101, dtype=np.uint16)
@@ -28,6 +29,18 @@ def mds(documents: list[list[int]]) -> bytes:
     about = json.dumps({**said, "format": "mds", "version": 2}).encode()
     at = np.cumsum([4 * (len(records) + 2) + len(about), *map(len, records)]).astype("<u4")
     return len(records).to_bytes(4, "little") + at.tobytes() + about + b"".join(records)
+
+
+def megatron(documents: list[list[list[int]]]) -> tuple[bytes, bytes]:
+    """The ``.bin`` and the ``.idx`` of documents of several sequences each."""
+    sequences = [one for document in documents for one in document]
+    lengths = np.array([len(one) for one in sequences], "<i4")
+    bounds = np.cumsum([0, *map(len, documents)]).astype("<i8")
+    head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, len(lengths), len(bounds))
+    at = (2 * (np.cumsum(lengths) - lengths)).astype("<i8")
+    return np.concatenate(sequences).astype("<u2").tobytes(), b"".join(
+        [head, lengths.tobytes(), at.tobytes(), bounds.tobytes()]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +155,41 @@ def test_documents_that_are_refused_are_within_the_budget(folder: Path) -> None:
     loader = lines(folder).pack_documents(4, long="refuse", on_error=Skip(max_rate=0.5)).loader()
     assert [row for batch in loader for row in batch["tokens"].tolist()] == [[1, 2, 3, 0], [4, 5, 0, 0]]
     assert [(one.key, one.stage) for one in loader.ledger] == [("00000003", "flat_map(DocumentPieces)")]
+
+
+def test_megatrons_index_says_type_and_documents(tmp_path: Path) -> None:
+    for name, documents in (("a", [[[1, 2], [3]], [[4]]]), ("b", [[[5, 6, 7, 8], [], [9]]])):
+        data, index = megatron(documents)
+        (tmp_path / f"{name}.bin").write_bytes(data)
+        (tmp_path / f"{name}.idx").write_bytes(index)
+    dataset = Dataset.open(str(tmp_path), format="megatron")
+    assert [sample["tokens"].tolist() for sample in dataset.loader()] == [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
+    assert dataset[0]["tokens"].dtype == np.uint16
+    assert rows(dataset.blocks(4)) == [[1, 2, 3, 4], [4, 5, 6, 7]]
+    assert rows(dataset.blocks(4, documents="keep", pad=0)) == [[1, 2, 3, 0], [4, 0, 0, 0], [5, 6, 7, 8], [8, 9, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "told"),
+    [
+        (lambda data, index: (data[2:], index), CorruptError, "a.bin: has 6 bytes, and its .idx tells of 8 bytes"),
+        (lambda data, index: (data, index[:-1]), CorruptError, "a.idx: 73 bytes, meant for 2 sequences"),
+        (lambda data, index: (data, b"x" + index[1:]), CorruptError, "no Megatron index"),
+        (lambda data, index: (data, index[:17] + b"\7" + index[18:]), UnsupportedError, "tokens of type 7"),
+        (lambda data, index: (data, index[:-8] + bytes(8)), CorruptError, "one behind the other"),
+        (lambda data, index: (data, None), NotFoundError, "a.idx: there is no .idx beside the shard"),
+    ],
+)
+def test_megatron_pairs_that_are_none(
+    tmp_path: Path, change: Callable[[bytes, bytes], Any], error: type[Exception], told: str
+) -> None:
+    data, index = change(*megatron([[[1, 2], [3, 4]]]))
+    (tmp_path / "a.bin").write_bytes(data)
+    if index is not None:
+        (tmp_path / "a.idx").write_bytes(index)
+    with pytest.raises(error) as raised:
+        Dataset.open(str(tmp_path), format="megatron")
+    assert told in str(raised.value)
 
 
 # What is refused

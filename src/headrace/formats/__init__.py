@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from headrace.formats.tfrecord.sequence_example import sequence as sequence
     from headrace.formats.tfrecord.sequence_example import stacked as stacked
     from headrace.formats.tfrecord.tfrecord import TFRECORD as TFRECORD
+    from headrace.formats.tokens.megatron import Megatron as Megatron
     from headrace.formats.tokens.token_files import TokenFiles as TokenFiles
     from headrace.formats.tokens.token_files import check_fits as check_fits
     from headrace.formats.tokens.token_files import dtype_of as dtype_of
@@ -97,6 +98,7 @@ __all__ = [
     "Forms",
     "Groups",
     "Job",
+    "Megatron",
     "Member",
     "OpenOptions",
     "OpenedTable",
@@ -190,6 +192,7 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
             "tfrecord.example": ("example", "examples"),
             "tfrecord.sequence_example": ("sequence", "stacked"),
             "tfrecord.tfrecord": ("TFRECORD",),
+            "tokens.megatron": ("Megatron",),
             "tokens.token_files": ("TokenFiles", "check_fits", "dtype_of", "tokens_as"),
         },
     )

@@ -129,6 +129,7 @@ class Dataset:
             format: ``"tar"``: shards in WebDataset's convention; ``"tfrecord"``, ``"jsonl"``, ``"csv"``, ``"npy"``,
                 ``"npz"``, ``"mds"``, ``"litdata"``: records of such files; ``"parquet"``, ``"arrow"``: rows of tables;
                 ``"tokens"``: documents of flat files of tokens, ``.bin`` or ``.npy`` of one axis, for `blocks`;
+                ``"megatron"``: likewise, with an ``.idx`` beside each ``.bin``;
                 ``"objects"``: every object as it is; None: tar, TFRecord and Parquet are found by names, and refused
                 where they are ambiguous.
             columns: of tables, the names of those that are read; None: all, folders such as ``month=1`` included. Of

@@ -155,17 +155,18 @@ class Maker:
 
     def _samples(self, number: int, leaf: Leaf, local: list[int], row: Ints) -> Iterator[Made]:
         together: list[tuple[Slot, SampleSpec]] = []
-        size = 0
+        size, held = 0, set[int]()
         for place, spec in zip(local, leaf.index.specs(row), strict=True):
             sample, tokens = _blank(spec)
             slot = Slot(spec[0], number, place, sample, tokens)
             if not _ranged(spec):
                 yield Made(slot, *_reads(leaf, spec, slot))
                 continue
-            more = 0 if together and together[-1][1][1] is spec[1] else _bytes(spec)
-            if together and size + more > self._room:
+            more = _bytes(spec) if id(spec[1]) not in held else 0
+            if together and more and size + more > self._room:
                 yield from _joined(leaf, together)
-                together, size = [], 0
+                together, size, held = [], 0, set[int]()
+            held.add(id(spec[1]))  # rows of one row group have the very same parts, whose bytes are here once
             together.append((slot, spec))
             size += more
         if together:
@@ -209,11 +210,11 @@ def _joined(leaf: Leaf, together: list[tuple[Slot, SampleSpec]]) -> Iterator[Mad
     for read, first, last in join_reads(leaf.index.store, together):
         ending.setdefault(last, []).append(read)
         until[first] = max(until[first], last)
-    reach, before = 0, None
+    reach, held = 0, set[int]()
     for place, (slot, spec) in enumerate(together):
         reach = max(reach, until[place])
-        size = 0 if before is spec[1] else _bytes(spec)  # rows of one row group have the same parts: they are held once
-        before = spec[1]
+        size = _bytes(spec) if id(spec[1]) not in held else 0
+        held.add(id(spec[1]))
         yield Made(slot, ending.get(place, []), size, reach > place)
 
 

@@ -51,6 +51,7 @@ class DocumentBlocks:
         self.abilities = Abilities(
             blocks=None if can.blocks is None or can.together is not None else self.blocks,
             stages=(Stage("map", decode, threads),),
+            shares=can.shares,
             reports=can.reports,
         )
 

@@ -31,7 +31,7 @@ from headrace.catalog import (
     Stage,
     TakesColumns,
 )
-from headrace.formats import Pieces, ShardSamples, TokenFiles, records_of, shard_format_of
+from headrace.formats import Megatron, Pieces, ShardSamples, TokenFiles, records_of, shard_format_of
 from headrace.loader.tokens.token_spans import CROSS, Cutting, Spans, nothing_to_cut
 from headrace.loader.tokens.token_values import as_type
 
@@ -44,7 +44,7 @@ _FILE = "runs.npy"
 
 def is_flat(index: SampleIndex) -> bool:
     """Whether its samples are documents of flat files."""
-    return isinstance(shard_format_of(index), TokenFiles)
+    return isinstance(shard_format_of(index), (TokenFiles, Megatron))
 
 
 class FlatBlocks:
