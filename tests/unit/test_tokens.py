@@ -214,6 +214,8 @@ def test_megatron_pairs_that_are_none(
         (lambda f: flat(f).blocks(9, column="x"), InputError, "a flat file has none"),
         (lambda f: flat(f).shuffle(1).blocks(9), InputError, "straight after open"),
         (lambda f: flat(f).batch(2).blocks(9), InputError, "put blocks before batch"),
+        (lambda f: flat(f).blocks(9).blocks(5), InputError, "straight after open"),
+        (lambda f: lines(f).blocks(4).windows(2), InputError, "ask for longer ones"),
         (lambda f: lines(f).blocks(4, column="text"), InputError, "a.jsonl: 00000000: 'text' holds no tokens but str"),
         (lambda f: lines(f).blocks(4, column="x"), InputError, "has no part 'x', but tokens, text"),
         (lambda f: table(f, columns=["day"]).blocks(4), InputError, "'day' holds no tokens but int64 of 0 axes"),

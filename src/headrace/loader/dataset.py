@@ -290,7 +290,10 @@ class Dataset:
             "windows",
             "use it straight after open()",
         )
+        from headrace.loader.tokens.block_source import holds_blocks
+
         leaf = self.leaves[0]
+        self._refuse(holds_blocks(leaf.index), "windows", "blocks() gives consecutive tokens: ask for longer ones")
         window = cut(leaf.index, n, stride)
         rows = Rows(window.size, f"windows({n}, {stride}, {self.stream.describe()})", GRAIN)
         return dataclasses.replace(self, stream=rows, leaves=(dataclasses.replace(leaf, window=window),))
@@ -325,14 +328,15 @@ class Dataset:
             InputError: not straight after `open`, no document is long enough, or samples hold no tokens.
         """
         from headrace.fetch import default_fetcher
-        from headrace.loader.tokens.block_source import blocks_of
+        from headrace.loader.tokens.block_source import blocks_of, holds_blocks
 
-        cutting = Cutting(length, documents, pad)
-        plain = isinstance(self.stream, Rows) and self.leaves[0].window is None and not self.stages
+        cutting, leaf = Cutting(length, documents, pad), self.leaves[0]
+        plain = isinstance(self.stream, Rows) and leaf.window is None and not holds_blocks(leaf.index)
+        plain = plain and not self.stages
         self._refuse(not plain, "blocks", "use it straight after open(); pack_documents takes what map makes")
         self._unbatched("blocks")
         name = self.stream.name if isinstance(self.stream, Rows) else ""
-        index = blocks_of(self.leaves[0], cutting, column, dtype, name, default_fetcher())
+        index = blocks_of(leaf, cutting, column, dtype, name, default_fetcher())
         found = Dataset.of(index, f"blocks({length}, {self.stream.describe()})")
         return dataclasses.replace(found, striping=self.striping)
 

@@ -22,6 +22,11 @@ from headrace.loader.tokens.token_values import column_of, native, place_of, tok
 _FIRST = np.zeros(1, np.int64)
 
 
+def holds_blocks(index: SampleIndex) -> bool:
+    """Whether its samples are blocks already."""
+    return isinstance(index, (FlatBlocks, DocumentBlocks))
+
+
 def blocks_of(leaf: Leaf, cutting: Cutting, column: str | None, dtype: Any, path: str, fetcher: Fetcher) -> SampleIndex:
     """The blocks of a source's documents. Where the source is no flat file, all of it is read once. `path`: for errors.
 
