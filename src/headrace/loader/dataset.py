@@ -328,7 +328,7 @@ class Dataset:
             InputError: not straight after `open`, no document is long enough, or samples hold no tokens.
         """
         from headrace.fetch import default_fetcher
-        from headrace.loader.tokens.block_source import blocks_of, holds_blocks
+        from headrace.loader.tokens.block_source import Wanted, blocks_of, holds_blocks
 
         cutting, leaf = Cutting(length, documents, pad), self.leaves[0]
         plain = isinstance(self.stream, Rows) and leaf.window is None and not holds_blocks(leaf.index)
@@ -336,7 +336,9 @@ class Dataset:
         self._refuse(not plain, "blocks", "use it straight after open(); pack_documents takes what map makes")
         self._unbatched("blocks")
         name = self.stream.name if isinstance(self.stream, Rows) else ""
-        index = blocks_of(leaf, cutting, column, dtype, name, default_fetcher())
+        allowed = Settings.load().progress
+        with drawn(Tally("counted"), after=_SILENT_S, allowed=allowed) as bar:
+            index = blocks_of(leaf, Wanted(cutting, column, dtype, name, bar), default_fetcher())
         found = Dataset.of(index, f"blocks({length}, {self.stream.describe()})")
         return dataclasses.replace(found, striping=self.striping)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.base.errors import InputError
+from headrace.base.progress import Progress
 from headrace.catalog import SampleIndex
 from headrace.fetch import Fetcher
 from headrace.formats import check_fits
@@ -27,32 +28,41 @@ def holds_blocks(index: SampleIndex) -> bool:
     return isinstance(index, (FlatBlocks, DocumentBlocks))
 
 
-def blocks_of(leaf: Leaf, cutting: Cutting, column: str | None, dtype: Any, path: str, fetcher: Fetcher) -> SampleIndex:
-    """The blocks of a source's documents. Where the source is no flat file, all of it is read once. `path`: for errors.
+class Wanted(NamedTuple):
+    """What is asked for. `path`: of the source, for errors; `progress`: told of documents, while they are read once."""
+
+    cutting: Cutting
+    column: str | None
+    dtype: Any
+    path: str
+    progress: Progress
+
+
+def blocks_of(leaf: Leaf, wanted: Wanted, fetcher: Fetcher) -> SampleIndex:
+    """The blocks of a source's documents. Where the source is no flat file, all of it is read once.
 
     Raises:
         InputError: samples hold no tokens, no block is long enough, the padding is no token. As the loader.
     """
-    wanted = None if dtype is None else native(dtype)
     try:
-        blocks, held = _blocks(leaf, cutting, column, wanted, fetcher)
-        if cutting.pad is not None:
-            check_fits(cutting.pad, held, "pad")
+        blocks, held = _blocks(leaf, wanted, fetcher)
+        if wanted.cutting.pad is not None:
+            check_fits(wanted.cutting.pad, held, "pad")
     except InputError as error:
-        raise error.at(path) from None
+        raise error.at(wanted.path) from None
     return blocks
 
 
-def _blocks(
-    leaf: Leaf, cutting: Cutting, column: str | None, wanted: np.dtype[Any] | None, fetcher: Fetcher
-) -> tuple[SampleIndex, np.dtype[Any]]:
+def _blocks(leaf: Leaf, wanted: Wanted, fetcher: Fetcher) -> tuple[SampleIndex, np.dtype[Any]]:
     """And the type of their tokens."""
+    cutting, column, dtype, _, progress = wanted
+    kind = None if dtype is None else native(dtype)
     if not is_flat(leaf.index):
-        name, held = _looked_at(leaf, column, wanted, fetcher)
-        return DocumentBlocks(leaf, lengths_of(leaf, name, wanted, fetcher), cutting, name, held), held
+        name, held = _looked_at(leaf, column, kind, fetcher)
+        return DocumentBlocks(leaf, lengths_of(leaf, name, kind, fetcher, progress), cutting, name, held), held
     if column not in (None, "tokens"):
         raise InputError(f"column={column!r}, and a flat file has none", hint="leave it out")
-    blocks = FlatBlocks(leaf.index, cutting, None if wanted is None else wanted.str)
+    blocks = FlatBlocks(leaf.index, cutting, None if kind is None else kind.str)
     return blocks, blocks.dtype
 
 

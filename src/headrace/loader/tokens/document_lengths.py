@@ -13,12 +13,14 @@ import xxhash
 
 from headrace.base.arrow import pa, pc
 from headrace.base.errors import BadSampleError, InputError
+from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.catalog import Shelf, Stage
 from headrace.fetch import Fetcher
 from headrace.formats import as_table
 from headrace.loader.order.order import Rows
-from headrace.loader.order.progress_state import Progress, Residual
+from headrace.loader.order.progress_state import Progress as Done
+from headrace.loader.order.progress_state import Residual
 from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.feeder import Course, Leaf
 from headrace.loader.pipeline.pipeline import Pipeline, Plan
@@ -33,21 +35,25 @@ _THREADS = 2
 _EVERY = "blocks() counts the tokens of every document; pack_documents(on_error=…) leaves some out"
 
 
-def lengths_of(leaf: Leaf, column: str, dtype: np.dtype[Any] | None, fetcher: Fetcher) -> npt.NDArray[np.int64]:
+def lengths_of(
+    leaf: Leaf, column: str, dtype: np.dtype[Any] | None, fetcher: Fetcher, progress: Progress
+) -> npt.NDArray[np.int64]:
     """Tokens of each sample, 0 for those that a filter of the source leaves out. Int64 [n], mapped.
 
-    `dtype`: of bytes; None: samples say it.
+    `dtype`: of bytes; None: samples say it. `progress`: told of samples, while they are read.
 
     Raises:
         InputError: a sample holds no tokens. As the loader.
     """
 
     def build(folder: Path) -> dict[str, Any]:
+        progress.total(len(leaf.index))
         lengths = np.lib.format.open_memmap(folder / _FILE, "w+", np.int64, (len(leaf.index),))
         at = 0
         for some in _lengths(leaf, column, dtype, fetcher):
             lengths[at : at + len(some)] = some
             at += len(some)
+            progress.advance(len(some))
         lengths.flush()
         return {"samples": at}
 
@@ -60,7 +66,7 @@ def _lengths(leaf: Leaf, column: str, dtype: np.dtype[Any] | None, fetcher: Fetc
     index = leaf.index
     table = as_table(index)
     whole = table is not None and table.stages == leaf.stages and all(one.kind == "map" for one in leaf.stages)
-    course = Course(Rows(len(index), "lengths"), Residual(), 0, Progress(), len(index))
+    course = Course(Rows(len(index), "lengths"), Residual(), 0, Done(), len(index))
     if whole and table is not None and pa.types.is_list(_type_in(table, column)):
         plan = Plan((leaf,), (), _TOGETHER, drop_last=False, skip=None, prefetch=_PREFETCH, window=None)
         run: Any = ColumnarRun(plan, course, fetcher, table, arrow=True)
