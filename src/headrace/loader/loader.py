@@ -16,16 +16,16 @@ from headrace.base.errors import InputError
 from headrace.base.reporting import fact, handed, offer
 from headrace.fetch import Fetcher, default_fetcher
 from headrace.loader.dataset import Dataset
+from headrace.loader.epoch_pipeline import Finished, Pipeline
 from headrace.loader.order.progress_state import Progress, Residual, State, dump
 from headrace.loader.order.progress_state import load as load_state
 from headrace.loader.pipeline.bad_samples import Changed, Changes, Skipped
 from headrace.loader.pipeline.batch_builder import Delivery
+from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import Course
-from headrace.loader.pipeline.pipeline import Finished, Pipeline, Plan
 from headrace.loader.pipeline.stats import Meter, Stats, told
 from headrace.loader.pipeline.step_clock import CLOCK, Clock
 from headrace.loader.recipe import recipe_of
-from headrace.loader.tables.columnar import ColumnarRun, index_of
 
 _CLOSED = "the loader was closed"
 
@@ -219,10 +219,7 @@ class Loader:
 
             return ChildPipeline(self._plan, course, self.ledger, self._changes)
         fetcher = self._fetcher or default_fetcher()
-        table = index_of(self._plan)
-        if table is not None:
-            return ColumnarRun(self._plan, course, fetcher, table, arrow=self.dataset.arrow)
-        return Pipeline(self._plan, course, fetcher, self.ledger)
+        return Pipeline(self._plan, course, fetcher, self.ledger, arrow=self.dataset.arrow)
 
     def _describe(self) -> None:
         """Say what batches are made of from here on, so that who reads a run's record finds their samples again."""

@@ -18,13 +18,13 @@ from headrace.base.settings import Settings
 from headrace.catalog import Shelf, Stage
 from headrace.fetch import Fetcher
 from headrace.formats import as_table
+from headrace.loader.epoch_pipeline import Pipeline
 from headrace.loader.order.order import Rows
 from headrace.loader.order.progress_state import Progress as Done
 from headrace.loader.order.progress_state import Residual
 from headrace.loader.pipeline.batch_builder import Delivery
+from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import Course, Leaf
-from headrace.loader.pipeline.pipeline import Pipeline, Plan
-from headrace.loader.tables.columnar import ColumnarRun
 from headrace.loader.tokens.token_values import column_of, place_of, tokens_in
 
 _FILE = "lengths.npy"
@@ -67,13 +67,11 @@ def _lengths(leaf: Leaf, column: str, dtype: np.dtype[Any] | None, fetcher: Fetc
     table = as_table(index)
     whole = table is not None and table.stages == leaf.stages and all(one.kind == "map" for one in leaf.stages)
     course = Course(Rows(len(index), "lengths"), Residual(), 0, Done(), len(index))
-    if whole and table is not None and pa.types.is_list(_type_in(table, column)):
-        plan = Plan((leaf,), (), _TOGETHER, drop_last=False, skip=None, prefetch=_PREFETCH, window=None)
-        run: Any = ColumnarRun(plan, course, fetcher, table, arrow=True)
-    else:
+    lists = whole and pa.types.is_list(_type_in(table, column))
+    if not lists:
         leaf = Leaf(index, stages=(Stage("map", CountTokens(leaf.stages, column, dtype), _THREADS),))
-        plan = Plan((leaf,), (), _TOGETHER, drop_last=False, skip=None, prefetch=_PREFETCH, window=None)
-        run = Pipeline(plan, course, fetcher, [])
+    plan = Plan((leaf,), (), _TOGETHER, drop_last=False, skip=None, prefetch=_PREFETCH, window=None)
+    run = Pipeline(plan, course, fetcher, [], arrow=lists)
     try:
         while isinstance(delivery := run.take(), Delivery):
             data = delivery.data
