@@ -105,8 +105,8 @@ def markdown(cells: Sequence[Cell], measured: str, sweep: Sequence[str]) -> str:
         "# How many threads decode\n",
         (
             f"{here['cores']} cores ({here['cpu']}), Linux {here['kernel']}, Python {here['python']}; client and "
-            f"server share the cores, over loopback. headrace {here['packages'].get('headrace', '')}. {measured}. Samples a "
-            f"second, medians; *auto* is `map(f)`, measured {SETTLED_S:g} s after its first batch.\n"
+            f"server share the cores, over loopback. headrace {here['packages'].get('headrace', '')}. {measured}. "
+            f"Samples a second, medians; *auto* is `map(f)`, measured {SETTLED_S:g} s after its first batch.\n"
         ),
         f"| decoder, ms | store | {' | '.join(sweep)} | auto | threads found | of the best |",
         f"|---|---|{'--:|' * len(sweep)}--:|--:|--:|",

@@ -11,6 +11,7 @@ from headrace.loader.pipeline.batch_builder import Builder
 from headrace.loader.pipeline.feeder import Course, Leaf
 from headrace.loader.pipeline.packed_batches import PackedBuilder
 from headrace.loader.pipeline.packing import Packing, one_by_one
+from headrace.loader.pipeline.sequences import SequenceBuilder, Sequences
 
 
 @dataclass(frozen=True)
@@ -60,4 +61,6 @@ class Plan:
             return Builder(self.batch, course.progress, drop_last=self.drop_last, forms=self.forms)
         packing = (self.packing or one_by_one(self.batch)).typed(self.forms)
         given = course.given() if self.is_flat else None
+        if isinstance(packing, Sequences):
+            return SequenceBuilder(packing, course.progress, drop_last=self.drop_last, given=given)
         return PackedBuilder(packing, course.progress, drop_last=self.drop_last, given=given)

@@ -185,6 +185,8 @@ class SampleSource:
         """Samples planned at once: whole groups. Planning costs the interpreter's lock, for many hardly more than for
         few.
         """
+        if any(leaf.index.abilities.shares for leaf in self._plan.leaves):
+            return MOST_CHUNK
         if not self._serve_files:
             return _WARM_CHUNK if self._readers and self._fetcher.warm else CHUNK
         limit, _ = self._group_limit(mean)
