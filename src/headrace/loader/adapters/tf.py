@@ -6,15 +6,17 @@ TensorFlow is imported when something here is used, not before.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.base.errors import InputError, UnsupportedError
+from headrace.loader.adapters.keras_backup import Backup
 from headrace.loader.adapters.tf_elements import convert, signature_of
 from headrace.loader.dataset import Dataset
 from headrace.loader.loader import Loader
 
-__all__ = ["dataset"]
+__all__ = ["backup", "dataset"]
 
 
 def dataset(source: Loader | Dataset, signature: Any = None) -> Any:
@@ -48,7 +50,41 @@ def dataset(source: Loader | Dataset, signature: Any = None) -> Any:
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # the loader has read ahead, and its state stays exact
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return found.with_options(options)
+    found = found.with_options(options)
+    length = _length(loader)
+    if length is not None:
+        # Keras ends every epoch where the first one ended, which after a resume is a short one, unless it is told how
+        # many batches there are. `assert_cardinality` would have TensorFlow refuse the short one.
+        found.cardinality = lambda: tf.constant(length, tf.int64)
+    return found
+
+
+def backup(folder: str | os.PathLike[str], loader: Loader, *, every: int | str = "epoch") -> Any:
+    """A Keras callback that keeps the model and the loader's place in `folder`, and goes on from there.
+
+        loader = ds.loader()
+        model.fit(hr.tf.dataset(loader), epochs=10, callbacks=[hr.tf.backup("run-1", loader, every=100)])
+
+    As ``keras.callbacks.BackupAndRestore``, but the samples that the model has seen in an epoch do not come again: with
+    ``every=100`` also in the middle of one. Weights, optimizer, epoch and place are replaced at once, and what is there
+    when `fit` begins is loaded. It stays: `fit` with the same `epochs` then has nothing left to do.
+
+    Args:
+        folder: on this machine; made if it is not there.
+        loader: that of the dataset which `fit` gets.
+        every: batches, beside the end of each epoch; ``"epoch"``: only that.
+
+    Raises:
+        InputError: `every`. While `fit` begins: a model that is not built; batches counted (`every`), where Keras does
+            not know how many an epoch has: data that is filtered or may be skipped, or that something like ``prefetch``
+            stands behind. Then Keras would end each epoch after a resume where the resumed one ended. What
+            `Loader.load_state_dict` raises.
+        UnsupportedError: TensorFlow is not installed.
+    """
+    if every != "epoch" and (not isinstance(every, int) or every < 1):
+        raise InputError(f"every={every!r}", hint='"epoch", or a number of batches')
+    kind: Any = type("Backup", (Backup, _tensorflow().keras.callbacks.Callback), {})
+    return kind(os.fspath(folder), loader, None if isinstance(every, str) else every)
 
 
 class _Epochs:
@@ -64,6 +100,18 @@ class _Epochs:
                 yield self._change(batch)
         finally:
             batches.close()  # type: ignore[attr-defined]
+
+
+def _length(loader: Loader) -> int | None:
+    """Batches of a whole epoch; None: that is known when it has ended."""
+    dataset = loader.dataset
+    stages = [*dataset.stages, *dataset.after, *(stage for leaf in dataset.leaves for stage in leaf.stages)]
+    if dataset.skip is not None or not all(stage.keeps_count for stage in stages):
+        return None
+    try:
+        return len(loader)
+    except TypeError:
+        return None
 
 
 def _peek(tf: Any, source: Dataset) -> Any:
