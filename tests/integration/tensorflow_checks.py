@@ -174,6 +174,9 @@ def check_model_fit(place: Place) -> None:
     steps = -(-COUNT // BATCH)
     received = [(one["epoch"], one["frontiers"][0]) for one in states]
     assert received == [(epoch, min(BATCH * step, COUNT)) for epoch in range(2) for step in range(1, steps + 1)]
+    again = opened(place).map(pair).batch(BATCH).loader()
+    again.load_state_dict(loader.state_dict())  # Keras did not ask for the end of the epoch
+    assert (sum(1 for _ in hr.tf.dataset(again)), again.epoch) == (steps, 3)
 
 
 def check_tf_function_and_map(place: Place) -> None:

@@ -38,10 +38,7 @@ class Place:
     kit: ModuleType
     ranks: dict[str, list[Any]]
     """Of trainers_ranks: name → what each of the two ranks received."""
-
-    @cached_property
-    def pictures(self) -> Path:
-        return pictures(Path("pictures").resolve())
+    pictures: Path
 
     @cached_property
     def picture_orders(self) -> list[list[int]]:
@@ -277,12 +274,14 @@ def samples(_: Place) -> Any:
 
 def check_examples_go_on_where_they_stopped(place: Place) -> None:
     """In the middle of an epoch, and from its very last batch."""
+    small = {"imagenet": {"SIDE": 32}}
     for name in ("imagenet", "lightning_train", "hf_trainer", "accelerate_train"):
         for save, crash in ((5, 7), (EPOCH, EPOCH)):
 
             def run(notes: Notes, name: str = name, save: int = save) -> None:
+                module = example(name, SAVE=save, **small.get(name, {}))
                 with noted_by_torch(notes):
-                    example(name, SAVE=save).main(place.pictures, 2, PICTURES)
+                    module.main(place.pictures, 2, PICTURES)
 
             with working_in(f"{name}-{save}"):
                 assert crashed_and_resumed(run, crash, save) == flat(place.picture_orders), (name, save)
@@ -313,6 +312,7 @@ if __name__ == "__main__":
     from tests.integration import trainers_kit, trainers_ranks
 
     trainers_kit.be_quiet()
-    report(sys.modules["__main__"], Place(trainers_kit, trainers_ranks.seen(Path.cwd())))
+    place = Place(trainers_kit, trainers_ranks.seen(Path.cwd()), pictures(Path("pictures").resolve()))
+    report(sys.modules["__main__"], place)
     sys.stdout.flush()
     os._exit(0)  # nothing that a framework has left running holds this up

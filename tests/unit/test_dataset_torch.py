@@ -145,7 +145,7 @@ def test_what_is_no_place_of_every_worker_is_refused(folder: str) -> None:
 
 
 _RESUMED = [
-    *((workers, "fork", kept, taken, 3) for workers in (2, 3) for kept in (False, True) for taken in (5, 0)),
+    *((workers, "fork", kept, taken, 3) for workers, kept in ((2, False), (2, True), (3, True)) for taken in (5, 0)),
     (0, None, False, 5, 3),
     (0, None, False, 0, 3),
     (2, "spawn", True, 5, 3),  # workers that are not kept import all of torch in each epoch

@@ -45,11 +45,8 @@ class Backup:
             self.model.optimizer.build(self.model.trainable_variables)
         self.model.load_weights(str(self._folder / place["weights"]))
         self._loader.load_state_dict(place["loader"])
-        epoch = place["epoch"]
-        if self._loader.left == 0:  # of the epoch's last batch: Keras cannot have an epoch without any
-            self._loader.set_epoch(self._loader.epoch + 1)
-            epoch = place["epoch_after"]
-        self.model._initial_epoch = epoch  # as Keras' BackupAndRestore does
+        through = self._loader.left == 0  # saved at the epoch's last batch: the data set begins with the next one
+        self.model._initial_epoch = place["next"] if through else place["epoch"]  # as BackupAndRestore does
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         self._epoch, self._seen = epoch, 0
@@ -69,7 +66,7 @@ class Backup:
         self._folder.mkdir(parents=True, exist_ok=True)
         weights = f"{secrets.token_hex(4)}.weights.h5"
         self.model.save_weights(str(self._folder / weights))
-        place = {"weights": weights, "epoch": epoch, "epoch_after": self._epoch + 1}
+        place = {"weights": weights, "epoch": epoch, "next": self._epoch + 1}
         coming = self._folder / f"{_PLACE}.new"
         coming.write_text(json.dumps({**place, "loader": self._loader.state_dict()}))
         os.replace(coming, self._folder / _PLACE)

@@ -88,12 +88,18 @@ def backup(folder: str | os.PathLike[str], loader: Loader, *, every: int | str =
 
 
 class _Epochs:
-    """What TensorFlow calls for each iteration. In TensorFlow's threads, one at a time."""
+    """What TensorFlow calls for each iteration. In TensorFlow's threads, one at a time.
+
+    An epoch of which nothing is left, as in a state of its last batch, is passed over: Keras knows how many batches
+    there are, does not ask for the end behind them, and cannot have an epoch without any.
+    """
 
     def __init__(self, loader: Loader, change: Callable[[Any], Any]) -> None:
         self._loader, self._change = loader, change
 
     def __call__(self) -> Iterator[Any]:
+        if self._loader.left == 0:
+            self._loader.set_epoch(self._loader.epoch + 1)
         batches = iter(self._loader)
         try:
             for batch in batches:
