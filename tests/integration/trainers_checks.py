@@ -238,7 +238,7 @@ def check_trainer_resumes_exactly(place: Place) -> None:
     trains_on(place, lambda: samples(place))
 
 
-def check_trainer_refuses_a_checkpoint_without_a_place(place: Place) -> None:
+def check_trainer_is_fed_with_batches(place: Place) -> None:
     import pytest
     import transformers
 
@@ -246,6 +246,10 @@ def check_trainer_refuses_a_checkpoint_without_a_place(place: Place) -> None:
         place.kit.hugging(place.kit.Model(), samples(place), folder, max_steps=2, save_steps=2, save_strategy="steps")
         with pytest.raises(InputError, match="step 2 was saved without"):
             place.kit.hugging(place.kit.Model(), opened().batch(BATCH), folder, f"{folder}/checkpoint-2")
+    filtered = opened().filter(bool).batch(BATCH)  # has no length: by steps
+    assert place.kit.hugging(place.kit.Model(), filtered, max_steps=15) == flat(place.orders[:2])[: 100 + 2 * BATCH]
+    with pytest.raises(ValueError, match="max_steps"):
+        place.kit.hugging(place.kit.Model(), filtered)
     bare = transformers.Trainer(place.kit.Model(), transformers.TrainingArguments("fed", use_cpu=True))
     with pytest.raises(InputError, match="single samples"):
         hr.torch.feed(bare, opened())

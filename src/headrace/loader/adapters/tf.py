@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.base.errors import InputError, UnsupportedError
 from headrace.loader.adapters.keras_backup import Backup
+from headrace.loader.adapters.known_length import known_length
 from headrace.loader.adapters.tf_elements import convert, signature_of
 from headrace.loader.dataset import Dataset
 from headrace.loader.loader import Loader
@@ -51,7 +52,7 @@ def dataset(source: Loader | Dataset, signature: Any = None) -> Any:
     options.experimental_optimization.inject_prefetch = False  # the loader has read ahead, and its state stays exact
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     found = found.with_options(options)
-    length = _length(loader)
+    length = known_length(loader)
     if length is not None:
         # Keras ends every epoch where the first one ended, which after a resume is a short one, unless it is told how
         # many batches there are. `assert_cardinality` would have TensorFlow refuse the short one.
@@ -106,18 +107,6 @@ class _Epochs:
                 yield self._change(batch)
         finally:
             batches.close()  # type: ignore[attr-defined]
-
-
-def _length(loader: Loader) -> int | None:
-    """Batches of a whole epoch; None: that is known when it has ended."""
-    dataset = loader.dataset
-    stages = [*dataset.stages, *dataset.after, *(stage for leaf in dataset.leaves for stage in leaf.stages)]
-    if dataset.skip is not None or not all(stage.keeps_count for stage in stages):
-        return None
-    try:
-        return len(loader)
-    except TypeError:
-        return None
 
 
 def _peek(tf: Any, source: Dataset) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.base.errors import InputError, UnsupportedError
+from headrace.loader.adapters.known_length import known_length
 from headrace.loader.adapters.torch import Tensors, tensors
 from headrace.loader.dataset import Dataset
 from headrace.loader.loader import Loader
@@ -21,7 +22,7 @@ _NAME = "HeadracePlace"
 """Of the callback, in ``trainer_state.json``."""
 
 
-def feed(trainer: Any, source: Dataset | Loader) -> Any:
+def feed(trainer: Any, source: Dataset | Loader | Tensors) -> Any:
     """Let Trainer, or a class that follows it, train on the batches of `source`. Returns the trainer.
 
         trainer = hr.torch.feed(transformers.Trainer(model, arguments), ds.batch(32, drop_last=True))
@@ -37,21 +38,23 @@ def feed(trainer: Any, source: Dataset | Loader) -> Any:
         source: batches of what the model takes; a dataset that is not sharded is, by `Dataset.shard`.
 
     Raises:
-        InputError: single samples; several ranks that could have unequal numbers of batches, as one of them would wait
-            for the others for ever; while training begins: a checkpoint that was saved without `feed`.
+        InputError: single samples; several ranks that could have unequal numbers of batches, and no ``max_steps``, as
+            one of them would wait for the others for ever; while training begins: a checkpoint saved without `feed`.
         UnsupportedError: transformers is not installed.
     """
     callbacks = _callbacks()
+    if isinstance(source, Tensors):
+        source = source.loader
     if isinstance(source, Dataset):
         source = (source if source.striping.told else source.shard()).loader()
     dataset = source.dataset
     if dataset.batch_size is None:
         raise InputError("Trainer is fed with batches, and these are single samples", hint="ds.batch(n)")
-    even = dataset.has_even_batches and (dataset.drop_last or dataset.striping.even is not None)
-    if around().ranks > 1 and not even:
+    even = known_length(source) is not None and (dataset.drop_last or dataset.striping.even is not None)
+    if around().ranks > 1 and not even and trainer.args.max_steps <= 0:
         raise InputError(
             f"{around().ranks} ranks, which could have unequal numbers of batches",
-            hint='batch(n, drop_last=True), or shard(even="repeat") for every sample; no filter behind batch',
+            hint='batch(n, drop_last=True), or shard(even="repeat") for every sample; of filtered data: max_steps',
         )
     fed = tensors(source)
     place: Any = type(_NAME, (_Place, callbacks.TrainerCallback, callbacks.ExportableState), {"source": fed})
@@ -80,7 +83,11 @@ class _Fed:
                 return
 
     def __len__(self) -> int:
-        return len(self._source)
+        """Raises TypeError where nobody knows: Trainer then asks for ``max_steps``."""
+        length = known_length(self._source.loader)
+        if length is None:
+            raise TypeError("data that is filtered, or may be skipped, has no length")
+        return length
 
 
 class _Place:
