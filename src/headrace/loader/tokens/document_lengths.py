@@ -31,7 +31,7 @@ _FILE = "lengths.npy"
 _COUNT = "tokens"
 _TOGETHER = 4096  # samples whose lengths come together
 _PREFETCH = 128 << 20  # bytes of samples on their way
-_THREADS = 2
+_THREADS = 2  # that count, or cut: most of it is NumPy's, which releases the GIL for large arrays alone
 _EVERY = "blocks() counts the tokens of every document; pack_documents(on_error=…) leaves some out"
 
 

@@ -38,7 +38,7 @@ from headrace.loader.tokens.token_values import as_type
 PART = "tokens"
 _STEP = 1 << 16  # documents looked at together
 _BLOCK_SAMPLES = 512  # as of shards: some blocks can be mixed in memory
-_THREADS = 2
+_THREADS = 2  # that count, or cut: most of it is NumPy's, which releases the GIL for large arrays alone
 _FILE = "runs.npy"
 
 
