@@ -121,3 +121,5 @@ class Abilities:
     """Rows are in the order of their keys, in UTF-8 bytes."""
     reports: bool = False
     """The loader names objects that it reads in another version than is listed."""
+    lazy: object | None = None
+    """Some parts are not read. See `headrace.catalog.lazy_samples.lazy_of`."""

@@ -95,6 +95,7 @@ class Dataset:
         where: Sequence[Any] | None = None,
         delimiter: str | None = None,
         encoding: str | None = None,
+        lazy: Sequence[str] = (),
         progress: Progress | None = None,
         refresh: bool = False,
     ) -> Dataset:
@@ -121,6 +122,9 @@ class Dataset:
                 which is enough. Files and row groups that cannot hold any are not read, nor counted by ``len``.
             delimiter: of CSV, what separates fields: ``";"``, a tab (then ``.tsv`` files are read, too); None: a comma.
             encoding: of CSV, as Python names it: ``"latin-1"``, ``"utf-16"``; None: UTF-8.
+            lazy: suffixes of parts that are not read: ``("mp4", "wav")``. In their place samples have a
+                `headrace.catalog.StoredObject`, whose ``open()`` gives a seekable file; `hr.decode.video` and
+                `hr.decode.audio` read of it what they need. Of single objects only.
             progress: told of shards and bytes while they are indexed. None: a bar on standard error, if that is a
                 terminal, the index takes more than a second, and the setting ``progress`` allows it.
             refresh: list now, though this node has a listing that is younger than ``cache.ttl``.
@@ -134,7 +138,8 @@ class Dataset:
             if format != "csv":
                 raise InputError("delimiter and encoding are of CSV", path=str(target), hint='format="csv"')
             form = csv_as(delimiter, encoding)
-        options = OpenOptions(by, form, columns, where, on_change)
+        suffixes = (lazy,) if isinstance(lazy, str) else tuple(lazy)
+        options = OpenOptions(by, form, columns, where, on_change, tuple(one.lower() for one in suffixes))
         if refresh:
             settings = dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0))
         space = namespace if namespace is not None else Namespace.load(settings)

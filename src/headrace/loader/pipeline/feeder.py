@@ -13,6 +13,7 @@ from headrace.base.errors import ChangedError, HeadraceError
 from headrace.cache import Cache
 from headrace.catalog import SampleIndex, SampleSpec, Stage
 from headrace.fetch import Read, without_etag
+from headrace.formats import size_of
 from headrace.loader.order.order import Ints, Stream, distinct
 from headrace.loader.order.progress_state import Progress, Residual
 from headrace.loader.order.windows import Windows
@@ -238,7 +239,7 @@ def _reads(leaf: Leaf, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Rea
     if _ranged(spec):
         return [read for read, _, _ in join_reads(store, [(target, spec)])], _bytes(spec)
     reads: list[Read] = []
-    total = 0
+    total = size_of(spec[2]) if spec[2] else 0  # what is not read here, but by who looks into it
     for name, key, size, version, _, _ in spec[1]:
         known = size if size >= 0 else None
         total += known or 0
