@@ -16,7 +16,7 @@ import numpy as np
 from headrace.base.errors import BadSampleError, InputError
 from headrace.base.progress import Progress
 from headrace.base.where import Where
-from headrace.catalog import GivesKeys, Rows, SampleIndex, SampleSpec, Stage, lazy_of
+from headrace.catalog import GivesKeys, Rows, SampleIndex, SampleSpec, Stage
 from headrace.formats import records_of
 from headrace.loader import Dataset, Ints, Stream
 from headrace.pack.layouts import Layout, layout_named
@@ -75,8 +75,7 @@ class Pinned:
     pinned = True
 
     def __init__(self, index: SampleIndex) -> None:
-        lazy = lazy_of(index)
-        index = self._index = index if lazy is None else lazy.index
+        self._index = index
         self.store = index.store
         self.fingerprint = index.fingerprint
         self.classes = index.classes
