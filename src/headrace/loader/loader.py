@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 from headrace.base import memory
 from headrace.base.errors import InputError
@@ -99,6 +99,8 @@ class Loader:
             raise TypeError("an endless dataset has no length")
         if self._plan.batch is None:
             return end
+        if packing is not None and packing.is_taken_apart:
+            return end - end % self._plan.batch if self._plan.drop_last else end
         return end // self._plan.batch if self._plan.drop_last else -(-end // self._plan.batch)
 
     @property
@@ -366,7 +368,7 @@ class Epoch:
             self._loader.finished()
             raise StopIteration
         if got.steps:
-            self._singles = zip(got.data, got.steps, strict=True)
+            self._singles = zip(got.data, cast("tuple[Progress, ...]", got.steps), strict=True)
             return self._next()
         self._loader.received(got.progress)
         return got.data

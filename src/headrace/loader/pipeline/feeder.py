@@ -15,7 +15,7 @@ from headrace.catalog import SampleIndex, SampleSpec, Stage
 from headrace.fetch import Read, without_etag
 from headrace.formats import size_of
 from headrace.loader.order.order import Ints, Stream, distinct
-from headrace.loader.order.progress_state import Progress, Residual
+from headrace.loader.order.progress_state import Progress, Residual, merged
 from headrace.loader.order.windows import Windows
 from headrace.loader.pipeline.bad_samples import Changed, Changes
 from headrace.loader.pipeline.joined_reads import Cuts, arrived, count_down, join_reads, settle_cuts
@@ -58,8 +58,8 @@ class Course:
         return self.residual.positions(index % size if size else index)
 
     def given(self) -> dict[int, frozenset[int]]:
-        """Own indices of samples that became several, and which of those were given."""
-        found = dict(self.progress.inside)
+        """Own indices of samples that became several, and which of those were given; see `Inside`."""
+        found = merged(self.progress.inside)
         for position, numbers in self.residual.inside:
             local = self.residual.local(self.stripe, position)
             if local is not None and local not in found:
