@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import secrets
 import sys
 import threading
 import time
+import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,12 @@ def test_the_frame_that_is_shown_at_each_time_comes(kind: str, codec: str) -> No
         np.testing.assert_allclose(found[f"{kind}.times"], np.array(want) / RATE, atol=1e-3)  # Matroska's are in ms
 
 
+def test_what_a_file_says_of_itself_may_be_in_any_encoding() -> None:
+    data = film("mkv")
+    assert b"Lavf" in data
+    assert seen(hr.decode.video(frames=[1.0])({"mkv": data.replace(b"Lavf", b"\xe9\xe0vf")})["mkv"]) == [24]
+
+
 @pytest.mark.parametrize("size", [32, (20, 60), (200, 90)])
 def test_frames_have_the_size_asked_for_and_their_middle(size: Any) -> None:
     found = hr.decode.video(frames=[1.0], size=size)({"mp4": film()})["mp4"]
@@ -66,11 +74,28 @@ def test_a_sound_has_the_rate_asked_for_and_begins_where_asked() -> None:
         assert hr.decode.audio(start=1.75, seconds=1)(sample)[kind].shape == (2, 12_000)
 
 
+def test_a_sound_of_many_channels_has_each_in_its_place() -> None:
+    values = np.arange(24 * 4_000, dtype=np.int16).reshape(4_000, 24)
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(24)
+        file.setsampwidth(2)
+        file.setframerate(8_000)
+        file.writeframes(values.tobytes())
+    np.testing.assert_array_equal(hr.decode.audio()({"wav": out.getvalue()})["wav"] * 32_768, values.T)
+
+
 def test_film_and_sound_of_one_object() -> None:
     sample = {"mp4": film(sound=True)}
     heard = hr.decode.audio("mp4", seconds=1)(sample)
     assert heard["mp4"].shape == (1, 16_000)
     assert seen(hr.decode.video(frames=2)(sample)["mp4"]) == [12, 36]
+
+
+def resized(side: int) -> bytes:
+    """A film whose last frames say that they are of so many pixels: RFC 6386, 9.1."""
+    head, _, tail = film("webm", "libvpx").rpartition(bytes.fromhex("9d012a40004000"))
+    return head + bytes.fromhex("9d012a") + side.to_bytes(2, "little") * 2 + tail
 
 
 _two = hr.decode.video("x", frames=2)
@@ -86,6 +111,8 @@ WRONG: list[tuple[Any, Callable[[], bytes], type[Exception], str]] = [
     (hr.decode.video("x", frames=[9.0]), lambda: film("ts", "mpeg2video"), InputError, "ends after 2 s"),
     (hr.decode.audio("x", start=2.5), sound, InputError, r"ends after 2 s: nothing is heard from 2\.5 s on"),
     (hr.decode.audio("x"), lambda: sound("flac", "flac")[:30_000], CorruptError, "no audio that can be decoded"),
+    (hr.decode.video("x"), lambda: resized(48), CorruptError, r"change their size from \(64, 64\) to \(48, 48\)"),
+    (hr.decode.video("x", size=8), lambda: resized(16_383), CorruptError, "no video that can be decoded"),
     (_two, lambda: film("mkv").replace(b"V_MPEG4", b"V_WHATS"), UnsupportedError, "no decoder for its video"),
 ]
 

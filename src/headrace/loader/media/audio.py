@@ -107,12 +107,13 @@ def _resampled(file: Opened, rate: int) -> Iterator[tuple[int, _Sound]]:
     """(where it begins, samples), both in samples of `rate`, one decoded frame after the other."""
     import av
 
-    resampler = av.AudioResampler(format="fltp", layout=file.stream.layout, rate=rate)
+    # All channels in one plane: PyAV (18) reads beyond its memory where there are more than eight planes.
+    resampler = av.AudioResampler(format="flt", layout=file.stream.layout, rate=rate)
     frames: Iterator[Any] = file.container.decode(file.stream)
     for frame in chain(frames, [None]):  # None: what the filter still holds
         for made in resampler.resample(frame):
             place = 0 if made.time is None else round((made.time - file.origin) * rate)
-            yield place, cast("_Sound", made.to_ndarray())
+            yield place, cast("_Sound", made.to_ndarray()).reshape(made.samples, -1).T
 
 
 def _too_late(start: float, end: float) -> InputError:

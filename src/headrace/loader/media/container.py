@@ -14,6 +14,8 @@ from headrace.catalog import StoredObject
 if TYPE_CHECKING:
     from av.container import InputContainer
 
+MOST_PIXELS: Final = 1 << 26
+"""Of a frame, twice those of 8K: a damaged file may ask for any number, and a decoder takes memory before it looks."""
 _UNTIMED: Final = 0x80
 """FFmpeg's AVFMT_NOTIMESTAMPS, as of H.264 without a container."""
 Kind: TypeAlias = Literal["video", "audio"]
@@ -68,7 +70,9 @@ def opened(value: Any, kind: Kind, path: str) -> Generator[Opened]:
 
     try:
         source = value.open() if isinstance(value, StoredObject) else io.BytesIO(memoryview(value))
-        with closing(source), av.open(source, "r") as container:
+        # What a file tells of itself may be in any encoding. PyAV 19 and later do not mind.
+        lenient: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+        with closing(source), av.open(source, "r", **lenient) as container:
             yield _stream(container, kind)
     except HeadraceError as error:
         raise error.at(path) from None
@@ -87,6 +91,8 @@ def _stream(container: InputContainer, kind: Kind) -> Opened:
             f"PyAV has no decoder for its {kind}, {_codec(stream)}", hint="convert it, or build PyAV with that codec"
         )
     stream.codec_context.thread_count = 1  # samples are what is decoded side by side
+    if kind == "video":
+        stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
     for other in container.streams:
         if other is not stream:
             _leave_out(other)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from headrace.base.errors import CorruptError, InputError
 from headrace.catalog import KEY
-from headrace.loader.media.container import check_installed, opened
+from headrace.loader.media.container import MOST_PIXELS, check_installed, opened
 from headrace.loader.media.frame_reader import Frame, FrameReader
 from headrace.loader.part_choice import wanted
 
@@ -125,23 +125,24 @@ class _Painter:
 
         self._height, self._width = height, width
         self._reformatter = VideoReformatter()
-        self._shape: tuple[int, ...] | None = None
+        self._shape: tuple[int, int] | None = None
 
     def pixels(self, frame: VideoFrame) -> _Pixels:
         """(height, width, 3). Raises CorruptError: of another shape than those before."""
         height, width = frame.height, frame.width
-        if self._height:
+        if not self._height:
+            shape = self._shape = self._shape or (height, width)
+            if shape != (height, width):
+                reason = f"its frames change their size from {shape} to {(height, width)} pixels"
+                raise CorruptError(reason, hint="size=(height, width) makes them alike")
+        else:
             scale = max(self._height / height, self._width / width)
             height, width = max(self._height, round(height * scale)), max(self._width, round(width * scale))
-        rgb = self._reformatter.reformat(
-            frame, width, height, "rgb24", interpolation="BILINEAR", threads=1
-        )
+            if height * width > MOST_PIXELS:
+                raise CorruptError(f"has frames of {frame.height} x {frame.width} pixels: too long and narrow to scale")
+        rgb = self._reformatter.reformat(frame, width, height, "rgb24", interpolation="BILINEAR", threads=1)
         pixels = cast("_Pixels", rgb.to_ndarray())
         if self._height:
             top, left = (pixels.shape[0] - self._height) // 2, (pixels.shape[1] - self._width) // 2
             pixels = pixels[top : top + self._height, left : left + self._width]
-        if self._shape is not None and pixels.shape != self._shape:
-            reason = f"its frames change their size from {self._shape[:2]} to {pixels.shape[:2]} pixels"
-            raise CorruptError(reason, hint="size=(height, width) makes them alike")
-        self._shape = pixels.shape
         return pixels
