@@ -1,6 +1,6 @@
 """Decoders for `Dataset.map`: images, video, audio, arrays, text. Each is optional: any function of a sample will do.
 
-    ds.map(hr.decode.image(size=224), threads=8)
+    ds.map(hr.decode.image(size=224))
 
 A decoder replaces parts of the sample by what their bytes say. It is immutable, pickles, and works on any thread; the
 decoding itself lets go of the interpreter's lock.
