@@ -89,6 +89,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.busy_s = 0.0
+        self.samples = 0
         self.seen = Spent()
         self.asked = self.late = 0
         self.stages: dict[str, Spent] = {}

@@ -23,6 +23,10 @@ _MOST = 64
 """Threads that are tried at most: with a decoder that waits 20 ms, 3,000 samples a second."""
 _FIRST = -1
 """Before every job."""
+_JOB_S = 0.02
+"""A job should take so long: the lock is handed over seldom then, and batches do not come by the dozen."""
+_JOB_SAMPLES = 4
+"""In a job, before it is known how long a sample takes."""
 
 
 class DecodeThreads:
@@ -73,6 +77,12 @@ class DecodeThreads:
         mean = (self._room_s + self._limit * (now - self._since)) / max(now - self._began, 1e-9)
         return replace(spent, threads=self._limit, mean_threads=mean, found=self._found())
 
+    @property
+    def job_samples(self) -> int:
+        """How many samples a job should have, at least 1."""
+        done, busy_s = sum(one.samples for one in self.watches), sum(one.busy_s for one in self.watches)
+        return max(1, int(_JOB_S * done / max(busy_s, 1e-9))) if done else _JOB_SAMPLES
+
     def _found(self) -> str:
         if self._level is None or not self.watches:
             return ""
@@ -106,11 +116,12 @@ class DecodeThreads:
     def _do(self, watch: Watch, job: Any) -> None:
         level = self._level
         if level is None:
-            self._work(watch, job)
+            watch.samples += self._work(watch, job)
             return
         with self._changed:
             self._active += 1
         done = self._work(watch, job)
+        watch.samples += done
         with self._changed:
             level.work += done
             level.answers += 1

@@ -202,7 +202,7 @@ class SampleSource:
         if self._plan.window is not None:
             return 1, min(room, _BUNDLE, self._plan.batch or _BUNDLE)
         if self._decodes and not self._transform.columns:
-            limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean))
+            limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean, self._decoding.job_samples))
             return min(limit, room, self._plan.batch or limit), 1
         if self._serve_files:
             most = max(1, min(room, _GROUP_FILES, MOST_JOINED // (mean + _BETWEEN)))
