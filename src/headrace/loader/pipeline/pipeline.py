@@ -40,16 +40,18 @@ from headrace.loader.pipeline.batching import Batching
 from headrace.loader.pipeline.byte_window import Bounds, Room
 from headrace.loader.pipeline.cached_readers import Readers
 from headrace.loader.pipeline.collector import InOrder, InTurn, WithinWindow
-from headrace.loader.pipeline.decode_effort import Effort, Watch
+from headrace.loader.pipeline.decode_effort import Watch
 from headrace.loader.pipeline.feeder import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
 from headrace.loader.pipeline.packed_batches import PackedBuilder
 from headrace.loader.pipeline.packing import Packing, one_by_one
 from headrace.loader.pipeline.page_cached import CachedFiles
 from headrace.loader.pipeline.range_groups import Answer, RangedGroup
+from headrace.loader.pipeline.run_stages import is_flat
 from headrace.loader.pipeline.slots import Group, Slot
 from headrace.loader.pipeline.stats import Meter, Stats, summarise
 from headrace.loader.pipeline.transform import Transform
 from headrace.loader.pipeline.whole_objects import ObjectGroup
+from headrace.loader.pipeline.worker_processes import Workers
 from headrace.store.protocol import Blob
 
 _GROUP = 64
@@ -110,7 +112,7 @@ class Plan:
     @property
     def is_flat(self) -> bool:
         """Whether one sample may become several."""
-        return any(stage.kind == "flat_map" for stages in self.stages_by_leaf for stage in stages)
+        return is_flat(self.stages_by_leaf)
 
     def builder(self, course: Course) -> Builder | PackedBuilder:
         """What makes the batches of a course."""
@@ -143,13 +145,19 @@ def closed() -> InputError:
 
 
 class Pipeline:
-    """Threads that run one epoch's stripe. One consumer; `close` from any thread, as often as one likes."""
+    """Threads that run one epoch's stripe. One consumer; `close` from any thread, as often as one likes.
 
-    def __init__(self, plan: Plan, course: Course, fetcher: Fetcher, ledger: list[Skipped]) -> None:
+    `workers`: the loader's, for stages that ask for processes.
+    """
+
+    def __init__(
+        self, plan: Plan, course: Course, fetcher: Fetcher, ledger: list[Skipped], workers: Workers | None = None
+    ) -> None:
         self.meter = Meter(partial(fetcher.metrics.get, "cache.bytes_filled"))
         self._plan, self._course, self._fetcher = plan, course, fetcher
         self._before = fetcher.stats().counters
-        self._transform = Transform(plan.stages_by_leaf, None if plan.packing or plan.is_flat else plan.batch)
+        alike = None if plan.packing or plan.is_flat else plan.batch
+        self._transform = Transform(plan.stages_by_leaf, alike, workers)
         self._threads_wanted = self._transform.threads
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
         self._batching = Batching(
@@ -262,7 +270,7 @@ class Pipeline:
         """Figures so far. Any thread."""
         return summarise(
             self.meter,
-            decode=Effort.of(self._watches),
+            decode=self._transform.effort(self._watches),
             held=self._room.held,
             counters=self._counted(),
         )
@@ -275,6 +283,7 @@ class Pipeline:
         """Stop: cancel reads, wake everyone, wait for the threads (at most 1.8 s, should a user's function hang)."""
         self.closed = True
         self._room.close()
+        self._transform.close()
         self._batching.release()
         for group in self._batching.collector.pending():
             if group.ticket is not None:
@@ -500,7 +509,7 @@ class Pipeline:
         return []
 
     def _decode_group(self, watch: Watch, group: Group) -> None:
-        watch.run(lambda call: self._room.hold(self._transform.run(group, _OVERHEAD, call)))
+        watch.run(lambda call: self._room.hold(self._transform.run(group, _OVERHEAD, call, watch.away)))
         self._finish(group)
 
     # -- batcher -------------------------------------------------------------------------------------------------

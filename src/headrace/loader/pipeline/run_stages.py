@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeAlias
 
+from headrace.base.threads import cores
 from headrace.catalog import Stage, TakesColumns
 from headrace.formats import Sample, own_arrays
 
@@ -38,9 +41,9 @@ def run_stages(stages: Sequence[Stage], sample: Sample, call: Call | None = None
     return sample, True
 
 
-def run_flat(stages: Sequence[Stage], sample: Sample, call: Call | None = None) -> list[Sample]:
-    """The samples that become of one, in their order, where ``flat_map`` is among the stages. As `run_stages`."""
-    samples, one_by_one = [sample], list[Stage]()
+def run_flat(stages: Sequence[Stage], samples: list[Sample], call: Call | None = None) -> list[Sample]:
+    """The samples that become of some, in their order, where ``flat_map`` is among the stages. As `run_stages`."""
+    one_by_one = list[Stage]()
 
     def through() -> list[Sample]:
         done = [run_stages(one_by_one, one, call) for one in samples]
@@ -60,9 +63,50 @@ def run_flat(stages: Sequence[Stage], sample: Sample, call: Call | None = None) 
     return through()
 
 
+def is_flat(stages_by_leaf: Sequence[Sequence[Stage]]) -> bool:
+    """Whether one sample may become several."""
+    return any(stage.kind == "flat_map" for stages in stages_by_leaf for stage in stages)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Consecutive stages that run at one place. `first`: the place of the first among those of its leaf. `number`:
+    among the parts for worker processes; None: it is for threads.
+    """
+
+    first: int
+    stages: tuple[Stage, ...]
+    number: int | None = None
+
+
+def parts_of(stages_by_leaf: Sequence[Sequence[Stage]]) -> list[list[Part]]:
+    """Of each leaf, in the order they run."""
+    found: list[list[Part]] = []
+    count = 0
+    for stages in stages_by_leaf:
+        parts, first = list[Part](), 0
+        for wants, group in groupby(stages, lambda stage: bool(stage.processes)):
+            part = Part(first, tuple(group), count if wants else None)
+            parts.append(part)
+            first, count = first + len(part.stages), count + wants
+        found.append(parts)
+    return found
+
+
+def processes_of(stages_by_leaf: Sequence[Sequence[Stage]]) -> int:
+    """Worker processes for all of them: the most any stage asks for, 0 where none does."""
+    return max((_processes(stage) for stages in stages_by_leaf for stage in stages), default=0)
+
+
 def threads_of(stages_by_leaf: Sequence[Sequence[Stage]]) -> int:
-    """Decode threads for all of them: the most any stage asks for, 0 where there is no stage."""
-    return max((stage.threads for stages in stages_by_leaf for stage in stages), default=0)
+    """Decode threads for all of them: the most any stage asks for, 0 where there is no stage. To each worker process
+    belongs one, which waits for it.
+    """
+    return max((_processes(stage) or stage.threads for stages in stages_by_leaf for stage in stages), default=0)
+
+
+def _processes(stage: Stage) -> int:
+    return cores() if stage.processes == "auto" else stage.processes
 
 
 def key_in(sample: Sample, default: str) -> str:

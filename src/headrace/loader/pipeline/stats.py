@@ -130,6 +130,8 @@ class Stats:
     """Objects read in another version than their snapshot lists, in all epochs so far; `Loader.changed` names them."""
     rank: str = ""
     """Which rank this is, and who said so; empty: nothing was sharded by ranks."""
+    processes: str = ""
+    """Who runs the functions that ask for processes: how many worker processes, or threads, and why."""
     held_bytes: int = 0
     """Of the prefetch window, in use now."""
     counters: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -145,11 +147,12 @@ class Stats:
 
     @property
     def decode_threads(self) -> int:
+        """Decode threads and worker processes."""
         return self.decode.threads
 
     @property
     def decode_busy_s(self) -> float:
-        """Seconds of decode threads, at work."""
+        """Seconds of decode threads and worker processes, at work."""
         return self.decode.spent.wall_s
 
     @property
@@ -255,6 +258,8 @@ def told(stats: Stats, begun: bool = True) -> dict[str, float]:
 
 def _told_of_decoding(decode: Effort, seconds: float) -> dict[str, float]:
     found = {"loader.decode_busy_s": decode.spent.wall_s, "loader.decode_room_s": decode.threads * seconds}
+    if decode.processes:
+        found["loader.decode_processes_s"] = decode.processes * seconds
     if decode.asked:
         found["loader.decode_cpu_s"], found["loader.decode_queued_s"] = decode.spent.cpu_s, decode.spent.queued_s
         found["loader.lock_asked"], found["loader.lock_late"] = float(decode.asked), float(decode.late)

@@ -19,15 +19,18 @@ from headrace.loader.pipeline.decode_effort import Effort, Spent
 from headrace.loader.pipeline.feeder import Course
 from headrace.loader.pipeline.pipeline import FINISHED, Finished, Pipeline, Plan
 from headrace.loader.pipeline.stats import Meter, Stats, summarise
+from headrace.loader.pipeline.worker_processes import Workers
 from headrace.loader.tables.bringing import THREADS, Bringing, Piece
 from headrace.loader.tables.stretch import Cut, Stretch, batch_of
 
 
-def start(plan: Plan, course: Course, fetcher: Fetcher, ledger: list[Skipped]) -> Pipeline | ColumnarRun:
+def start(
+    plan: Plan, course: Course, fetcher: Fetcher, ledger: list[Skipped], workers: Workers | None = None
+) -> Pipeline | ColumnarRun:
     """One epoch's run in this process: by columns where that can be."""
     index = index_of(plan)
     if index is None:
-        return Pipeline(plan, course, fetcher, ledger)
+        return Pipeline(plan, course, fetcher, ledger, workers)
     return ColumnarRun(plan, course, fetcher, index, arrow=False)
 
 
