@@ -101,7 +101,8 @@ def test_skips_cross_too(folder: str) -> None:
     assert loader.stats().skipped == 1
 
 
-def test_functions_that_cannot_be_sent_are_refused(folder: str) -> None:
+def test_functions_that_cannot_be_sent_are_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(InputError, match="top of a module"):
         iter(Dataset.open(folder).map(lambda s: s).loader(where="process"))
 

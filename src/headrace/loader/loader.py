@@ -367,8 +367,9 @@ class Epoch:
         except StopIteration:
             raise
         except BaseException as error:  # also Ctrl-C at any instruction, whose traceback would keep the threads alive
-            self.close(f"{type(error).__name__} was raised")
-            self._loader.end_workers()
+            if self._over is None:
+                self.close(f"{type(error).__name__} was raised")
+                self._loader.end_workers()
             raise
 
     def _next(self) -> Any:

@@ -49,6 +49,8 @@ _LEAVE_S: Final = 0.3
 """Seconds that workers have to leave by themselves; one that is in a function of C is killed then."""
 _LOOK_S: Final = 0.25
 """How soon a decode thread that waits for a worker sees that the run was closed."""
+_GRACE_S: Final = 1.0
+"""Seconds for the sample at hand where an epoch ends early: of the two in which Ctrl-C ends everything."""
 _UNNAMED: Final = 2
 """Workers that may end beside each other, or as they are told to, before it is no accident."""
 _WHAT: Final = "processes="
@@ -118,6 +120,9 @@ class Workers:
         """One that is free, told that it may go on. Waits. Raises InputError: all is closed."""
         with self._changed:
             while not self._closed and not hands.closed:
+                if not self._idle and len(self._all) < self.number:  # one has died
+                    self._idle.append(_Worker(self._payload))
+                    self._all.update(self._idle)
                 if self._idle:
                     worker = self._idle.pop()
                     worker.board[STOP] = 0
@@ -131,33 +136,26 @@ class Workers:
         with self._changed:
             hands.busy.discard(worker)
             self._idle.append(worker)
-            self._changed.notify()
+            self._changed.notify_all()
 
-    def replace(self, hands: Hands, worker: _Worker) -> None:
-        """End it, and start another."""
+    def lose(self, hands: Hands, worker: _Worker) -> None:
+        """End it; another takes its place once it is wanted."""
         worker.end(0.0)
         with self._changed:
             hands.busy.discard(worker)
             self._all.discard(worker)
-            if self._closed:
-                return
-        other = _Worker(self._payload)
-        with self._changed:
-            if not self._closed:
-                self._all.add(other)
-                self._idle.append(other)
-                self._changed.notify()
-                return
-        other.shut()
-        other.end(_LEAVE_S)
+            self._changed.notify_all()
 
     def stop(self, hands: Hands) -> None:
-        """What is under way for these hands ends behind the sample that it is at."""
+        """What is under way for these hands ends behind the sample that it is at, or soon with its worker."""
         with self._changed:
             hands.closed = True
             for worker in hands.busy:
                 worker.board[STOP] = 1
             self._changed.notify_all()
+            self._changed.wait_for(lambda: not hands.busy, 0.0 if self._closed else _GRACE_S)
+            for worker in hands.busy:
+                worker.kill()
 
 
 class Hands:
@@ -188,14 +186,14 @@ class Hands:
                 answer = worker.run(packed)
             except _DiedError as died:
                 how = worker.ended_as()
-                self._workers.replace(self, worker)
+                self._workers.lose(self, worker)
                 if died.sample is None and (unnamed := unnamed + 1) > _UNNAMED:
                     raise InternalError(f"worker processes end again and again ({how})", hint=_HINT) from None
                 if died.sample is not None:
                     made[left[died.sample]] = _lost(part.stages[died.stage], how)
                 continue
             except BaseException:
-                self._workers.replace(self, worker)
+                self._workers.lose(self, worker)
                 raise
             self._efforts[worker] = answer.effort
             self._workers.give_back(self, worker)
@@ -243,6 +241,7 @@ class _Worker:
         file.close()
         self._outbox, self._inbox = shm.Outbox(), shm.Inbox()
         self._is_ready = False
+        self._ending = threading.Lock()
 
     def run(self, packed: shm.Packed) -> Answer:
         """What it makes of `Asked`. Raises _DiedError; and as `Hands.run`."""
@@ -296,16 +295,21 @@ class _Worker:
         with suppress(OSError):
             self._child.socket.shutdown(socket.SHUT_RDWR)
 
+    def kill(self) -> None:
+        """Who waits for it is told."""
+        self._child.process.kill()
+
     def end(self, within_s: float) -> None:
-        """Wait so long, then kill it."""
-        try:
-            self._child.process.wait(within_s)
-        except subprocess.TimeoutExpired:
-            self._child.process.kill()
-            self._child.process.wait()
-        self._child.socket.close()
-        self._outbox.renew()
-        self._inbox.close()
+        """Wait so long, then kill it. Any thread, also two."""
+        with self._ending:
+            try:
+                self._child.process.wait(within_s)
+            except subprocess.TimeoutExpired:
+                self._child.process.kill()
+                self._child.process.wait()
+            self._child.socket.close()
+            self._outbox.renew()
+            self._inbox.close()
 
 
 def _own(buffer: memoryview) -> memoryview:
