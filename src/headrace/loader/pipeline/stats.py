@@ -11,6 +11,7 @@ from typing import Any
 from headrace.base import cards, verdict
 from headrace.base.figures import STAGE, Figures
 from headrace.base.quantiles import quantiles
+from headrace.base.threads import cores
 from headrace.base.units import format_bytes, format_seconds
 from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.decode_effort import Effort
@@ -170,7 +171,8 @@ class Stats:
 
     def figures(self) -> Figures:
         """What a verdict is made of."""
-        return Figures({**self.counters, **told(self, self.batches > 0)}, {}, self.elapsed_s)
+        means = {"process.cores": float(cores())}
+        return Figures({**self.counters, **told(self, self.batches > 0)}, means, self.elapsed_s)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -259,7 +261,7 @@ def told(stats: Stats, begun: bool = True) -> dict[str, float]:
 def _told_of_decoding(decode: Effort, seconds: float) -> dict[str, float]:
     found = {"loader.decode_busy_s": decode.spent.wall_s, "loader.decode_room_s": decode.threads * seconds}
     if decode.processes:
-        found["loader.decode_processes_s"] = decode.processes * seconds
+        found["loader.decode_workers_s"] = decode.processes * seconds
     if decode.asked:
         found["loader.decode_cpu_s"], found["loader.decode_queued_s"] = decode.spent.cpu_s, decode.spent.queued_s
         found["loader.lock_asked"], found["loader.lock_late"] = float(decode.asked), float(decode.late)
