@@ -33,9 +33,10 @@ _BURST_S = 0.02
 class Job:
     """Seconds and bytes. `stragglers`: their rate, and how much longer they take; `bandwidth`: bytes a second, of all
     requests together; `decode_s`: CPU for a sample, with `threads` or `processes`, holding the interpreter's lock or
-    not; `rest_s`: asleep for a sample, beside; `step_s`: of the loop, asleep or `busy`; `checkpoint`: steps between two, bytes of one,
-    and how long writing it takes at least; `evaluate`: steps between two pauses, and how long one is, nothing being
-    written; `where`, `prefetch`: of the loader. `mounted`: a folder whose files are read instead, each once.
+    not; `rest_s`: asleep for a sample, beside; `step_s`: of the loop, asleep or `busy`; `checkpoint`: steps between
+    two, bytes of one, and how long writing it takes at least; `evaluate`: steps between two pauses, and how long
+    one is, nothing being written; `where`, `prefetch`: of the loader. `mounted`: a folder whose files are read
+    instead, each once.
     `gate`: a folder where the job says that it is ready, by its process id, and begins when there is a file ``go``:
     jobs side by side do not disturb one another while they start. `packed`: the data are shards; `aside`: checkpoints
     are written by another thread; `told`: a file for what it reached. `together`: the ranks meet after each step;
