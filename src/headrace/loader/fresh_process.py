@@ -28,7 +28,7 @@ _BOOT = (
     "importlib.import_module(sys.argv[4]).child_main(int(sys.argv[1]), with_thread=sys.argv[3] == '1')"
 )
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_MOST_FDS = 8
+_MOST_FDS = 8  # that come with the payload: it, and what a program is sent beside
 _importing_main: list[bool] = []
 
 

@@ -37,7 +37,7 @@ SAMPLE, STAGE, STOP = range(3)
 """Places on a worker's board: the number of the sample that it is at (-1: none) and of its stage; and, not zero, that
 it is to stop behind this sample.
 """
-_BOARD_BYTES: Final = 64
+_BOARD_BYTES: Final = 64  # room for these places, of 8 bytes each; a line of the processor's cache
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,7 @@ def _failed(failed: StageError) -> Failed:
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("headrace.loader.pipeline"):
         trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace)).strip()
+    error.__traceback__ = None  # whose frames, and so the samples in them, refer to what is sent
     cause = error.__cause__
     told = Remote(
         fresh_process.portable(error, InputError), None if cause is None else fresh_process.portable(cause), text
