@@ -167,23 +167,28 @@ def test_they_end_with_the_loader_whatever_they_do(
 
 
 _SCRIPT = """
-import sys, time
+import sys, threading, time
 from headrace.loader import Dataset
-def slow(sample):
-    time.sleep(0.01)
-    return sample
+def hang(sample):
+    print("running", flush=True)
+    time.sleep(1000)
+def train():
+    for _ in Dataset.open(sys.argv[1]).map(hang, processes=1).loader():
+        pass
 if __name__ == "__main__":
-    for number, _ in enumerate(Dataset.open(sys.argv[1]).repeat().map(slow, processes=1).loader()):
-        if not number:
-            print("running", flush=True)
+    if sys.argv[2] == "thread":
+        threading.Thread(target=train).start()
+    else:
+        train()
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_they_end_with_their_parent(folder: str, how: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("how", "where"), [(signal.SIGKILL, "thread"), (signal.SIGINT, "main")])
+def test_they_end_with_their_parent(folder: str, how: signal.Signals, where: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT)
-    with running([sys.executable, str(script), folder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+    command = [sys.executable, str(script), folder, where]
+    with running(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"running\n"
         (worker,) = psutil.Process(parent.pid).children()
@@ -191,3 +196,19 @@ def test_they_end_with_their_parent(folder: str, how: signal.Signals, tmp_path: 
         parent.send_signal(how)
         parent.wait(10)
         assert psutil.wait_procs([worker], timeout=5)[1] == []
+
+
+def test_a_fork_starts_its_own(folder: str) -> None:
+    loader = Dataset.open(folder).take(4).map(decode, processes=1).loader()
+    assert len(list(loader)) == 4
+    ours, (reader, writer) = workers(), os.pipe()
+    if not (child := os.fork()):
+        theirs = {sample["by"] for sample in loader}
+        loader.close()
+        os.write(writer, b"other" if theirs.isdisjoint(one.pid for one in ours) else b"the same")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 9) == b"other"
+    os.close(reader), os.close(writer)
+    assert len(list(loader)) == 4
+    assert workers() == ours

@@ -29,6 +29,8 @@ _BOOT = (
 )
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _MOST_FDS = 8  # that come with the payload: it, and what a program is sent beside
+_MAIN = (b"__main__", b"__mp_main__")
+"""The main script's name in a pickle, and that in one of a process of ours."""
 _importing_main: list[bool] = []
 
 
@@ -90,13 +92,13 @@ def payload_of(work: Any, what: str) -> bytes:
     whole = spawn.get_preparation_data("headrace-loader")
     names = ("name", "sys_argv", "dir", "init_main_from_name", "init_main_from_path")
     prepared = {name: whole[name] for name in names if name in whole}
-    imports_main = any(name.startswith("init_main") for name in prepared)
+    has_main = "init_main_from_name" in prepared or os.path.isfile(prepared.get("init_main_from_path", ""))
     wrong: Exception | None = None
     try:
         pickled = pickle.dumps(work)
-        if b"__main__" not in pickled:
+        if not any(name in pickled for name in _MAIN):
             return pickle.dumps(({}, pickled))
-        if imports_main:
+        if has_main:
             return pickle.dumps((prepared, pickled))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         wrong = error

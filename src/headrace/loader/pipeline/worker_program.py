@@ -105,7 +105,8 @@ def child_main(fd: int, *, with_thread: bool) -> None:
         _tell(sock, FAILED, outbox, Remote(fresh_process.portable(error, InputError), None, text))
         sock.recv(1)  # until the parent has read it
         os._exit(0)
-    _alone()
+    gc.collect()
+    gc.freeze()  # what is here lasts
     board = board_of(shm.Segment(0, os.fstat(fds[0]).st_size, fds[0]))
     sock.send(MESSAGE.pack(READY, 0))
     worker = _Worker(program, board, outbox)
@@ -124,15 +125,6 @@ def _tell(sock: socket.socket, kind: int, outbox: shm.Outbox, what: Any) -> None
     socket.send_fds(sock, [MESSAGE.pack(kind, 0)], outbox.put(shm.Packed.of(what)))
 
 
-def _alone() -> None:
-    """What is here lasts; and each worker is one of as many as there are cores."""
-    gc.collect()
-    gc.freeze()
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(1)
-
-
 def _leave_with_parent(sock: socket.socket, parent: int) -> None:
     """Another process may hold the other end of our socket yet, a fork of our parent's: so its end is watched, too."""
     watch = select.poll()
@@ -148,9 +140,13 @@ class _Worker:
     def __init__(self, program: Program, board: np.ndarray[Any, np.dtype[np.int64]], outbox: shm.Outbox) -> None:
         self._program, self._board, self._outbox = program, board, outbox
         self._epoch, self._watch = -1, Watch()
+        self._torch: Any = None
 
     def answer(self, asked: Asked) -> shm.Packed:
         """Nothing of what was read is held by us behind it."""
+        if self._torch is not (torch := sys.modules.get("torch")):
+            self._torch = torch
+            self._torch.set_num_threads(1)  # one of as many workers as there are cores
         if asked.epoch != self._epoch:
             self._watch.close()
             self._epoch, self._watch = asked.epoch, Watch()
