@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.base.errors import InputError
 from headrace.formats.tables.table_samples import as_table
-from headrace.loader.tables import bringing
 from headrace.store import open_store
 from tests.standins import ended_by_closing
 
@@ -218,7 +217,17 @@ def test_leaving_early_leaves_no_threads(places: dict[str, str]) -> None:
     loader = hr.Dataset.open(places["parquet"]).batch(3).loader(prefetch=1)
     next(iter(loader))
     loader.close()
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-tables")]
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-loader")]
+
+
+def test_of_a_row_group_of_many_batches_few_are_made_ahead_and_none_once_closed(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": np.arange(200_000)}), tmp_path / "one.parquet")
+    with contextlib.closing(hr.Dataset.open(str(tmp_path)).batch(2).loader()) as loader:
+        epoch = iter(loader)
+        assert [next(epoch)["n"].tolist() for _ in range(500)] == [[at, at + 1] for at in range(0, 1000, 2)]
+        assert loader.stats().ready_queue <= 100
+        loader.close()
+        assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-loader")]
 
 
 def test_closed_or_begun_anew_is_no_end_of_the_data(places: dict[str, str]) -> None:
@@ -304,9 +313,6 @@ def test_files_that_the_disk_must_bring_first(tmp_path: Path, form: str) -> None
 
 
 @pytest.mark.parametrize("place", ["", "far-"])
-def test_a_window_smaller_than_a_row_group_is_filled_as_soon_as_it_is_empty(
-    places: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bringing, "_LOOK_S", 600.0)  # nobody looks by himself: whoever waits must be told
+def test_a_window_smaller_than_a_row_group_is_filled_as_soon_as_it_is_empty(places: dict[str, str], place: str) -> None:
     with contextlib.closing(hr.Dataset.open(places[f"{place}parquet"]).batch(7).loader(prefetch=1)) as loader:
         assert [n for batch in loader for n in batch["n"].tolist()] == list(range(TOTAL))

@@ -22,14 +22,14 @@ from headrace.base.settings import Settings
 from headrace.fetch import Fetcher, default_fetcher
 from headrace.loader import fresh_process
 from headrace.loader import memory_files as shm
+from headrace.loader.epoch_pipeline import FINISHED, Finished, Pipeline, closed
 from headrace.loader.fresh_process import Remote
 from headrace.loader.pipeline.bad_samples import Changed, Changes, Skipped
 from headrace.loader.pipeline.batch_builder import Delivery
+from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import Course
-from headrace.loader.pipeline.pipeline import FINISHED, Finished, Plan, closed
 from headrace.loader.pipeline.stats import Meter, Stats, summarise
 from headrace.loader.pipeline.worker_processes import Workers
-from headrace.loader.tables.columnar import start
 
 _AHEAD = 2
 """Batches in shared memory that the consumer has not taken; the byte window bounds the rest."""
@@ -38,7 +38,7 @@ _LEAVE_S = 1.0
 
 
 class ChildPipeline:
-    """A `headrace.loader.pipeline.pipeline.Pipeline` that runs in a child process. Same face, same threads rules."""
+    """A `headrace.loader.epoch_pipeline.Pipeline` that runs in a child process. Same face, same threads rules."""
 
     def __init__(
         self, plan: Plan, course: Course, ledger: list[Skipped], changes: Changes, settings: Settings | None = None
@@ -139,7 +139,7 @@ def _serve(payload: bytes, sender: shm.Sender) -> None:
     ledger: list[Skipped] = []
     skipped = changed = 0
     workers = Workers.of(plan.stages_by_leaf)  # they leave with us
-    pipeline = start(plan, course, fetcher, ledger, workers)
+    pipeline = Pipeline(plan, course, fetcher, ledger, workers=workers)
     while True:
         sender.wait()
         try:

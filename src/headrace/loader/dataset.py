@@ -29,9 +29,9 @@ from headrace.loader.order.shard_order import wholes
 from headrace.loader.order.weighted_mix import Join, Mix, block_counts
 from headrace.loader.order.windows import GRAIN, cut
 from headrace.loader.pipeline.bad_samples import Skip
+from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import Leaf
 from headrace.loader.pipeline.packing import Collate, Measure, Packing, packing_of
-from headrace.loader.pipeline.pipeline import Plan
 from headrace.loader.reopening import Reopened
 from headrace.namespace import Namespace
 
@@ -514,7 +514,7 @@ class Dataset:
             InputError: the source is no table, nothing is batched, or something wants to see single rows: map, filter,
                 windows, a mix of several sources.
         """
-        from headrace.loader.tables.columnar import index_of
+        from headrace.loader.tables.table_source import index_of
 
         self._refuse(self.batch_size is None, "to_arrow", "put batch before to_arrow")
         self._refuse(

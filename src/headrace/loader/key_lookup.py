@@ -21,13 +21,13 @@ from headrace.base.settings import Settings
 from headrace.catalog import KEY, GivesKeys, SampleIndex, Shelf, Stage
 from headrace.fetch import Fetcher
 from headrace.formats import as_table
+from headrace.loader.epoch_pipeline import Pipeline
 from headrace.loader.order.order import Rows
 from headrace.loader.order.progress_state import Progress, Residual
 from headrace.loader.pipeline.batch_builder import Delivery
+from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import Course, Leaf
-from headrace.loader.pipeline.pipeline import Plan
 from headrace.loader.random_access import samples_at
-from headrace.loader.tables.columnar import start
 
 _FILE = "keys.npy"
 _STEP = 8192  # samples whose keys are made at a time: what a step costs is shared, and memory stays small
@@ -132,7 +132,7 @@ def _read(leaf: Leaf, fetcher: Fetcher) -> Iterator[Sequence[str]]:
     """The keys of all samples, in their order."""
     stream, size = Rows(len(leaf.index), "keys"), len(leaf.index)
     plan = Plan((leaf,), (), batch=_STEP, drop_last=False, skip=None, prefetch=_PREFETCH, window=None)
-    running = start(plan, Course(stream, Residual(grain=stream.grain), 0, Progress(), size), fetcher, [])
+    running = Pipeline(plan, Course(stream, Residual(grain=stream.grain), 0, Progress(), size), fetcher, [])
     try:
         while isinstance(delivery := running.take(), Delivery):
             yield delivery.data[KEY]

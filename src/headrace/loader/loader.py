@@ -16,17 +16,17 @@ from headrace.base.errors import InputError
 from headrace.base.reporting import fact, handed, offer
 from headrace.fetch import Fetcher, default_fetcher
 from headrace.loader.dataset import Dataset
+from headrace.loader.epoch_pipeline import Finished, Pipeline
 from headrace.loader.order.progress_state import Progress, Residual, State, dump
 from headrace.loader.order.progress_state import load as load_state
 from headrace.loader.pipeline.bad_samples import Changed, Changes, Skipped
 from headrace.loader.pipeline.batch_builder import Delivery
+from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import Course
-from headrace.loader.pipeline.pipeline import Finished, Pipeline, Plan
 from headrace.loader.pipeline.stats import Meter, Stats, told
 from headrace.loader.pipeline.step_clock import CLOCK, Clock
 from headrace.loader.pipeline.worker_processes import Workers, described
 from headrace.loader.recipe import recipe_of
-from headrace.loader.tables.columnar import ColumnarRun, index_of
 
 _CLOSED = "the loader was closed"
 
@@ -232,10 +232,9 @@ class Loader:
 
             return ChildPipeline(self._plan, course, self.ledger, self._changes)
         fetcher = self._fetcher or default_fetcher()
-        table = index_of(self._plan)
-        if table is not None:
-            return ColumnarRun(self._plan, course, fetcher, table, arrow=self.dataset.arrow)
-        return Pipeline(self._plan, course, fetcher, self.ledger, self._workers_here())
+        return Pipeline(
+            self._plan, course, fetcher, self.ledger, arrow=self.dataset.arrow, workers=self._workers_here()
+        )  # fmt: skip
 
     def _workers_here(self) -> Workers | None:
         """They last over the epochs, and end with this loader at the latest."""

@@ -91,7 +91,7 @@ class Track:
 
 class Builder:
     """Cuts samples into batches of `size` (None: hands them on singly). One thread. `forms`: see
-    `headrace.loader.pipeline.pipeline.Plan.forms`.
+    `headrace.loader.pipeline.epoch_plan.Plan.forms`.
     """
 
     def __init__(self, size: int | None, start: Progress, *, drop_last: bool, forms: Forms | None = None) -> None:

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from headrace.loader.pipeline.batch_builder import Builder, Delivery
+from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.collector import Collector, Gate
-from headrace.loader.pipeline.packed_batches import PackedBuilder
 from headrace.loader.pipeline.slots import Group, Slot
+
+_FIRST, _TOGETHER = 8, 32
+"""Batches of a group that are handed on together: few at first, as somebody may wait, then more. A group of narrow rows
+is tens of thousands of them.
+"""
+
+
+class BatchMaker(Protocol):
+    """Cuts groups into batches. One thread."""
+
+    @property
+    def waiting(self) -> int:
+        """Samples that wait for their batch to be full."""
+        ...
+
+    def add(self, group: Group, leave_out: Callable[[Slot, int], None], /) -> Iterator[Delivery]:
+        """Take a finished group; the batches it completes. `leave_out`: told of slots that are in none."""
+        ...
+
+    def finish(self) -> list[Delivery]:
+        """The last batches."""
+        ...
 
 
 class Around(Protocol):
@@ -21,8 +43,8 @@ class Around(Protocol):
         """A sample is bad, or was filtered out; `seen`: samples so far. May raise."""
         ...
 
-    def hand_on(self, made: list[Delivery]) -> None:
-        """Batches for the consumer, in their order."""
+    def hand_on(self, made: list[Delivery]) -> bool:
+        """Batches for the consumer, in their order. Waits while there are many. False: closed."""
         ...
 
     def knock(self) -> None:
@@ -33,7 +55,7 @@ class Around(Protocol):
 class Batching:
     """The feeder calls `add` and `end`; who has finished a group, `finished`; the batcher's thread, `run`."""
 
-    def __init__(self, collector: Collector, builder: Builder | PackedBuilder, around: Around) -> None:
+    def __init__(self, collector: Collector, builder: BatchMaker, around: Around) -> None:
         self.collector = collector
         self.settled = 0
         """Samples that are in batches, or were left out."""
@@ -87,8 +109,14 @@ class Batching:
         before = self._seen
         self._seen = before + group.count
         made: list[Delivery] = []
+        together = _FIRST
         try:
-            made.extend(self._builder.add(group, lambda slot, at: self._around.leave_out(slot, before + at + 1)))
+            for one in self._builder.add(group, lambda slot, at: self._around.leave_out(slot, before + at + 1)):
+                made.append(one)
+                if len(made) == together:
+                    some, made, together = made, [], min(2 * together, _TOGETHER)
+                    if not self._around.hand_on(some):
+                        return
         finally:  # what came before a bad sample that ends the epoch is delivered
             if made:
                 self._around.hand_on(made)

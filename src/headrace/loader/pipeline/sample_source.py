@@ -1,54 +1,32 @@
-"""The pipeline of one epoch: feeder → fetch → decode threads → batcher → consumer, all threads of this process.
+"""Samples on their way: planned, fetched, decoded, some at a time.
 
-    feeder   positions, objects, reads; waits while the byte window is full, or where the cache is read by groups, while
-             enough is planned
-    fetch    `headrace.fetch` calls `arrived` on its own threads
-    decode   map and filter, some groups of samples at a time; absent where there is nothing to do. Where that is no
-             more than verifying or unpacking records of files, these threads read what is in the page cache, too
-    batcher  groups back into order, bad samples judged, batches put together
-    consumer `take`
-
-A sample's bytes count against the window from the moment its reads are submitted until the consumer takes its batch;
-decoded samples count with what they became. The window grows by what is taken, and is smaller while reads are served by
-the node's cache, or its disk is behind: there is no latency to hide then (`room`). Nothing here waits for one
-particular sample longer than the fetch room's deadline, and `close` ends everything.
+feeder   positions, objects, reads; waits while the byte window is full, or where the cache is read by groups, while
+enough is planned
+fetch    `headrace.fetch` calls `arrived` on its own threads
+decode   map and filter, some groups of samples at a time; absent where there is nothing to do. Where that is no
+more than verifying or unpacking records of files, these threads read what is in the page cache, too
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future
-from contextlib import closing, suppress
-from dataclasses import dataclass
-from functools import partial
-from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from contextlib import closing
 
-from headrace.base.errors import HeadraceError, InputError
-from headrace.base.threads import join_all
-from headrace.catalog import Stage
+from headrace.base.errors import HeadraceError
 from headrace.fetch import Fetcher, Read
-from headrace.formats import Forms
 from headrace.loader.joining_limits import MOST_JOINED
-from headrace.loader.pipeline.after_batch import AfterBatch, settled
-from headrace.loader.pipeline.bad_samples import Judge, Skip, Skipped
-from headrace.loader.pipeline.batch_builder import Builder, Delivery
-from headrace.loader.pipeline.batching import Batching
-from headrace.loader.pipeline.byte_window import Bounds, Room
+from headrace.loader.pipeline.batching import BatchMaker
+from headrace.loader.pipeline.byte_window import Bounds
 from headrace.loader.pipeline.cached_readers import Readers
-from headrace.loader.pipeline.collector import InOrder, InTurn, WithinWindow
-from headrace.loader.pipeline.decode_effort import Watch
-from headrace.loader.pipeline.feeder import CHUNK, MOST_CHUNK, Course, Leaf, Maker, mean_size, register, settle
-from headrace.loader.pipeline.packed_batches import PackedBuilder
-from headrace.loader.pipeline.packing import Packing, one_by_one
+from headrace.loader.pipeline.collector import Collector, InOrder, InTurn, WithinWindow
+from headrace.loader.pipeline.decode_effort import Effort, Watch
+from headrace.loader.pipeline.epoch_plan import Plan
+from headrace.loader.pipeline.feeder import CHUNK, MOST_CHUNK, Course, Maker, mean_size, register, settle
 from headrace.loader.pipeline.page_cached import CachedFiles
 from headrace.loader.pipeline.range_groups import Answer, RangedGroup
-from headrace.loader.pipeline.run_stages import is_flat
 from headrace.loader.pipeline.slots import Group, Slot
-from headrace.loader.pipeline.stats import Meter, Stats, summarise
+from headrace.loader.pipeline.source import Pipe
 from headrace.loader.pipeline.transform import Transform
 from headrace.loader.pipeline.whole_objects import ObjectGroup
 from headrace.loader.pipeline.worker_processes import Workers
@@ -73,117 +51,29 @@ _WARM, _WARM_TOGETHER = 128 << 20, 32 << 20
 """Bytes of the window while the cache serves; fewer where no reads are joined, which gains from reading far ahead."""
 _WARM_CHUNK = 2048
 """Samples planned at once while the cache serves whole objects."""
-_JOIN_S = 1.8
-"""Seconds that threads have to end: of the two in which Ctrl-C ends everything."""
 _FIRST = -1
 """Before every group."""
-_LOOK_S = 0.25  # seconds after which Ctrl-C, or that all is closed, is seen: an endless wait is not interrupted
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What every epoch's pipeline has in common. `prefetch`: bytes. `window`: None for the exact order."""
-
-    leaves: tuple[Leaf, ...]
-    stages: tuple[Stage, ...]
-    batch: int | None
-    drop_last: bool
-    skip: Skip | None
-    prefetch: int
-    window: int | None
-    forms: Forms | None = None
-    """What columns are in batches, where that does not follow from their values."""
-    packing: Packing | None = None
-    """How samples become batches, where those are not the next `batch` samples, stacked."""
-    after: tuple[Stage, ...] = ()
-    """What sees whole batches."""
-
-    @property
-    def stages_by_leaf(self) -> list[tuple[Stage, ...]]:
-        return [(*leaf.stages, *self.stages) for leaf in self.leaves]
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether every batch is made of the samples that come next: none is left out, and none overtakes."""
-        kinds = {stage.kind for stages in (*self.stages_by_leaf, self.after) for stage in stages}
-        even = self.packing is None or self.packing.is_even
-        return self.window is None and self.skip is None and kinds <= {"map"} and even
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether one sample may become several."""
-        return is_flat(self.stages_by_leaf)
-
-    def builder(self, course: Course) -> Builder | PackedBuilder:
-        """What makes the batches of a course."""
-        if self.packing is None and not self.is_flat:
-            return Builder(self.batch, course.progress, drop_last=self.drop_last, forms=self.forms)
-        packing = (self.packing or one_by_one(self.batch)).typed(self.forms)
-        given = course.given() if self.is_flat else None
-        return PackedBuilder(packing, course.progress, drop_last=self.drop_last, given=given)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Failure:
-    """The pipeline's end by an error, to be raised in the consumer."""
-
-    error: BaseException
-
-
-class Finished:
-    """All of the stripe was delivered."""
-
-
-FINISHED = Finished()
-_Made: TypeAlias = "Delivery | Future[Delivery]"
-"""A batch, or what becomes of one."""
-
-
-def closed() -> InputError:
-    """What a run's `take` raises that was closed meanwhile; `headrace.loader.loader` says why it was."""
-    return InputError("this epoch was closed", hint="iter(loader) begins another")
-
-
-class Pipeline:
-    """Threads that run one epoch's stripe. One consumer; `close` from any thread, as often as one likes.
+class SampleSource:
+    """A `headrace.loader.pipeline.source.Source` of samples, one by one or planned by arrays.
 
     `workers`: the loader's, for stages that ask for processes.
     """
 
     def __init__(
-        self, plan: Plan, course: Course, fetcher: Fetcher, ledger: list[Skipped], workers: Workers | None = None
+        self, plan: Plan, course: Course, fetcher: Fetcher, pipe: Pipe, workers: Workers | None = None
     ) -> None:
-        self.meter = Meter(partial(fetcher.metrics.get, "cache.bytes_filled"))
-        self._plan, self._course, self._fetcher = plan, course, fetcher
-        self._before = fetcher.stats().counters
+        self._plan, self._course, self._fetcher, self._pipe = plan, course, fetcher, pipe
         alike = None if plan.packing or plan.is_flat else plan.batch
         self._transform = Transform(plan.stages_by_leaf, alike, workers)
         self._threads_wanted = self._transform.threads
-        self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
-        self._batching = Batching(
-            InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1)),
-            plan.builder(course),
-            self,
-        )
         self._files = self._files_here()
         self._readers = self._readers_here()
+        self.bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._readers or self._files is not None else _WARM)
         self._raw: InTurn[Group | Read | None] = InTurn()
-        self._ready: SimpleQueue[Sequence[_Made] | Failure | Finished] = SimpleQueue()
-        self._at_hand: deque[_Made] = deque()  # the consumer's own
-        self._uneven = False  # a whole batch was filtered out
-        self._built = self._taken = self._returned = self._given_back = 0
-        bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._readers or self._files is not None else _WARM)
-        self._room = Room(bounds, lambda: fetcher.warm or fetcher.behind)
-        self._after = AfterBatch(plan.after, self._room.hold) if plan.after else None
         self._fed = 0
-        self.closed = False
         self._watches = [Watch() for _ in range(self._threads_wanted)]
-        self._threads = [
-            threading.Thread(target=self._guarded, args=(work,), name=f"headrace-loader-{name}", daemon=True)
-            for name, work in self._works()
-        ]
-        for thread in self._threads:
-            thread.start()
 
     def _files_here(self) -> CachedFiles | None:
         """Files that the decode threads read themselves, as they have little more to do than to look at the bytes."""
@@ -203,106 +93,46 @@ class Pipeline:
         kept = alone and leaf.index.abilities.objects is not None and fetcher.keeps(leaf.index.store)
         return Readers(leaf, fetcher, fetcher.cache, self) if kept and fetcher.cache is not None else None
 
-    def _works(self) -> list[tuple[str, Any]]:
+    @property
+    def threads(self) -> list[tuple[str, Callable[[], None]]]:
+        """See `headrace.loader.pipeline.source.Source`; this and all below."""
         bring = self._readers
         readers = [] if bring is None else [(f"read-{i}", bring.run) for i in range(bring.count)]
         decoders = [(f"decode-{i}", lambda watch=watch: self._decode(watch)) for i, watch in enumerate(self._watches)]
-        return [("feeder", self._feed), ("batcher", self._batch), *readers, *decoders]
+        return [("feeder", self._feed), *readers, *decoders]
 
-    # -- consumer ------------------------------------------------------------------------------------------------
+    @property
+    def undecoded(self) -> int:
+        return self._raw.qsize()
 
-    def take(self) -> Delivery | Finished:
-        """The next batch. Blocks. Raises whatever ended the pipeline."""
-        meter = self.meter
-        meter.asking(self._raw.qsize(), self._built - self._taken)
-        began = time.perf_counter()
-        while True:
-            if not self._at_hand:
-                got = self._next_ready()
-                if isinstance(got, Failure):
-                    self.close()
-                    raise got.error
-                if isinstance(got, Finished):
-                    meter.ended = time.perf_counter()
-                    return got
-                self._at_hand.extend(got)
-            delivery = self._next_made()
-            self._taken += 1
-            self._given_back += delivery.held
-            if not self._at_hand:  # those that were made together at once
-                self._room.took(self._given_back, self._taken - self._returned)
-                self._given_back, self._returned = 0, self._taken
-            if not self._after or delivery.samples:
-                meter.account(began, time.perf_counter(), delivery)
-                return delivery
-            self._uneven = True
+    def collector(self) -> Collector:
+        plan = self._plan
+        return InOrder() if plan.window is None else WithinWindow(plan.window, min(_WAKE, plan.batch or 1))
 
-    def _next_made(self) -> Delivery:
-        made = self._at_hand.popleft()
-        if not isinstance(made, Future):
-            return made
-        try:
-            with self._fetcher.hurry():
-                delivery = settled(made, lambda: self.closed)
-            if delivery is None:
-                raise closed()
-        except BaseException:
-            self.close()
-            raise
-        if self._uneven:
-            delivery = delivery._replace(progress=delivery.progress._replace(even=False))
-        return delivery
+    def builder(self) -> BatchMaker:
+        return self._plan.builder(self._course)
 
-    def _next_ready(self) -> Sequence[_Made] | Failure | Finished:
-        if self._ready.empty():
-            with self._fetcher.hurry():
-                return self._wait_ready()
-        return self._ready.get()
+    def open(self, group: Group) -> None:
+        if not self._threads_wanted:
+            self._transform.open(group)
 
-    def _wait_ready(self) -> Sequence[_Made] | Failure | Finished:
-        # Never without an end: a Ctrl-C between the interpreter's last look for signals and its wait does not end the
-        # wait, and is seen at the next look.
-        while True:
-            with suppress(Empty):
-                return self._ready.get(timeout=_LOOK_S)
-
-    def stats(self) -> Stats:
-        """Figures so far. Any thread."""
-        return summarise(
-            self.meter,
-            decode=self._transform.effort(self._watches),
-            held=self._room.held,
-            counters=self._counted(),
-        )
-
-    def _counted(self) -> dict[str, float]:
-        now = self._fetcher.stats().counters
-        return {name: value - self._before.get(name, 0.0) for name, value in now.items()}
+    def effort(self) -> Effort:
+        return self._transform.effort(self._watches)
 
     def close(self) -> None:
-        """Stop: cancel reads, wake everyone, wait for the threads (at most 1.8 s, should a user's function hang)."""
-        self.closed = True
-        self._room.close()
-        self._transform.close()
-        self._batching.release()
-        for group in self._batching.collector.pending():
+        for group in self._pipe.batching.collector.pending():
             if group.ticket is not None:
                 group.ticket.cancel()
         for _ in range(self._threads_wanted):
             self._raw.put(_FIRST, None)
-        self._ready.put(Failure(closed()))  # a consumer that waits on another thread
         if self._readers is not None:
             self._readers.close()
-        if self._after is not None:
-            self._after.close()
-        join_all(self._threads, _JOIN_S)
+        self._transform.close()
 
-    def _guarded(self, work: Any) -> None:
-        try:
-            work()
-        except BaseException as error:
-            if not self.closed:
-                self._ready.put(Failure(error))
+    @property
+    def closed(self) -> bool:
+        """See `headrace.loader.pipeline.cached_readers.Around`."""
+        return self._pipe.closed
 
     # -- feeder --------------------------------------------------------------------------------------------------
 
@@ -349,14 +179,14 @@ class Pipeline:
                 number += 1
             if groups and not self._send(groups, reads):
                 return
-            self.meter.shared = maker.shared
+            self._pipe.meter.shared = maker.shared
         self._end_feed()
 
     def _end_feed(self) -> None:
         if self._readers is not None:
             self._readers.end()
         else:
-            self._batching.end()
+            self._pipe.batching.end()
 
     def _chunk(self, mean: int) -> int:
         """Samples planned at once: whole groups. Planning costs the interpreter's lock, for many hardly more than for
@@ -400,13 +230,13 @@ class Pipeline:
     def admit(self, groups: Sequence[Group], reads: int) -> bool:
         """Wait until there is room for these groups, and count them. False: closed."""
         size = sum(group.size for group in groups)
-        if not self._room.wait(size, self._needs_more):
+        if not self._pipe.room.wait(size, self._needs_more):
             return False
-        self._room.hold(size)
-        self.meter.reads += reads
+        self._pipe.room.hold(size)
+        self._pipe.meter.reads += reads
         for group in groups:
             self._fed += group.count
-            self._batching.add(group)
+            self._pipe.batching.add(group)
         return True
 
     def _send(self, groups: Sequence[Group], reads: list[Read]) -> bool:
@@ -435,13 +265,9 @@ class Pipeline:
 
     def _needs_more(self) -> bool:
         # Never stuck: the batch under construction may be completed even when it is larger than the window.
-        return (self._nothing_ready() and self._fed - self._batching.settled < (self._plan.batch or 1)) or self._idle()
-
-    def _idle(self) -> bool:
-        return not len(self._batching.collector) and self._nothing_ready()
-
-    def _nothing_ready(self) -> bool:
-        return not self._at_hand and self._ready.empty()
+        batching = self._pipe.batching
+        under_way = self._fed - batching.settled
+        return (under_way < (self._plan.batch or 1) or not len(batching.collector)) and self._pipe.is_starving()
 
     # -- fetch threads -------------------------------------------------------------------------------------------
 
@@ -464,7 +290,7 @@ class Pipeline:
 
     def fed(self) -> None:
         """See `headrace.loader.pipeline.cached_readers.Around`."""
-        self._batching.end()
+        self._pipe.batching.end()
 
     def _complete(self, slot: Slot) -> None:
         if slot.group.arrived():
@@ -478,7 +304,7 @@ class Pipeline:
 
     def _finish(self, group: Group) -> None:
         group.done_at = time.perf_counter()
-        self._batching.finished(group)
+        self._pipe.batching.finished(group)
 
     # -- decode threads ------------------------------------------------------------------------------------------
 
@@ -509,37 +335,8 @@ class Pipeline:
         return []
 
     def _decode_group(self, watch: Watch, group: Group) -> None:
-        watch.run(lambda call: self._room.hold(self._transform.run(group, _OVERHEAD, call, watch.away)))
+        watch.run(lambda call: self._pipe.room.hold(self._transform.run(group, _OVERHEAD, call, watch.away)))
         self._finish(group)
-
-    # -- batcher -------------------------------------------------------------------------------------------------
-
-    def _batch(self) -> None:
-        self._batching.run()
-        if not self.closed:
-            self._ready.put(FINISHED)
-
-    def open_group(self, group: Group) -> None:
-        """See `headrace.loader.pipeline.batching.Around`."""
-        if not self._threads_wanted:
-            self._transform.open(group)
-
-    def hand_on(self, made: list[Delivery]) -> None:
-        """See `headrace.loader.pipeline.batching.Around`."""
-        self._built += len(made)
-        self._ready.put(made if self._after is None else [self._after.begin(one) for one in made])
-
-    def leave_out(self, slot: Slot, seen: int) -> None:
-        """See `headrace.loader.pipeline.batching.Around`."""
-        if slot.error is not None:
-            self._judge.skip(slot.key, *slot.error, seen)
-            self.meter.skipped += 1
-        else:
-            self.meter.filtered += 1
-
-    def knock(self) -> None:
-        """See `headrace.loader.pipeline.batching.Around`."""
-        self._room.knock()
 
 
 def _whole_batches(count: int, batch: int | None) -> int:
