@@ -200,7 +200,7 @@ def pooled(folder: Path, request: pytest.FixtureRequest) -> Iterator[tuple[dict[
 
 
 @given(stop=st.integers(0, 30), world=st.integers(1, 2))
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_worker_processes_make_the_same_batches_and_go_on_where_they_stopped(
     folder: Path, pooled: tuple[dict[str, Any], Loader, list[Batch]], stop: int, world: int
 ) -> None:

@@ -115,7 +115,7 @@ def payload_of(work: Any, what: str) -> bytes:
 def _unsent(error: Exception | None, what: str, hint: str) -> InputError:
     reason = error or "it is defined in a notebook, or at a prompt"
     return InputError(
-        f"cannot be sent to the loader's process: {reason}",
+        f"cannot be sent to another process: {reason}",
         hint=f"{what} needs functions defined at the top of a module, and sources opened by name; or {hint}",
     )
 

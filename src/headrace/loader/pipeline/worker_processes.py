@@ -54,10 +54,7 @@ _GRACE_S: Final = 1.0
 _UNNAMED: Final = 2
 """Workers that may end beside each other, or as they are told to, before it is no accident."""
 _WHAT: Final = "processes="
-_HINT: Final = (
-    "its last words are on stderr; SIGKILL may be the kernel's, out of memory: fewer processes; "
-    "on_error=Skip(max_rate=0.001) leaves out a few such samples"
-)
+_HINT: Final = "its last words are on stderr; SIGKILL may be the kernel's, out of memory: fewer processes"
 
 
 def has_gil() -> bool:
