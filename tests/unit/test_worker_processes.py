@@ -149,6 +149,17 @@ def test_without_a_gil_threads_do_it_and_say_so(folder: str, monkeypatch: pytest
     assert loader.stats().processes.startswith("2 threads: this interpreter has no GIL")
 
 
+def test_ranks_of_one_machine_share_its_cores(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    asks = Dataset.open(folder).map(decode, processes="auto")
+    assert asks.loader().stats().processes == "8 worker processes"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert asks.loader().stats().processes == "2 worker processes"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(3)))
+    assert asks.loader().stats().processes == "3 worker processes", "each rank has cores of its own"
+
+
 @pytest.mark.parametrize("how", ["close", "drop"])
 def test_they_end_with_the_loader_whatever_they_do(
     folder: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

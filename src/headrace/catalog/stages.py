@@ -34,7 +34,7 @@ class Stage:
     function: Callable[[Any], Any]
     threads: int = 8
     processes: int | Literal["auto"] = 0
-    """Worker processes; ``"auto"``: as many as there are cores; 0: it runs on threads."""
+    """Worker processes; ``"auto"``: as many as there are cores for it; 0: it runs on threads."""
 
     @property
     def keeps_count(self) -> bool:

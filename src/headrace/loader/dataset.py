@@ -416,15 +416,17 @@ class Dataset:
         one given holds. Without it the first failure is raised in the loop as BadSampleError, with the cause.
 
         `processes` runs `fn` in so many worker processes instead, where it holds the GIL; ``"auto"``: as many as this
-        process may use cores. They are started afresh (as ``spawn`` does) when the first epoch begins, last over the
-        loader's epochs, and end with the loader. Stages that follow each other share them, and one way there. `fn` must
-        be defined at the top of a module, or cloudpickle installed. `fn` may rely on this: it is sent once to each
-        worker, which calls it for one sample at a time, on the same thread; what it keeps in globals stays there for
-        the worker's life; the generators of `random` and NumPy are seeded anew in each worker, so what must be
-        repeatable is seeded from the sample's key; PyTorch computes on one thread. The same sample may be given to it
-        twice, where a worker ended that had it. The bytes of a sample are read-only, as on threads. A worker that ends
-        is replaced; the sample that it was at is a bad sample. Where the interpreter has no GIL, threads are used. See
-        ``Loader.stats().processes``. `ds[i]` and `at` call `fn` in this process.
+        process may use cores, which ranks on one machine share. They are started afresh (as ``spawn`` does) when the
+        first epoch begins, last over the loader's epochs, and end with the loader. Stages that follow each other share
+        them, and one way there. Where the interpreter has no GIL, threads are used: see ``Loader.stats().processes``.
+        `ds[i]` and `at` call `fn` in this process.
+
+        There, `fn` may rely on this: it is sent once to each worker (so it is defined at the top of a module, or
+        cloudpickle is installed), which calls it for one sample at a time, on one thread. What it keeps in globals
+        stays for the worker's life. The generators of `random` and NumPy are seeded anew in each worker, so what must
+        be repeatable is seeded from the sample's key. PyTorch computes on one thread. Bytes are read-only, as on
+        threads. A worker that ends is replaced: the sample that it was at is a bad sample, others that it had may be
+        given to `fn` a second time.
 
         Raises:
             InputError: a number below 1; `processes` behind `batch`.

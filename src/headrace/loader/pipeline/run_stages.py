@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -106,7 +107,15 @@ def threads_of(stages_by_leaf: Sequence[Sequence[Stage]]) -> int:
 
 
 def _processes(stage: Stage) -> int:
-    return cores() if stage.processes == "auto" else stage.processes
+    return _all_cores() if stage.processes == "auto" else stage.processes
+
+
+def _all_cores() -> int:
+    """Of this process. Ranks on one machine share its cores, unless each is bound to some."""
+    from headrace.loader.order.ranks import ranks_here  # here: worker processes import this module, and need it not
+
+    mine = cores()
+    return max(1, mine // ranks_here()) if mine == os.cpu_count() else mine
 
 
 def key_in(sample: Sample, default: str) -> str:
