@@ -51,8 +51,8 @@ _LOOK_S: Final = 0.25
 """How soon a decode thread that waits for a worker sees that the run was closed."""
 _GRACE_S: Final = 1.0
 """Seconds for the sample at hand where an epoch ends early: of the two in which Ctrl-C ends everything."""
-_UNNAMED: Final = 2
-"""Workers that may end beside each other, or as they are told to, before it is no accident."""
+_UNNAMED: Final = 4
+"""Workers that may end at no sample, one after the other, before it is no accident: some are killed from outside."""
 _WHAT: Final = "processes="
 _HINT: Final = "its last words are on stderr; SIGKILL may be the kernel's, out of memory: fewer processes"
 
@@ -171,7 +171,7 @@ class Hands:
 
         Raises:
             InputError: all is closed, or the functions cannot be made in another process. InternalError: workers end
-            before they begin. NoRoomError: there is no memory for samples on their way.
+            again and again, at no sample. NoRoomError: there is no memory for samples on their way.
         """
         began = time.perf_counter()
         made: dict[int, Made | Failed] = {}
@@ -256,14 +256,10 @@ class _Worker:
         return answer
 
     def _await_ready(self) -> None:
+        """Raises InputError: the functions cannot be made there. _DiedError."""
         if self._is_ready:
             return
-        try:
-            _, files = self._receive()
-        except _DiedError:
-            raise InternalError(
-                f"a worker process ended before it began ({self.ended_as()})", hint="its last words are on stderr"
-            ) from None
+        _, files = self._receive()
         if files:
             told: Remote = self._inbox.get(files, _own)
             raise InputError(
