@@ -107,7 +107,9 @@ class Workers:
         return Hands(self, next(self._epochs))
 
     def close(self) -> None:
-        """End them, whatever they are doing. Who waits for one is told (InputError)."""
+        """End them, whatever they are doing. Who waits for one is told (InputError). A fork leaves them alone."""
+        if self._owner != os.getpid():
+            return
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -144,7 +146,9 @@ class Workers:
             self._changed.notify_all()
 
     def stop(self, hands: Hands) -> None:
-        """What is under way for these hands ends behind the sample that it is at, or soon with its worker."""
+        """What is under way for them ends behind the sample that it is at, or soon with its worker; not by a fork."""
+        if self._owner != os.getpid():
+            return
         with self._changed:
             hands.closed = True
             for worker in hands.busy:
@@ -205,14 +209,18 @@ class Hands:
         try:
             return shm.Packed.of(asked) if asked.samples else None
         except Exception:
+            before = len(made)
             for place, one in enumerate(samples):
                 if place not in made and (wrong := _unsendable(one)):
                     made[place] = Failed(part.stages[0].name, Remote(wrong, None, ""))
+            if len(made) == before:
+                raise
             return self._packed(part, samples, made)
 
     def effort(self) -> Effort:
         """Of the workers in this epoch. Any thread."""
-        return replace(sum(list(self._efforts.values()), Effort()), processes=self._workers.number)
+        number = self._workers.number
+        return replace(sum(list(self._efforts.values()), Effort()), threads=number, processes=number)
 
     def close(self) -> None:
         """Let decode threads go that wait for workers."""
