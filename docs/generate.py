@@ -171,18 +171,28 @@ _FACES = {
     "models": ("`hr.models`, `hr.safetensors`", ["headrace.models", "headrace.safetensors"]),
     "ray": ("`hr.ray`", ["headrace.ray"]),
     "pack": ("`headrace.pack`, `headrace.sync`", ["headrace.pack", "headrace.sync"]),
-    "running": ("`hr.jobs`, `hr.mount`, `hr.gateway`, `hr.web`, `hr.cluster`",
-                ["headrace.jobs", "headrace.mount", "headrace.gateway", "headrace.web", "headrace.cluster"]),
+    "running": ("Runs, mount, gateway, page, servers",
+                ["headrace.jobs", "headrace.tracking", "headrace.mount", "headrace.gateway", "headrace.web",
+                 "headrace.serving", "headrace.cluster", "headrace.cluster.serving", "headrace.cache",
+                 "headrace.store"]),
 }
 """Page → its title, and the modules whose public names it has."""
 
 _OF_FACE = {
     "headrace.loader": ("Changed", "Dataset", "Loader", "Skip", "Skipped", "Stats"),
-    "headrace.jobs": ("start", "start_again", "run_here", "RunRequest", "TaskOptions"),
+    "headrace.jobs": ("start", "start_again", "run_here", "RunRequest", "TaskOptions", "Outcome", "diff", "Difference",
+                      "recover", "Recovered"),
+    "headrace.tracking": ("RecordedRun", "RunView", "MetricsReader", "Series"),
     "headrace.gateway": ("open_gateway", "Gateway", "GatewayOptions", "Key"),
     "headrace.web": ("open_page", "Server", "Options", "export_run", "open_lab", "configure_lab"),
     "headrace.mount": ("open_mount", "end_mount", "Mounted", "MountOptions"),
-    "headrace.cluster": ("KubernetesRequest", "Rendered", "kubernetes_manifests", "kubernetes_chart"),
+    "headrace.serving": ("serve", "Ending", "Options", "Route", "Way", "Rules", "Server"),
+    "headrace.cluster": ("KubernetesRequest", "Rendered", "kubernetes_manifests", "kubernetes_chart", "run_on_cluster",
+                         "workers", "load_on", "verify_caches", "Checked"),
+    "headrace.cluster.serving": ("serve", "ServiceSpec", "Scale", "FollowingService", "services", "all_listings",
+                                 "restart", "stop", "Upstreams"),
+    "headrace.cache": ("Cache", "CacheStatus", "VerifyReport", "BadEntry"),
+    "headrace.store": ("EmbeddedS3",),
 }
 """Of faces that other rooms use, too: what is there for everybody."""
 

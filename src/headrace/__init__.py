@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base import reporting
 
 if TYPE_CHECKING:
+    from headrace import cache as cache
     from headrace import catalog as catalog
     from headrace import cluster as cluster
     from headrace import gateway as gateway
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from headrace import mount as mount
     from headrace import pack as pack
     from headrace import serving as serving
+    from headrace import store as store
     from headrace import sync as sync
     from headrace import torch as torch
     from headrace import web as web
@@ -52,10 +54,10 @@ if TYPE_CHECKING:
 reporting.at_offer(lambda: importlib.import_module("headrace.tracking.reporter").begin())
 __version__ = "0.1.0"
 __all__ = [
-    "Dataset", "Namespace", "ShellOptions", "Skip", "__version__", "attach", "bench", "catalog", "cluster", "copy",
-    "decode", "detach", "doctor", "errors", "evict", "evict_to", "gateway", "jax", "jobs", "load", "log", "models",
-    "mount", "pack", "pin", "ray", "refresh", "run", "runs", "safetensors", "serving", "shell", "show", "snapshot",
-    "sync", "tf", "torch", "usage", "web",
+    "Dataset", "Namespace", "ShellOptions", "Skip", "__version__", "attach", "bench", "cache", "catalog", "cluster",
+    "copy", "decode", "detach", "doctor", "errors", "evict", "evict_to", "gateway", "jax", "jobs", "load", "log",
+    "models", "mount", "pack", "pin", "ray", "refresh", "run", "runs", "safetensors", "serving", "shell", "show",
+    "snapshot", "store", "sync", "tf", "torch", "usage", "web",
 ]  # fmt: skip
 
 _FACE = {
@@ -65,6 +67,7 @@ _FACE = {
     "Skip": ("headrace.loader", "Skip"),
     "attach": ("headrace.namespace", "attach"),
     "bench": ("headrace.loader.benchmark", "bench"),
+    "cache": ("headrace.cache", None),
     "catalog": ("headrace.catalog", None),
     "cluster": ("headrace.cluster", None),
     "copy": ("headrace.catalog.files_by_name", "copy"),
@@ -92,6 +95,7 @@ _FACE = {
     "shell": ("headrace.cluster.shells.asking", "shell"),
     "show": ("headrace.loader.shown.batch_shown", "show"),
     "snapshot": ("headrace.formats.recorded_index", "snapshot"),
+    "store": ("headrace.store", None),
     "sync": ("headrace.sync", None),
     "tf": ("headrace.loader.adapters.tf", None),
     "torch": ("headrace.torch", None),

@@ -129,6 +129,18 @@ def test_attach_keeps_the_file_and_its_comments(tree: Shell) -> None:
     tree.fails("detach", "/data", code=3, says="/data")
 
 
+def test_attach_keeps_how_a_bucket_is_written_in_urls(shell: Shell) -> None:  # noqa: F811
+    words = ("attach", "/data", "s3://bucket", "--no-check", "--endpoint", "https://s3.example.com", "--file")
+    shell.run(*words, "host.toml", "--virtual-host-style")
+    assert "path_style = false" in (shell.folder / "host.toml").read_text()
+    shell.run(*words, "path.toml", "--path-style")
+    assert "path_style = true" in (shell.folder / "path.toml").read_text()
+    shell.run(*words, "neither.toml")
+    assert [line.split()[0] for line in (shell.folder / "neither.toml").read_text().splitlines()[1:]] == [
+        "url", "endpoint"
+    ]  # fmt: skip
+
+
 def test_attach_looks_whether_the_store_is_there(s3_shell: Shell) -> None:  # noqa: F811
     s3_shell.fails("attach", "/data", "s3://no-such-bucket-here", code=3, says="no such bucket")
     assert s3_shell.json("mounts") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -220,14 +221,20 @@ def test_leaving_early_leaves_no_threads(places: dict[str, str]) -> None:
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-loader")]
 
 
-def test_of_a_row_group_of_many_batches_few_are_made_ahead_and_none_once_closed(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"n": np.arange(200_000)}), tmp_path / "one.parquet")
-    with contextlib.closing(hr.Dataset.open(str(tmp_path)).batch(2).loader()) as loader:
-        epoch = iter(loader)
-        assert [next(epoch)["n"].tolist() for _ in range(500)] == [[at, at + 1] for at in range(0, 1000, 2)]
-        assert loader.stats().ready_queue <= 100
-        loader.close()
-        assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-loader")]
+def test_of_a_row_group_of_many_batches_each_is_made_when_it_is_asked_for(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": np.arange(2_000_000)}), tmp_path / "one.parquet")
+    dataset = hr.Dataset.open(str(tmp_path)).batch(2)
+    before = pa.total_allocated_bytes()
+    gc.disable()
+    try:
+        with contextlib.closing(dataset.loader()) as loader:
+            epoch = iter(loader)
+            assert [next(epoch)["n"].tolist() for _ in range(500)] == [[at, at + 1] for at in range(0, 1000, 2)]
+            assert pa.total_allocated_bytes() > before + 10_000_000
+        assert pa.total_allocated_bytes() < before + 1_000_000, "let go when closed, not when garbage is collected"
+    finally:
+        gc.enable()
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-loader")]
 
 
 def test_closed_or_begun_anew_is_no_end_of_the_data(places: dict[str, str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -272,6 +274,32 @@ def test_a_loader_that_is_closed_while_its_epoch_begins_ends_it(
         next(fresh)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-loader-feeder")]
     assert sum(len(batch["__key__"]) for batch in loader) == 8
+
+
+@pytest.mark.parametrize("size", [None, 3])
+def test_what_was_read_ahead_is_let_go_when_the_loader_is_closed(dataset: Dataset, size: int | None) -> None:
+    """And not when the garbage collector comes by: it may be a whole window of bytes."""
+    made: list[weakref.ref[Any]] = []
+    every = threading.Event()
+
+    def pictured(sample: dict[str, Any]) -> dict[str, Any]:
+        array = np.zeros(1000)
+        made.append(weakref.ref(array))
+        if len(made) == len(LENGTHS):
+            every.set()
+        return {**sample, "picture": array}
+
+    pictures = dataset.map(pictured)
+    loader = (pictures if size is None else pictures.batch(size)).loader()
+    gc.collect()
+    gc.disable()
+    try:
+        next(iter(loader))
+        assert every.wait(10)
+        loader.close()
+        assert not [number for number, one in enumerate(made) if one() is not None]
+    finally:
+        gc.enable()
 
 
 # One sample, several samples

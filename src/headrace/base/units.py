@@ -1,10 +1,12 @@
-"""Bytes and seconds as people write them: ``"512MB"``, ``"1.5GiB"``, ``"30s"``, ``"2h"``."""
+"""Bytes, seconds and moments as people write them: ``"512MB"``, ``"1.5GiB"``, ``"30s"``, ``"2h"``, ``"2026-01-31"``."""
 
 from __future__ import annotations
 
 import re
+import time
+from datetime import datetime
 
-from headrace.base.errors import SettingError
+from headrace.base.errors import InputError, SettingError
 
 _BYTES = {"": 1, "b": 1} | {
     f"{prefix}{suffix}": base**power
@@ -47,6 +49,23 @@ def parse_seconds(text: str | float, *, name: str = "duration") -> float:
     if match is None or unit is None:
         raise SettingError(f"{name}: {text!r} is not a duration", hint="write it like 30s, 250ms or 5m")
     return float(match[1]) * unit
+
+
+def parse_moment(text: str | float, *, name: str = "time") -> float:
+    """Seconds since the epoch from ``"2d"`` (so long ago), ``"2026-01-31T12:00"`` (in this machine's zone where it
+    names none), or a number of such seconds.
+
+    Raises:
+        InputError: not a time. SettingError: not a duration. `name` says which option it was.
+    """
+    if isinstance(text, (int, float)):
+        return float(text)
+    if "-" not in text:
+        return time.time() - parse_seconds(text, name=name)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise InputError(f"{name} {text}: is no time", hint="like 2d, 3h, or 2026-01-31T12:00") from None
 
 
 def format_bytes(count: float) -> str:

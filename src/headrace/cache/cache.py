@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headrace.base.errors import HeadraceError, InputError
 from headrace.base.metrics import Metrics
 from headrace.base.progress import SILENT, Progress
-from headrace.base.settings import CacheSettings
+from headrace.base.settings import CacheSettings, Settings
 from headrace.cache.blocks import BlockEntry
 from headrace.cache.boot import boot_id
 from headrace.cache.claims import BlockClaim, Busy, Claim
@@ -58,8 +58,11 @@ class Cache:
         self._writing: Writing | None = None
 
     @staticmethod
-    def open(settings: CacheSettings, metrics: Metrics | None = None, *, required: bool = False) -> Cache:
+    def open(
+        settings: CacheSettings | None = None, metrics: Metrics | None = None, *, required: bool = False
+    ) -> Cache:
         """Open, making the folder (mode 0700) where it is missing. Never scans, however many entries there are.
+        `settings`: None: those of `Settings.load`, so this node's cache.
 
         A folder that cannot be used gives a cache that is switched off, with one warning; one that cannot be written
         to is read and not filled. Size 0 switches it off without a word.
@@ -67,6 +70,7 @@ class Cache:
         Raises:
             DeniedError, NoRoomError, InputError: only if `required`, when the folder cannot be used.
         """
+        settings = settings or Settings.load().cache
         cache = Cache(settings, metrics or Metrics())
         if settings.size == 0:
             cache._health.reading = cache._health.filling = False

@@ -7,6 +7,7 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from headrace.base.errors import CorruptError
 from headrace.base.progress import Progress
 from headrace.cache.blocks import Blocks
 from headrace.cache.entry import EntryLabel, Seals, checksum_of_file
@@ -50,6 +51,12 @@ class VerifyReport:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.bad += other.bad
         self.count = self.count or other.count
+
+    def check(self, where: str) -> None:
+        """Raises CorruptError: damaged entries were removed. `where`: the cache, for the message."""
+        if self.bad:
+            text = f"{len(self.bad)} damaged entries were removed"
+            raise CorruptError(text, path=where, hint="they are fetched again when read")
 
 
 class Verifier:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
-from headrace.base.metrics import Metrics
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.cache import Cache, Evicted
@@ -86,7 +85,7 @@ def refresh(
 
 
 def _open(settings: Settings) -> Cache:
-    return Cache.open(settings.cache, Metrics(), required=True)
+    return Cache.open(settings.cache, required=True)
 
 
 def _names(cache: Cache, path: PathLike, namespace: Namespace) -> Iterator[str]:

@@ -13,11 +13,11 @@ import click
 @click.option("--region")
 @click.option("--profile", help="Section of ~/.aws/credentials and ~/.aws/config to use.")
 @click.option("--role-arn", help="Role to assume.")
-@click.option("--anonymous", is_flag=True, help="Sign nothing: a public bucket.")
-@click.option("--requester-pays", is_flag=True)
+@click.option("--anonymous", is_flag=True, default=None, help="Sign nothing: a public bucket.")
+@click.option("--requester-pays", is_flag=True, default=None)
 @click.option("--path-style/--virtual-host-style", default=None, help="How the bucket is written in URLs.")
 @click.option("--ca-file", help="PEM file of the authorities to trust.")
-@click.option("--allow-http", is_flag=True, help="Permit an endpoint without TLS.")
+@click.option("--allow-http", is_flag=True, default=None, help="Permit an endpoint without TLS.")
 @click.option("--file", help="The settings file to write.  [default: the nearest headrace.toml, else ./headrace.toml]")
 @click.option("--no-check", is_flag=True, help="Do not look whether the store answers.")
 def command(path: str, url: str, *, read_only: bool, file: str | None, no_check: bool, **options: object) -> None:
@@ -27,6 +27,5 @@ def command(path: str, url: str, *, read_only: bool, file: str | None, no_check:
     """
     from headrace.namespace import attach
 
-    given = {name: value for name, value in options.items() if value not in (None, False)}
-    made = attach(path, url, read_only=read_only, file=file, check=not no_check, **given)
+    made = attach(path, url, read_only=read_only, file=file, check=not no_check, **options)
     click.echo(f"attached {url} at {path} (in {made.file})" + ("; it holds nothing yet" if made.empty else ""))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import CorruptError, InputError
-from headrace.cli.on import on_option, tell, workers_on
+from headrace.base.errors import InputError
+from headrace.cli.on import on_option, tell
 from headrace.cli.output import Kind, Row, json_option, show_record
 
 if TYPE_CHECKING:
-    from headrace.cache import Cache, VerifyReport
+    from headrace.cache import VerifyReport
 
 _KINDS: dict[str, Kind] = {
     "bytes": "bytes",
@@ -34,7 +34,9 @@ def command() -> None:
 @json_option
 def status(*, as_json: bool) -> None:
     """Show where the cache is, what it holds and how full it is."""
-    found = dataclasses.asdict(_open().status())
+    from headrace.cache import Cache
+
+    found = dataclasses.asdict(Cache.open(required=True).status())
     show_record({"path": found.pop("dir"), **found}, as_json=as_json, kinds=_KINDS)
 
 
@@ -43,27 +45,27 @@ def status(*, as_json: bool) -> None:
 @json_option
 def verify(*, on: str | None, as_json: bool) -> None:
     """Read every entry and compare it with its checksum; damaged ones are removed. With --on, those of every node."""
+    from headrace.cache import Cache
     from headrace.cli.progress import progress
 
     if on is not None:
         _verify_on(on, as_json=as_json)
         return
-    cache = _open()
+    cache = Cache.open(required=True)
     folder = cache.status().dir
     with progress("verified", "entries") as report:
         found = cache.verify(report)
     show_record({"path": folder, **_found(found)}, as_json=as_json, kinds={"bytes": "bytes"})
-    _judge(folder, len(found.bad))
+    found.check(folder)
 
 
 def _verify_on(on: str, *, as_json: bool) -> None:
     from headrace.base.settings import Settings
     from headrace.cli.progress import progress
-    from headrace.cluster import verify_caches
+    from headrace.cluster import verify_caches, workers
 
-    with workers_on(on, Settings.load()) as workers, progress("verified", "entries") as report:
-        assert workers is not None
-        checked = verify_caches(workers, progress=report, tell=tell)
+    with workers(on, Settings.load()) as crew, progress("verified", "entries") as report:
+        checked = verify_caches(crew, progress=report, tell=tell)
     nodes = [{"id": name, "path": checked.folders[name], **_found(one)} for name, one in checked.nodes.items()]
     if as_json:
         show_record({"nodes": nodes, "gone": checked.gone}, as_json=True)
@@ -71,19 +73,13 @@ def _verify_on(on: str, *, as_json: bool) -> None:
         for node in nodes:
             show_record({"node": node.pop("id"), **node}, as_json=False, kinds={"bytes": "bytes"})
             click.echo()
-    _judge(on, sum(len(one.bad) for one in checked.nodes.values()))
+    checked.check(on)
 
 
 def _found(report: VerifyReport) -> Row:
     counts = {name: getattr(report, name) for name in ("checked", "bytes", "partial", "swept")}
     bad = [{"id": one.name, "key": one.label.key if one.label else None, "reason": one.reason} for one in report.bad]
     return {**counts, "damaged": bad or None}
-
-
-def _judge(where: str, damaged: int) -> None:
-    if damaged:
-        text = f"{damaged} damaged entries were removed"
-        raise CorruptError(text, path=where, hint="they are fetched again when read")
 
 
 @command.command()
@@ -144,14 +140,6 @@ def serve() -> None:
     with server, until_stopped():
         click.echo(f"{here} answers at {server.url} (Ctrl-C stops it)")
         server.wait()
-
-
-def _open() -> Cache:
-    from headrace.base.metrics import Metrics
-    from headrace.base.settings import Settings
-    from headrace.cache import Cache
-
-    return Cache.open(Settings.load().cache, Metrics(), required=True)
 
 
 def _pin(path: str, *, pinned: bool) -> None:

@@ -30,11 +30,10 @@ def command(
 
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
-    from headrace.cli.run_access import find_run
-    from headrace.tracking import log_lines
+    from headrace.tracking import as_run, log_lines
 
     out = _Out(rank, times=times, as_json=as_json)
-    for lines in log_lines(find_run(run), streams or ("stdout", "stderr"), tail=tail, follow=follow):
+    for lines in log_lines(as_run(run), streams or ("stdout", "stderr"), tail=tail, follow=follow):
         out.show(lines)
     out.close()
 

@@ -11,7 +11,7 @@ import click
 from headrace.cli.output import Column, json_option, rfc3339, show_table
 
 if TYPE_CHECKING:
-    from headrace.tracking import MetricsReader, Series
+    from headrace.tracking import Series
 
 COLUMNS = (
     Column("run", "RUN"),
@@ -44,14 +44,11 @@ def command(
 
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
-    from headrace.cli.run_access import find_run
-    from headrace.tracking import MetricsReader
+    import headrace as hr
 
-    readers: dict[str, MetricsReader] = {}
-    for run in map(find_run, runs):
-        readers[run.id] = MetricsReader(run.store, f"{run.prefix}metrics/", names)
+    readers = {run.id: run.reader(*names) for run in map(hr.run, runs)}
     while True:
-        read = {run: _read(reader, rank, every=every or bool(names)) for run, reader in readers.items()}
+        read = {run: reader.series(rank=rank, own=not every and not names) for run, reader in readers.items()}
         if watch and not as_json:
             click.clear()
         if as_json or as_table:
@@ -61,13 +58,6 @@ def command(
         if not watch:
             break
         time.sleep(_EVERY_S)
-
-
-def _read(reader: MetricsReader, rank: int | None, *, every: bool) -> dict[str, Series]:
-    from headrace.tracking import OURS, series
-
-    found = series(reader.poll(), rank=rank)
-    return {name: one for name, one in found.items() if every or not name.startswith(OURS)}
 
 
 def _rows(read: dict[str, dict[str, Series]], *, whole: bool) -> list[dict[str, object]]:

@@ -66,11 +66,11 @@ def serve(backend: str | None, *, host: str, port: int, workers: int, as_json: b
 @json_option
 def send(runs: tuple[str, ...], *, as_json: bool) -> None:
     """Send each RUN from the bucket to MLFLOW_TRACKING_URI; what is there already is not sent again."""
-    from headrace.cli.run_access import open_runs
-    from headrace.tracking import MlflowServer
+    from headrace.namespace import Home
+    from headrace.tracking import MlflowServer, Runs
     from headrace.tracking import send as send_run
 
-    server, home = MlflowServer.needed(), open_runs()
+    server, home = MlflowServer.needed(), Runs(Home.of())
     rows: list[dict[str, object]] = []
     for text in runs:
         run = home.find(text)

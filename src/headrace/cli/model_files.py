@@ -10,16 +10,7 @@ from headrace.base.errors import InputError
 from headrace.cli.output import json_option, show_record
 
 if TYPE_CHECKING:
-    from headrace.models import Registry, Step
-
-
-def open_registry() -> Registry:
-    """That of the home of the settings."""
-    from headrace.base.settings import Settings
-    from headrace.cli.target import open_namespace
-    from headrace.models import Registry
-
-    return Registry.load(Settings.load(), open_namespace())
+    from headrace.models import Step
 
 
 @click.command()
@@ -63,7 +54,7 @@ def publish(
     with progress("published", "files") as report:
         made = publish_(
             given, name, example=arguments, format=format_, signatures=signatures, runtime=runtime, gate=gate,
-            note=note, progress=report, alias=alias, registry=open_registry(),
+            note=note, progress=report, alias=alias,
         )  # fmt: skip
     card = made.card
     row = {
@@ -81,9 +72,10 @@ def publish(
 def pull(version: str, folder: str, *, as_json: bool) -> None:
     """Make DIR of the files of a version, each compared with its digest: all of them, or no DIR."""
     from headrace.cli.progress import progress
+    from headrace.models import Registry
     from headrace.models import pull as pull_
 
-    registry = open_registry()
+    registry = Registry.load()
     found = registry.resolve(version)
     with progress("pulled", "files") as report:
         path = pull_(found.id, folder, progress=report, registry=registry)
@@ -109,7 +101,7 @@ def follow(text: str, folder: str, *, every: str, once: bool, as_json: bool) -> 
     from headrace.base.units import parse_seconds
     from headrace.cli.progress import passing
     from headrace.cli.serving import stop_on_signals
-    from headrace.models import Following
+    from headrace.models import Following, Registry
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     every_s = parse_seconds(every, name="--every")
@@ -123,7 +115,7 @@ def follow(text: str, folder: str, *, every: str, once: bool, as_json: bool) -> 
             click.echo(f"{text}: version {step.number}{before}, in {step.folder} after {step.seconds:.1f} s")
 
     stop_on_signals()
-    with Following(open_registry(), text, folder) as keeper:
+    with Following(Registry.load(), text, folder) as keeper:
         with passing("brought") as report:
             first = keeper.look(report)
         if first is not None:

@@ -9,8 +9,8 @@ import click
 
 from headrace.base.errors import InputError
 from headrace.cli import model_files
-from headrace.cli.model_files import open_registry
-from headrace.cli.output import Column, Kind, json_option, show_record, show_table
+from headrace.cli.list_or_verb import ListOrVerb
+from headrace.cli.output import Column, Kind, json_option, show_differences, show_record, show_table
 
 if TYPE_CHECKING:
     from headrace.models import ModelVersion, Moved, Removed
@@ -57,15 +57,7 @@ _MIRRORED = (
 _KINDS: dict[str, Kind] = {"created": "time", "bytes": "bytes"}
 
 
-class _ListOrVerb(click.Group):
-    """A group whose default command is ``list``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        known = bool(args) and (args[0] in self.commands or args[0] in ("-h", "--help"))
-        return super().parse_args(ctx, args if known else ["list", *args])
-
-
-@click.group(cls=_ListOrVerb)
+@click.group(cls=ListOrVerb)
 def command() -> None:
     """List models; publish, compare, promote, fetch and delete versions of them.
 
@@ -83,7 +75,9 @@ for one in (model_files.publish, model_files.pull, model_files.follow):
 @json_option
 def list_(name: str | None, *, limit: int, as_json: bool) -> None:
     """List all models, or the versions of NAME."""
-    registry = open_registry()
+    from headrace.models import Registry
+
+    registry = Registry.load()
     if name is None:
         from headrace.models import list as list_all
 
@@ -106,8 +100,9 @@ def list_(name: str | None, *, limit: int, as_json: bool) -> None:
 def show(version: str, *, as_json: bool) -> None:
     """Show what a version is and where it comes from: run, data, code, metrics, signature, files."""
     from headrace.cli import model_shown
+    from headrace.models import Registry
 
-    registry = open_registry()
+    registry = Registry.load()
     found = registry.resolve(version)
     row = row_of(found, registry.aliases(found.name).names_of(found.number))
     if as_json:
@@ -128,10 +123,7 @@ def diff(a: str, b: str, *, as_json: bool) -> None:
     """Show what differs between the versions A and B: metrics, lineage, signatures, files."""
     from headrace.models import diff as compare
 
-    found = compare(a, b, registry=open_registry())
-    rows = [{"id": f"{one.part}:{one.name}", **dataclasses.asdict(one), "same": one.same} for one in found]
-    columns = (Column("part", "WHAT"), Column("name", "NAME"), Column("a", "A"), Column("b", "B"))
-    show_table(rows, columns, as_json=as_json, empty="they are alike")
+    show_differences(compare(a, b), as_json=as_json)
 
 
 @command.command()
@@ -140,21 +132,20 @@ def diff(a: str, b: str, *, as_json: bool) -> None:
 @json_option
 def alias(text: str, *, remove: bool, as_json: bool) -> None:
     """Let an alias name a version, NAME@prod=7; or show the aliases of NAME, and who moved them."""
+    from headrace.models import Registry, unalias
     from headrace.models import alias as point
-    from headrace.models import unalias
 
-    registry = open_registry()
     name, at, rest = text.partition("@")
     _, equals, to = rest.partition("=")
     if remove:
-        _show(unalias(text, registry=registry), as_json=as_json)
+        _show(unalias(text), as_json=as_json)
     elif equals:
-        _show(point(text.partition("=")[0], to, registry=registry), as_json=as_json)
+        _show(point(text.partition("=")[0], to), as_json=as_json)
     elif at:
         hint = f"headrace models alias {text}=NUMBER, or headrace models show {text}"
         raise InputError("says not which version", path=text, hint=hint)
     else:
-        found = registry.aliases(name)
+        found = Registry.load().aliases(name)
         rows = [
             {"id": f"{name}@{one.alias}", **one._asdict(), "now": found.aliases.get(one.alias)}
             for one in reversed(found.history)
@@ -170,7 +161,7 @@ def promote(version: str, alias: str, *, as_json: bool) -> None:
     """Let ALIAS (default: prod) name the version that NAME@staging, NAME@7, or NAME (the newest) names."""
     from headrace.models import promote as promote_
 
-    _show(promote_(version, alias, registry=open_registry()), as_json=as_json)
+    _show(promote_(version, alias), as_json=as_json)
 
 
 @command.command()
@@ -180,7 +171,7 @@ def rollback(text: str, *, as_json: bool) -> None:
     """Let an alias name what it named before; again: what it named before that."""
     from headrace.models import rollback as roll_back
 
-    _show(roll_back(text, registry=open_registry()), as_json=as_json)
+    _show(roll_back(text), as_json=as_json)
 
 
 @command.command()
@@ -188,9 +179,10 @@ def rollback(text: str, *, as_json: bool) -> None:
 @json_option
 def rm(versions: tuple[str, ...], *, as_json: bool) -> None:
     """Delete versions. One that an alias names is refused."""
+    from headrace.models import Registry
     from headrace.models import rm as remove
 
-    registry = open_registry()
+    registry = Registry.load()
     show_table([_gone(remove(one, registry=registry)) for one in versions], _REMOVED, as_json=as_json)
 
 
@@ -208,9 +200,10 @@ def gc(names: tuple[str, ...], *, keep: int | None, older_than: str, as_json: bo
     What an alias names stays, and what it would be rolled back to.
     """
     from headrace.base.units import parse_seconds
+    from headrace.models import Registry
     from headrace.models import gc as collect
 
-    registry, old_s = open_registry(), parse_seconds(older_than, name="--older-than")
+    registry, old_s = Registry.load(), parse_seconds(older_than, name="--older-than")
     rows = [_gone(collect(one, keep=keep, old_s=old_s, registry=registry)) for one in names or registry.names()]
     show_table(rows, _REMOVED, as_json=as_json, empty="no models yet")
 
@@ -223,11 +216,12 @@ def mirror(names: tuple[str, ...], *, as_json: bool) -> None:
 
     Where that is set it is done after each change; this makes up for what was missed.
     """
+    from headrace.models import Registry
     from headrace.models import mirror as mirror_
     from headrace.tracking import MlflowServer
 
     MlflowServer.needed()
-    registry = open_registry()
+    registry = Registry.load()
     rows = [{"id": one, **dataclasses.asdict(mirror_(one, registry=registry))} for one in names or registry.names()]
     show_table(rows, _MIRRORED, as_json=as_json, empty="no models yet")
 

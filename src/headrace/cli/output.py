@@ -6,6 +6,7 @@ seconds, times RFC 3339. For people, a terminal gets a drawn table; a pipe gets 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -75,6 +76,13 @@ def show_record(row: Row, *, as_json: bool, kinds: Mapping[str, Kind] | None = N
     width = max((len(key) for key in known), default=0)
     for key, value in known.items():
         click.echo(f"{key.replace('_', ' '):<{width}}  {value}")
+
+
+def show_differences(found: Sequence[Any], *, as_json: bool) -> None:
+    """Print what two things do not have alike: `Difference` of jobs or of models."""
+    rows = [{"id": f"{one.part}:{one.name}", **dataclasses.asdict(one), "same": one.same} for one in found]
+    columns = (Column("part", "WHAT"), Column("name", "NAME"), Column("a", "A"), Column("b", "B"))
+    show_table(rows, columns, as_json=as_json, empty="they are alike")
 
 
 def as_text(value: Any, *, indent: int | None = None) -> str:

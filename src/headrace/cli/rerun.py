@@ -21,10 +21,9 @@ def command(
 
     Says what cannot be the same. RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
-    from headrace.cli.run_access import find_run
     from headrace.jobs import RunRequest, TaskOptions
 
     chosen, run_id = flags_of(flags)
     tasks = TaskOptions(at_once, fresh)
-    request = RunRequest.again(find_run(run), chosen, run_id=run_id, resume=resume, tasks=tasks, quiet=quiet)
+    request = RunRequest.again(run, chosen, run_id=run_id, resume=resume, tasks=tasks, quiet=quiet)
     start(request, detach=detach)

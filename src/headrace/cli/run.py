@@ -15,8 +15,7 @@ from headrace.base.errors import InputError, TryAgainError
 from headrace.cli.job_words import JobCommand
 
 if TYPE_CHECKING:
-    from headrace.jobs import JobSpec, Outcome, RunRequest
-    from headrace.tracking import Run
+    from headrace.jobs import Outcome, RunRequest
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2)
@@ -79,25 +78,21 @@ def command(
     A job of several tasks, and with --sweep any job, is a run of which each task is a run of its own. In the command
     {lr} is a parameter's value.
     """
-    from headrace.cli.run_access import find_run, unfinished_run
-    from headrace.jobs import Here, RunRequest, TaskOptions
+    from headrace.jobs import RunRequest, TaskOptions
 
-    if go_on and resume is not None:
-        raise InputError("--go-on and --resume exclude each other", hint="leave one of them out")
     chosen, run_id = flags_of(flags)
     if no_code:
         chosen["code.capture"] = "false"
-    resumes = find_run(resume) if resume is not None else None
-    spec = _spec(words, chosen, resumes, sweeps)
-    if spec.task and (go_on or resumes is not None):
-        hint = "start it again: what is up to date is not run again"
-        raise InputError("a job of tasks goes on from no checkpoint", path="--resume", hint=hint)
-    if go_on:
-        resumes = unfinished_run(spec.title)
-    base = os.path.dirname(os.path.abspath(words[0])) if words and words[0].endswith(".toml") else os.getcwd()
-    parent = {"run": resumes.id, "as": "resume"} if resumes is not None else None
-    tasks = TaskOptions(at_once, fresh)
-    start(RunRequest(spec, Here(base), run_id, parent, resumes, tasks=tasks, quiet=quiet), detach=detach)
+    job: str | tuple[str, ...] = words
+    if words and words[0].endswith(".toml"):
+        job = words[0]
+        if rest := words[2:] if words[1:2] == ("--",) else words[1:]:
+            chosen["command"] = list(rest)
+    request = RunRequest.of(
+        job, chosen, sweeps=[pair(text, "--sweep") for text in sweeps], resume=resume, go_on=go_on, run_id=run_id,
+        tasks=TaskOptions(at_once, fresh), quiet=quiet,
+    )  # fmt: skip
+    start(request, detach=detach)
 
 
 def flags_of(options: dict[str, Any]) -> tuple[dict[str, object], str | None]:
@@ -147,26 +142,6 @@ def pair(text: str, option: str) -> tuple[str, str]:
     if not equals or not name:
         raise InputError(f"{option} {text}: is no NAME=VALUE", hint=f"{option} NAME=VALUE")
     return name, value
-
-
-def _spec(
-    words: tuple[str, ...], flags: dict[str, object], resumes: Run | None, sweeps: tuple[str, ...]
-) -> JobSpec:
-    from headrace.jobs import JobSpec, swept
-
-    if words and words[0].endswith(".toml"):
-        spec = JobSpec.load(words[0])
-        dashes = words[1:2] == ("--",)
-        command = words[2:] if dashes else words[1:]
-        if command:
-            flags["command"] = list(command)
-    elif words:
-        spec = JobSpec.from_command(words)
-    elif resumes is not None:
-        spec = JobSpec.from_json(resumes.record().spec, path=resumes.id)
-    else:
-        raise InputError("there is nothing to run", hint="headrace run -- python train.py, or headrace run job.toml")
-    return swept(spec.with_flags(flags), [pair(text, "--sweep") for text in sweeps]).check()
 
 
 def _on_cluster(request: RunRequest, *, detach: bool) -> Outcome:
@@ -222,12 +197,11 @@ def _too_late(_number: int, _frame: object) -> None:
 
 def _end(outcome: Outcome) -> None:
     """As the command has."""
-    if outcome.folder is not None:
-        left = outcome.status.left
-        what = f"{len(left)} files are not in the bucket" if left else "its end is not in the bucket"
-        error = TryAgainError(what, path=outcome.folder, hint="send the rest: headrace sync --recover")
+    try:
+        outcome.check()
+    except TryAgainError as error:
         if outcome.exit.succeeded:
-            raise error
+            raise
         click.echo(f"headrace: {error}", err=True)
     number = outcome.exit.signal
     if number is not None and number in _ENDED_BY:

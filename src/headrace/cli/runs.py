@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.base.errors import InputError
-from headrace.cli.output import Column, Kind, Row, json_option, printable, show_record, show_table
+from headrace.cli.list_or_verb import ListOrVerb
+from headrace.cli.output import Column, Kind, Row, json_option, printable, show_differences, show_record, show_table
 
 if TYPE_CHECKING:
     from headrace.tracking import RunView
@@ -44,15 +44,7 @@ _EVERY_S = 5.0  # seconds between lists
 _TAKEN = re.compile(r"-[A-Za-z0-9][A-Za-z0-9._-]+")
 
 
-class _ListOrVerb(click.Group):
-    """A group whose default command is ``list``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        known = bool(args) and (args[0] in self.commands or args[0] in ("-h", "--help"))
-        return super().parse_args(ctx, args if known else ["list", *args])
-
-
-@click.group(cls=_ListOrVerb)
+@click.group(cls=ListOrVerb)
 def command() -> None:
     """List runs; show, compare, tag or delete them.
 
@@ -75,13 +67,14 @@ def list_(
     watch: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """List the newest runs."""
+    from headrace.base.units import parse_moment
     from headrace.cli import run_shown
-    from headrace.cli.run_access import open_runs
-    from headrace.tracking import Wanted, Watch
+    from headrace.namespace import Home
+    from headrace.tracking import Runs, Wanted, Watch
 
     pairs = {key: pattern if equals else "*" for key, equals, pattern in (text.partition("=") for text in tags)}
-    wanted = Wanted(name, states, pairs, _moment(since) if since is not None else None)
-    looks = Watch(open_runs(), limit or None, wanted)
+    wanted = Wanted(name, states, pairs, parse_moment(since, name="--since") if since is not None else None)
+    looks = Watch(Runs(Home.of()), limit or None, wanted)
 
     def show() -> None:
         rows = [row_of(view) for view in looks.look()]
@@ -108,14 +101,12 @@ def list_(
 @json_option
 def show(run: str, *, as_json: bool) -> None:
     """Show all that is known of RUN."""
+    import headrace as hr
     from headrace.cli import run_shown
-    from headrace.cli.model_files import open_registry
-    from headrace.cli.run_access import find_run
-    from headrace.models import models_of
+    from headrace.models import Registry, models_of
 
-    found = find_run(run)
-    view = found.look()
-    view = dataclasses.replace(view, kept=found.notes(view.record))
+    found = hr.run(run)
+    view = found.look(notes=True)
     row = row_of(view)
     if not as_json:
         record = view.record
@@ -123,7 +114,7 @@ def show(run: str, *, as_json: bool) -> None:
         row |= {"code": run_shown.code(record.code), "environment": run_shown.environment(record.environment)}
         row |= {"inputs": run_shown.inputs(record.inputs), "parent": run_shown.parent(record.parent)}
     row |= {"url": found.url, "folder": view.record.folder, "user": view.record.user}
-    made = models_of(open_registry(), found.id)
+    made = models_of(Registry.load(), found.id)
     row["models"] = [one._asdict() for one in made] if as_json else ", ".join(map(str, made)) or None
     if as_json:
         statuses = [dataclasses.asdict(status) for status in found.statuses()]
@@ -147,13 +138,10 @@ def diff(a: str, b: str, *, patch: bool, as_json: bool) -> None:
 
     Job, code, environment, inputs and place; results and metrics side by side.
     """
-    from headrace.cli.run_access import find_run
     from headrace.jobs import diff as compare
 
-    found = list(compare(find_run(a), find_run(b), patch=patch))
-    rows = [{"id": f"{one.part}:{one.name}"} | dataclasses.asdict(one) | {"same": one.same} for one in found]
-    columns = (Column("part", "WHAT"), Column("name", "NAME"), Column("a", "A"), Column("b", "B"))
-    show_table(rows, columns, as_json=as_json, empty="they are alike")
+    found = list(compare(a, b, patch=patch))
+    show_differences(found, as_json=as_json)
     for one in found if patch and not as_json else ():
         if one.part == "file":
             told = f"{printable(one.name)}: no text, or too large\n" if one.patch is None else one.patch
@@ -166,12 +154,11 @@ def diff(a: str, b: str, *, patch: bool, as_json: bool) -> None:
 @json_option
 def rm(runs: tuple[str, ...], *, force: bool, as_json: bool) -> None:
     """Delete all that is recorded of each RUN: logs, metrics, outputs, checkpoints."""
-    from headrace.cli.run_access import find_run
-    from headrace.tracking import RecordedRun
+    import headrace as hr
 
     rows: list[Row] = []
     for text in runs:
-        run = RecordedRun(find_run(text))
+        run = hr.run(text)
         rows.append({"id": run.id, "objects": run.delete(force=force)})
     show_table(rows, (Column("id", "RUN"), Column("objects", "OBJECTS DELETED", "count")), as_json=as_json)
 
@@ -193,15 +180,13 @@ def tag(run: str, tags: tuple[str, ...], remove: tuple[str, ...], *, as_json: bo
 
     They count as those that a job was given: for `headrace runs --tag`, and on the page.
     """
+    import headrace as hr
     from headrace.cli import run_shown
-    from headrace.cli.run_access import find_run
 
-    found = find_run(run)
-    record = found.record()
+    found = hr.run(run)
     changes: dict[str, str | None] = {name: value for name, _, value in (text.partition("=") for text in tags)}
     changes |= dict.fromkeys(remove)
-    kept = found.annotate(changes) if changes else found.notes(record)
-    now = kept.notes.tags_over(record)
+    now = found.tag(changes) if changes else found.tags
     show_record({"id": found.id, "tags": now if as_json else run_shown.tags(now)}, as_json=as_json)
 
 
@@ -211,16 +196,16 @@ def tag(run: str, tags: tuple[str, ...], remove: tuple[str, ...], *, as_json: bo
 @json_option
 def note(run: str, text: str | None, *, as_json: bool) -> None:
     """Say TEXT of RUN, instead of what was said before; without TEXT show that. An empty TEXT takes it away."""
-    from headrace.cli.run_access import find_run
+    import headrace as hr
 
-    found = find_run(run)
-    kept = found.annotate(note=text) if text is not None else found.notes()
-    show_record({"id": found.id, "note": kept.notes.note or None}, as_json=as_json)
+    found = hr.run(run)
+    said = found.set_note(text) if text is not None else found.note
+    show_record({"id": found.id, "note": said or None}, as_json=as_json)
 
 
 def row_of(view: RunView) -> dict[str, Any]:
     """What lists and scripts see of a run."""
-    status, lease = view.status, view.lease
+    status = view.status
     return {
         "id": view.record.id,
         "name": view.record.name,
@@ -233,25 +218,11 @@ def row_of(view: RunView) -> dict[str, Any]:
         "reason": status.reason or None,
         "files": status.files,
         "bytes": status.bytes,
-        "files_left": lease.files if lease is not None else len(status.left),
-        "bytes_left": lease.bytes if lease is not None else None,
-        "oldest_left": lease.oldest if lease is not None else None,
+        "files_left": view.files_left,
+        "bytes_left": view.bytes_left,
+        "oldest_left": view.oldest_left,
         "tags": view.tags,
         "note": view.note or None,
         "host": view.record.host,
         "command": shlex.join(view.record.command),
     }
-
-
-def _moment(text: str) -> float:
-    """So long ago, or at that time, here where it says no zone; seconds since the epoch."""
-    from datetime import datetime
-
-    from headrace.base.units import parse_seconds
-
-    if "-" in text:
-        try:
-            return datetime.fromisoformat(text).timestamp()
-        except ValueError:
-            raise InputError(f"--since {text}: is no time", hint="like 2d, 3h, or 2026-01-31T12:00") from None
-    return time.time() - parse_seconds(text, name="--since")

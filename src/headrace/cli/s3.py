@@ -17,13 +17,12 @@ def command(folder: str, *, port: int, buckets: tuple[str, ...], as_json: bool) 
 
     It listens on loopback only. Its data and its keys stay in --dir for the next time.
     """
-    import signal
     import time
 
+    from headrace.cli.serving import stop_on_signals, until_stopped
     from headrace.store import EmbeddedS3
 
-    for ending in (signal.SIGINT, signal.SIGTERM):  # also when started in the background, where shells ignore SIGINT
-        signal.signal(ending, signal.default_int_handler)
+    stop_on_signals()
     with EmbeddedS3(folder, port=port) as server:
         for bucket in buckets:
             server.create_bucket(bucket)
@@ -32,11 +31,9 @@ def command(folder: str, *, port: int, buckets: tuple[str, ...], as_json: bool) 
             show_record({"id": server.endpoint, "endpoint": server.endpoint, **keys, "buckets": buckets}, as_json=True)
         else:
             click.echo(_greeting(server.endpoint, server.access_key, server.secret_key, buckets))
-        try:
+        with until_stopped():
             while True:  # in slices: a signal that comes just before one is heard after it
                 time.sleep(1.0)
-        except KeyboardInterrupt:
-            click.echo("stopping", err=True)
 
 
 def _greeting(endpoint: str, access_key: str, secret_key: str, buckets: tuple[str, ...]) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.output import json_option, show_record
-from headrace.cli.serve_cluster import cluster_options, on_cluster
+from headrace.cli.serve_cluster import ClusterWords, cluster_options, on_cluster
 from headrace.cli.serve_words import ServeWords, serve_options
 
 if TYPE_CHECKING:
-    from headrace.serving import Options, Supervisor
+    from headrace.serving import Supervisor
 
 _INTERRUPTED_S = 1.2
 """Ctrl-C ends any command within two seconds."""
@@ -25,7 +25,7 @@ _INTERRUPTED_S = 1.2
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, /, models: tuple[str, ...], *, words: ServeWords, as_json: bool, **cluster: Any
+    context: click.Context, /, models: tuple[str, ...], *, words: ServeWords, cluster: ClusterWords, as_json: bool
 ) -> None:
     """Serve models over HTTP until Ctrl-C: the versions that their aliases name, swapped when an alias moves.
 
@@ -38,7 +38,7 @@ def command(
 
     With --on the same is done on a Ray cluster, by --replicas of them: placed, watched, and drained before they go.
     """
-    if on_cluster(context, cluster):
+    if on_cluster(context, models, words, cluster, as_json=as_json):
         return
     if not models:
         raise click.UsageError("Missing argument 'NAME@ALIAS…'.", context)
@@ -57,12 +57,13 @@ def command(
     def begun(server: Supervisor) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)
-        _greet(server, options, as_json=as_json)
+        _greet(server, as_json=as_json)
 
     serve(options, ending, begun=begun, stopping=lambda: click.echo("stopping", err=True))
 
 
-def _greet(server: Supervisor, options: Options, *, as_json: bool) -> None:
+def _greet(server: Supervisor, *, as_json: bool) -> None:
+    options = server.options
     told: dict[str, object] = {"id": server.url, "url": server.url, "grpc": server.grpc}
     told["models"] = [one.model for one in options.routes]
     if options.token is not None and not options.known:

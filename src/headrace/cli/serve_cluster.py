@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
 from headrace.base.errors import InputError
+from headrace.cli.gathered import gathered
 from headrace.cli.output import Column, show_record, show_table
 
 if TYPE_CHECKING:
+    from headrace.cli.serve_words import ServeWords
     from headrace.cluster.serving import ServiceSpec, ServiceTold
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 _PASSED: Final = ("interval", "window", "max_batch", "queue", "deadline", "max_body", "admin")
 """Options that each server gets as they were given."""
 _OPTIONS = (
@@ -47,94 +49,106 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def cluster_options(function: _Function) -> _Function:
-    """The options of ``serve`` that are a cluster's."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+@dataclass(frozen=True, slots=True)
+class ClusterWords:
+    """The options of a cluster as they were given; None: they were not."""
 
+    on: str | None
+    replicas: str | None
+    name: str | None
+    cpus: float | None
+    gpus: float | None
+    target: float | None
+    down_after: str | None
+    send: tuple[str, ...]
+    detach: bool
+    listed: bool
+    stop: str | None
+    restart: str | None
+    upstreams: str | None
+    reload: str | None
 
-def on_cluster(context: click.Context, given: dict[str, Any]) -> bool:
-    """Do what the options ask of a cluster; False: they ask nothing of it."""
-    asked = {name: value for name, value in given.items() if value not in (None, False, ())}
-    doing = [name for name in ("listed", "stop", "restart", "upstreams") if name in asked]
-    if len(doing) > 1 or (doing and context.params["models"]):
-        raise InputError("--list, --stop, --restart, --upstreams and models exclude each other", hint="one of them")
-    if not asked:
-        return False
-    as_json: bool = context.params["as_json"]
-    if "listed" in asked:
-        _list(asked.get("on"), as_json=as_json)
-    elif "upstreams" in asked:
-        _keep_upstreams(asked.get("name"), asked["upstreams"], asked.get("reload"))
-    elif "on" not in asked:
-        option = f"--{next(iter(asked)).replace('_', '-')}"
-        raise InputError("names no cluster", path=option, hint="--on ray://HOST:10001")
-    elif "stop" in asked or "restart" in asked:
-        _order(asked["on"], asked, as_json=as_json)
-    else:
-        _serve(context, asked)
-    return True
+    @property
+    def asked(self) -> list[str]:
+        """Names of those that were given."""
+        return [one.name for one in fields(self) if getattr(self, one.name) not in (None, False, ())]
 
+    def spec(self, models: tuple[str, ...], words: ServeWords, passed: tuple[str, ...]) -> ServiceSpec:
+        """The service that is asked for. `passed`: options that each server gets. Raises InputError."""
+        from headrace.base.units import parse_seconds
+        from headrace.cluster.serving import Scale, ServiceSpec
+        from headrace.serving import Route
+        from headrace.tracking import as_name
 
-def _serve(context: click.Context, asked: dict[str, Any]) -> None:
-    from headrace.base.settings import Settings
-    from headrace.cli.target import open_namespace
-    from headrace.cluster.serving import SEND, FollowingService, serve
-    from headrace.namespace import Home
-
-    as_json: bool = context.params["as_json"]
-    settings = Settings.load()
-    spec = _spec(context, asked)
-    following = None
-    known, stopped = _known_token(), threading.Event()
-
-    def begun(token: str) -> None:
-        if following is not None:
-            stack.enter_context(_signals_set(stopped))
-        told: dict[str, Any] = {"id": spec.name, "models": list(spec.models), "replicas": str(spec.scale)}
-        told |= {} if known else {"token": token}
-        if as_json:
-            show_record(told, as_json=True)
-            return
-        told["models"] = ", ".join(spec.models)
-        click.echo("\n".join(f"{'service' if key == 'id' else key}: {value}" for key, value in told.items()))
-        if following is not None:
-            click.echo("(Ctrl-C stops it)")
-
-    with ExitStack() as stack:
-        if "detach" not in asked:
-            following = FollowingService(lambda line: click.echo(line, err=True), stopped.is_set)
-        serve(
-            asked["on"], spec, settings, Home.of(open_namespace(), settings), send=asked.get("send", SEND),
-            begun=begun, following=following,
+        if words.host is not None:
+            raise InputError("each server listens on its node's address", path="--host", hint="leave it out")
+        routes = [Route.parse(one) for one in models]
+        if not routes:
+            raise InputError("no model is named", hint="like digits@prod")
+        down_after = "60s" if self.down_after is None else self.down_after
+        scale = Scale.parse(
+            "1" if self.replicas is None else self.replicas, target=self.target or 16.0,
+            down_after=parse_seconds(down_after, name="--down-after"),
+        )  # fmt: skip
+        grace, linger = words.patience("10s")
+        return ServiceSpec(
+            self.name or as_name(routes[0].model), tuple(route.text for route in routes), scale, passed,
+            cpus=1.0 if self.cpus is None else self.cpus, gpus=self.gpus or 0.0, port=words.port,
+            grpc_port=words.grpc_port, processes=words.processes, threads=words.threads, grace=grace, linger=linger,
         )  # fmt: skip
 
 
-def _spec(context: click.Context, asked: dict[str, Any]) -> ServiceSpec:
-    """What is asked for. Raises InputError."""
-    from headrace.base.units import parse_seconds
-    from headrace.cluster.serving import Scale, ServiceSpec
-    from headrace.serving import Route
-    from headrace.tracking import as_name
+cluster_options = gathered(ClusterWords, _OPTIONS, "cluster")
+"""A decorator: the options of ``serve`` that are a cluster's; the command receives them as ``cluster``."""
 
-    given = context.params
-    if given["host"] is not None:
-        raise InputError("each server listens on its node's address", path="--host", hint="leave it out")
-    routes = [Route.parse(one) for one in given["models"]]
-    if not routes:
-        raise InputError("no model is named", hint="like digits@prod")
-    scale = Scale.parse(
-        asked.get("replicas", "1"), target=asked.get("target", 16.0),
-        down_after=parse_seconds(asked.get("down_after", "60s"), name="--down-after"),
-    )  # fmt: skip
-    return ServiceSpec(
-        asked.get("name") or as_name(routes[0].model), tuple(route.text for route in routes), scale,
-        _passed(context), cpus=given["cpus"] if given["cpus"] is not None else 1.0, gpus=given["gpus"] or 0.0,
-        port=given["port"], grpc_port=given["grpc_port"], processes=given["processes"], threads=given["threads"],
-        grace=parse_seconds(given["grace"], name="--grace"),
-        linger=parse_seconds(given["linger"] or "10s", name="--linger"),
-    )  # fmt: skip
+
+def on_cluster(
+    context: click.Context, models: tuple[str, ...], words: ServeWords, cluster: ClusterWords, *, as_json: bool
+) -> bool:
+    """Do what the options ask of a cluster; False: they ask nothing of it."""
+    asked = cluster.asked
+    doing = [name for name in ("listed", "stop", "restart", "upstreams") if name in asked]
+    if len(doing) > 1 or (doing and models):
+        raise InputError("--list, --stop, --restart, --upstreams and models exclude each other", hint="one of them")
+    if not asked:
+        return False
+    if cluster.listed:
+        _list(cluster.on, as_json=as_json)
+    elif cluster.upstreams is not None:
+        _keep_upstreams(cluster.name, cluster.upstreams, cluster.reload)
+    elif cluster.on is None:
+        first = next(name for name in context.params if name in asked)
+        raise InputError("names no cluster", path=f"--{first.replace('_', '-')}", hint="--on ray://HOST:10001")
+    elif cluster.stop is not None or cluster.restart is not None:
+        _order(cluster.on, cluster.stop, cluster.restart, as_json=as_json)
+    else:
+        _serve(cluster.on, cluster.spec(models, words, _passed(context)), cluster, as_json=as_json)
+    return True
+
+
+def _serve(on: str, spec: ServiceSpec, cluster: ClusterWords, *, as_json: bool) -> None:
+    from headrace.cluster.serving import SEND, FollowingService, serve
+
+    stopped = threading.Event()
+    following = None
+    if not cluster.detach:
+        following = FollowingService(lambda line: click.echo(line, err=True), stopped.is_set)
+    with ExitStack() as stack:
+
+        def begun(made: str | None) -> None:
+            if following is not None:
+                stack.enter_context(_signals_set(stopped))
+            told: dict[str, Any] = {"id": spec.name, "models": list(spec.models), "replicas": str(spec.scale)}
+            told |= {} if made is None else {"token": made}
+            if as_json:
+                show_record(told, as_json=True)
+                return
+            told["models"] = ", ".join(spec.models)
+            click.echo("\n".join(f"{'service' if key == 'id' else key}: {value}" for key, value in told.items()))
+            if following is not None:
+                click.echo("(Ctrl-C stops it)")
+
+        serve(on, spec, send=cluster.send or SEND, begun=begun, following=following)
 
 
 def _passed(context: click.Context) -> tuple[str, ...]:
@@ -146,19 +160,10 @@ def _passed(context: click.Context) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _known_token() -> bool:
-    from headrace.base.settings import environment
-
-    return bool(environment("HEADRACE_SERVE_TOKEN"))
-
-
 def _list(on: str | None, *, as_json: bool) -> None:
-    from headrace.base.settings import Settings
-    from headrace.cli.target import open_namespace
     from headrace.cluster.serving import all_listings, services
-    from headrace.namespace import Home
 
-    found = services(on) if on is not None else all_listings(Home.of(open_namespace(), Settings.load()))
+    found = services(on) if on is not None else all_listings()
     show_table(_rows(found), COLUMNS, as_json=as_json, empty="no service")
 
 
@@ -174,26 +179,24 @@ def _rows(found: Sequence[ServiceTold]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _order(on: str, asked: dict[str, Any], *, as_json: bool) -> None:
+def _order(on: str, stopped: str | None, restarted: str | None, *, as_json: bool) -> None:
     from headrace.cluster.serving import restart, stop
 
-    if "stop" in asked:
-        stop(on, asked["stop"])
-        show_record({"id": asked["stop"], "state": "stopped"}, as_json=as_json)
-    else:
-        restart(on, asked["restart"])
-        show_record({"id": asked["restart"], "state": "restarting"}, as_json=as_json)
+    if stopped is not None:
+        stop(on, stopped)
+        show_record({"id": stopped, "state": "stopped"}, as_json=as_json)
+    elif restarted is not None:
+        restart(on, restarted)
+        show_record({"id": restarted, "state": "restarting"}, as_json=as_json)
 
 
 def _keep_upstreams(name: str | None, path: str, reload: str | None) -> None:
-    from headrace.base.settings import Settings
-    from headrace.cli.target import open_namespace
     from headrace.cluster.serving import Upstreams
     from headrace.namespace import Home
 
     if name is None:
         raise InputError("names no service", path="--upstreams", hint="--name SERVICE")
-    upstreams = Upstreams(Home.of(open_namespace(), Settings.load()), name, path, reload=reload)
+    upstreams = Upstreams(Home.of(), name, path, reload=reload)
     stopped = threading.Event()
     with _signals_set(stopped):
         for names in upstreams.follow(stopped):

@@ -33,27 +33,24 @@ class ServeWords:
     linger: str | None
 
     def options(self, models: tuple[str, ...]) -> Options:
-        """What they mean on this machine, with the tokens of the environment. Raises InputError."""
-        from headrace.base.settings import environment
+        """What they mean on this machine. Raises InputError."""
         from headrace.base.units import parse_bytes, parse_seconds
         from headrace.serving import Options, Route, Rules
 
-        token, admin_token = environment("HEADRACE_SERVE_TOKEN"), environment("HEADRACE_SERVE_ADMIN_TOKEN")
         return Options(
             tuple(Route.parse(one) for one in models), self.host or "127.0.0.1", self.port, self.grpc_port,
             parse_seconds(self.interval, name="--interval"),
             Rules(parse_seconds(self.window, name="--window"), self.max_batch, self.queue),
             deadline=parse_seconds(self.deadline, name="--deadline"),
             body=parse_bytes(self.max_body, name="--max-body"),
-            processes=self.processes, threads=self.threads, token=token, known=token is not None, admin=self.admin,
-            admin_token=admin_token, admin_known=admin_token is not None,
+            processes=self.processes, threads=self.threads, admin=self.admin,
         )  # fmt: skip
 
-    def patience(self) -> tuple[float, float]:
+    def patience(self, linger: str = "0s") -> tuple[float, float]:
         """Seconds for requests under way, and seconds to go on before that. Raises InputError."""
         from headrace.base.units import parse_seconds
 
-        return parse_seconds(self.grace, name="--grace"), parse_seconds(self.linger or "0s", name="--linger")
+        return parse_seconds(self.grace, name="--grace"), parse_seconds(self.linger or linger, name="--linger")
 
 
 _OPTIONS = (

@@ -18,11 +18,10 @@ def command(run: str, *, grace: str | None, wait: str | None, as_json: bool) -> 
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
     from headrace.base.units import parse_seconds
-    from headrace.cli.run_access import find_run
-    from headrace.tracking import stop
+    from headrace.tracking import as_run, stop
 
     grace_s = None if grace is None else parse_seconds(grace, name="--grace")
     wait_s = None if wait is None else parse_seconds(wait, name="--wait")
-    found = find_run(run)
+    found = as_run(run)
     stopped = stop(found, grace_s, wait_s=wait_s)
     show_record({"id": found.id, "state": stopped.view.state, "ordered": stopped.ordered}, as_json=as_json)

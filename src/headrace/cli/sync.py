@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import HeadraceError, InputError
+from headrace.base.errors import InputError
 from headrace.cli.output import Column, json_option, show_record, show_table
 
 if TYPE_CHECKING:
-    from headrace.base.settings import Settings
     from headrace.sync import Report, SyncOptions
 
 _COLUMNS = (
@@ -89,77 +88,51 @@ def command(
     """
     import dataclasses
 
-    from headrace.base.settings import Settings
     from headrace.base.units import parse_bytes, parse_seconds
     from headrace.sync import Deletion, SyncOptions, statuses
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
-    settings = Settings.load()
-    if status or recover:
-        _refuse(destination, once=once)
-        rows = [dataclasses.asdict(one) for one in statuses(settings.sync.state) if _of(folder, one.folder)]
-        if status:
-            show_table(rows, _COLUMNS, as_json=as_json, empty="nothing has been synced from here")
-            return
-    elif folder is None or destination is None:
+    if (status or recover) and (destination is not None or once):
+        raise InputError("--status and --recover take DIR only", hint="headrace sync --recover DIR")
+    if not (status or recover or (folder is not None and destination is not None)):
         raise InputError("DIR and URL are needed", hint="headrace sync outputs s3://bucket/outputs")
+    if status:
+        rows = [dataclasses.asdict(one) for one in statuses(folder=folder)]
+        show_table(rows, _COLUMNS, as_json=as_json, empty="nothing has been synced from here")
+        return
     if (doomed and not delete) or (force and not (delete or recover)):
         raise InputError("--force and --delete-checkpoint go with --delete", hint="headrace sync … --delete --force")
-    deletion = Deletion(most / 100, doomed, force) if delete or force else None
     options = SyncOptions.of(
-        settings.sync, exclude=exclude, checkpoints=checkpoints, delete=deletion, watch=not once,
+        exclude=exclude, checkpoints=checkpoints,
+        delete=Deletion(most / 100, doomed, force) if delete or force else None,
         period_s=None if period is None else parse_seconds(period, name="--period"),
         bandwidth=None if bandwidth is None else parse_bytes(bandwidth, name="--bandwidth"),
     )  # fmt: skip
-    patience = settings.sync.drain if drain is None else parse_seconds(drain, name="--drain")
+    drain_s = None if drain is None else parse_seconds(drain, name="--drain")
     if recover:
-        _recover(settings, folder, options, patience, as_json=as_json)
+        _recover(folder, options, drain_s, as_json=as_json)
         return
     assert folder is not None
     assert destination is not None
-    report = _sync(settings, folder, destination, options, patience, follow=not once)
+    _send(folder, destination, options, drain_s, once=once, as_json=as_json)
+
+
+def _send(
+    folder: str, destination: str, options: SyncOptions, drain_s: float | None, *, once: bool, as_json: bool
+) -> None:
+    from headrace.cli.progress import passing
+    from headrace.sync import sync_folder
+
+    over = threading.Event()
+    with _sigterm(over.set), passing("sent") as progress:
+        report = sync_folder(
+            folder, destination, options, until=None if once else over, drain_s=drain_s, progress=progress,
+            begun=lambda: click.echo(f"{destination} follows {folder}", err=True), left=_name,
+        )  # fmt: skip
     _show(report, as_json=as_json)
     if report.left:
         _name(report)
     report.check(folder)
-
-
-def _refuse(destination: str | None, *, once: bool) -> None:
-    if destination is not None or once:
-        raise InputError("--status and --recover take DIR only", hint="headrace sync --recover DIR")
-
-
-def _of(folder: str | None, known: str) -> bool:
-    import os
-
-    return folder is None or os.path.realpath(folder) == known
-
-
-def _sync(
-    settings: Settings, folder: str, destination: str, options: SyncOptions, drain: float, *, follow: bool
-) -> Report:
-    from headrace.cli.progress import passing
-    from headrace.cli.target import open_namespace, target
-    from headrace.sync import Sync
-
-    namespace = open_namespace()
-    place = target(namespace, destination)
-    over = threading.Event()
-    with (
-        _sigterm(over.set),
-        passing("sent") as report,
-        Sync.open(folder, place, options, namespace=namespace, settings=settings, progress=report) as sync,
-    ):
-        try:
-            if follow:
-                click.echo(f"{destination} follows {folder}", err=True)
-                while not over.wait(1.0):
-                    pass
-            return sync.finish(drain, complete=not follow)
-        except KeyboardInterrupt:
-            sync.close()
-            _name(sync.report())
-            raise
 
 
 @contextmanager
@@ -172,43 +145,23 @@ def _sigterm(act: Callable[[], object]) -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _recover(settings: Settings, folder: str | None, options: SyncOptions, drain: float, *, as_json: bool) -> None:
+def _recover(folder: str | None, options: SyncOptions, drain_s: float | None, *, as_json: bool) -> None:
     from headrace.cli.progress import passing
+    from headrace.jobs import recover
     from headrace.sync import recover_syncs
 
-    rows: list[dict[str, object]] = []
-    failure: HeadraceError | None = None
     with passing("sent") as report, _sigterm(lambda: None):
-        for one in recover_syncs(folder, options, drain, settings=settings, progress=report, left=_name):
-            state = {"folder": one.folder, "url": one.url, "state": one.state}
-            rows.append({**state, "files": one.files, "bytes": one.bytes})
-            failure = one.error or failure
-    if folder is None:
-        left = _recover_runs(settings, drain, rows)
-        failure = left or failure
-    columns = (
-        _COLUMNS[0],
-        _COLUMNS[1],
-        _COLUMNS[2],
-        Column("files", "SENT", "count"),
-        Column("bytes", "BYTES", "bytes"),
-    )
+        found = [*recover_syncs(folder, options, drain_s, progress=report, left=_name)]
+    every = [*found, *(recover(drain_s) if folder is None else ())]
+    rows = [
+        {"folder": one.folder, "url": one.url, "state": one.state if one.error is None else str(one.error),
+         "files": one.files, "bytes": one.bytes}
+        for one in every
+    ]  # fmt: skip
+    columns = (*_COLUMNS[:3], Column("files", "SENT", "count"), Column("bytes", "BYTES", "bytes"))
     show_table(rows, columns, as_json=as_json, empty="nothing is left to be sent")
-    if failure is not None:
-        raise failure
-
-
-def _recover_runs(settings: Settings, drain: float, rows: list[dict[str, object]]) -> HeadraceError | None:
-    """What runs whose runner has died have left; the last error."""
-    from headrace.cli.target import open_namespace
-    from headrace.jobs import recover
-
-    failure: HeadraceError | None = None
-    for one in recover(settings.run.state, open_namespace(), drain):
-        state = one.state if one.error is None else str(one.error)
-        rows.append({"folder": one.folder, "url": one.url, "state": state, "files": one.files, "bytes": one.bytes})
-        failure = one.error or failure
-    return failure
+    if failures := [one.error for one in every if one.error is not None]:
+        raise failures[-1]
 
 
 def _show(report: Report, *, as_json: bool) -> None:

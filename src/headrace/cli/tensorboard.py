@@ -20,16 +20,16 @@ def command(runs: tuple[str, ...], *, host: str, port: int, kept: str | None, as
     Shown are the event files the job wrote below HEADRACE_OUTPUTS, figures of the machine, and of a run without event
     files what it logged by hr.log. Only what is new is read from the bucket.
     """
-    from headrace.cli.run_access import open_runs
     from headrace.cli.serving import stop_on_signals, wait
-    from headrace.tracking import find_program, tensorboard
+    from headrace.namespace import Home
+    from headrace.tracking import Runs, find_program, tensorboard
 
     def tell(text: str) -> None:
         click.echo(f"headrace: {text}", err=True)
 
     stop_on_signals()
     find_program("tensorboard", "tensorboard")
-    found = list(map(open_runs().find, runs))
+    found = list(map(Runs(Home.of()).find, runs))
     with tensorboard(found, host=host, port=port, folder=kept, tell=tell) as shown:
         if as_json:
             ids = [one.run.id for one in shown.board.runs]

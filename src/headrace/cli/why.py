@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import NotFoundError
 from headrace.cli.output import as_text, json_option
 
 if TYPE_CHECKING:
     from headrace.base.verdict import Verdict
-    from headrace.tracking import Run
+    from headrace.tracking import RecordedRun
 
 _EVERY_S = 5.0  # seconds between verdicts
 
@@ -28,17 +27,13 @@ def command(run: str, *, last: str | None, rank: int | None, watch: bool, as_jso
 
     RUN is an id, its beginning or end, a name (the newest run of it), or `latest`.
     """
+    import headrace as hr
     from headrace.base.units import parse_seconds
-    from headrace.cli.run_access import find_run
-    from headrace.tracking import RecordedRun
 
     seconds = parse_seconds(last) if last is not None else None
-    found = find_run(run)
-    recorded = RecordedRun(found)
-    if not found.exists():
-        raise NotFoundError("there is no such run", path=found.id, hint="headrace runs lists them")
+    found = hr.run(run)
     while True:
-        verdict = recorded.why(last_s=seconds, rank=rank)
+        verdict = found.why(last_s=seconds, rank=rank)
         if watch and not as_json:
             click.clear()
         _show(found, verdict, as_json=as_json)
@@ -47,7 +42,7 @@ def command(run: str, *, last: str | None, rank: int | None, watch: bool, as_jso
         time.sleep(_EVERY_S)
 
 
-def _show(run: Run, verdict: Verdict, *, as_json: bool) -> None:
+def _show(run: RecordedRun, verdict: Verdict, *, as_json: bool) -> None:
     if as_json:
         click.echo(as_text({"id": run.id, **verdict.as_dict()}, indent=2))
         return

@@ -205,7 +205,7 @@ class Node:
     def _recover(self) -> None:
         """What runs that died have left on this node."""
         with suppress(HeadraceError):
-            for one in recover(self._settings.run.state, self._namespace, _RECOVER_S):
+            for one in recover(_RECOVER_S, namespace=self._namespace, settings=self._settings):
                 self._news.note(f"{one.id}: {one.files} files of it that lay here were sent" if one.files else "")
 
 

@@ -45,7 +45,7 @@ def run_on_cluster(
     if spec.cluster.on is None:
         raise InputError("names no cluster", path="cluster.on", hint="ray://HOST:10001")
     found = settings or Settings.load()
-    run = Run(Home.of(namespace or Namespace.load(found), found), request.run_id or new_id(as_name(spec.title)))
+    run = Run(Home.of(namespace, found), request.run_id or new_id(as_name(spec.title)))
     with _signalled() as stop:
         begins(run.id)
         outcome = submit(

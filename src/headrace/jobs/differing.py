@@ -17,6 +17,7 @@ from headrace.base.places import temporary_folder
 from headrace.jobs.place import lay_out
 from headrace.tracking.reading import read_metrics, series
 from headrace.tracking.record import RunRecord
+from headrace.tracking.recorded import AnyRun, as_run
 from headrace.tracking.runs import Run, RunView
 
 Part = Literal["job", "code", "file", "environment", "package", "input", "variable", "place", "result", "metric"]
@@ -45,13 +46,15 @@ class Difference:
         return self.a == self.b
 
 
-def diff(a: Run, b: Run, *, patch: bool = False, metrics: bool = True) -> Iterator[Difference]:
-    """All of it, part by part. Trees are brought here only if their digests are not the same. Any thread.
+def diff(a: AnyRun, b: AnyRun, *, patch: bool = False, metrics: bool = True) -> Iterator[Difference]:
+    """All of it, part by part: ``hr.jobs.diff("latest", "20260131-120000-digits-17c4")``. Trees are brought here only
+    if their digests are not the same. Any thread.
 
     `metrics`: also the last values of what they logged: of summaries, or of all points where there are none.
 
     Raises NotFoundError: no such run. CorruptError: its record is damaged. Any store error.
     """
+    a, b = as_run(a), as_run(b)
     views = a.look(), b.look()
     one, other = (view.record for view in views)
     yield from _compared("job", _job(one), _job(other))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from headrace.base.errors import HeadraceError, NotFoundError, TryAgainError
-from headrace.base.settings import whole_environment
+from headrace.base.settings import Settings, whole_environment
 from headrace.jobs.environment import stop_container
 from headrace.jobs.folder import Left, left
 from headrace.namespace import Namespace
@@ -35,14 +35,26 @@ class Recovered:
     error: HeadraceError | None
 
 
-def recover(root: str, namespace: Namespace, timeout: float) -> Iterator[Recovered]:
-    """Send what runners that are gone have left below `root`; each run may take `timeout` seconds.
+def recover(
+    drain_s: float | None = None, *, namespace: Namespace | None = None, settings: Settings | None = None
+) -> Iterator[Recovered]:
+    """Send what runners that are gone have left on this machine, as `headrace sync --recover` does beside what syncs
+    have left (`headrace.sync.recover_syncs`). One thread.
 
-    A run whose end nobody has told is told to be lost. Folders of which nothing is left are removed.
+    A run whose end nobody has told is told to be lost. Folders of which nothing is left are removed. It goes on after
+    one that fails, whose `Recovered.error` says why.
+
+    Args:
+        drain_s: seconds for each run; None: ``sync.drain``.
+        namespace: where homes are reached; None: that of the settings.
+        settings: where runs have their folders; None: `Settings.load`.
     """
-    for one in left(root):
+    found = settings or Settings.load()
+    space = namespace or Namespace.load(found)
+    seconds = found.sync.drain if drain_s is None else drain_s
+    for one in left(found.run.state):
         try:
-            yield _recover(one, namespace, timeout)
+            yield _recover(one, space, seconds)
         except HeadraceError as error:
             yield Recovered(one.id, one.path, one.url, "unknown", 0, 0, error)
 

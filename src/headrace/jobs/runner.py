@@ -16,7 +16,7 @@ from itertools import chain
 from types import FrameType
 from typing import Any, Final
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, TryAgainError
 from headrace.base.settings import RunSettings
 from headrace.base.units import format_bytes, format_seconds
 from headrace.jobs.again import differences
@@ -52,6 +52,13 @@ class Outcome:
     exit: Exit
     settled: bool
     folder: str | None
+
+    def check(self) -> None:
+        """Raises TryAgainError: something of the run is not in the bucket."""
+        if self.folder is not None:
+            left = self.status.left
+            what = f"{len(left)} files are not in the bucket" if left else "its end is not in the bucket"
+            raise TryAgainError(what, path=self.folder, hint="send the rest: headrace sync --recover")
 
 
 @dataclass(frozen=True, slots=True)

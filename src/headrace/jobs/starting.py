@@ -11,8 +11,7 @@ from typing import Final
 
 from headrace.base import errors
 from headrace.base.errors import HeadraceError
-from headrace.base.settings import Settings
-from headrace.namespace import Home, Namespace
+from headrace.namespace import Home
 from headrace.tracking import RecordedRun, Runs
 
 _PROGRAM: Final = (sys.executable, "-m", "headrace.cli")
@@ -82,8 +81,7 @@ def _recorded(command: str, words: Sequence[str], folder: str | None) -> Recorde
     told, said = process.communicate()
     if process.returncode:
         raise failure(command, process.returncode, said)
-    settings = Settings.load()
-    return RecordedRun(Runs(Home.of(Namespace.load(settings), settings)).run(told.strip()))
+    return RecordedRun(Runs(Home.of()).run(told.strip()))
 
 
 def _flags(values: Mapping[str, str] | None) -> list[str]:

@@ -2,7 +2,8 @@
 
     source   plans groups, has them fetched and decoded, on threads of its own: of samples
              (`headrace.loader.pipeline.sample_source`), or of row groups (`headrace.loader.tables.table_source`)
-    batcher  groups back into order, bad samples judged, batches put together (`headrace.loader.pipeline.batching`)
+    batcher  groups back into order, bad samples judged, batches put together (`headrace.loader.pipeline.batching`); the
+             consumer does it where batches are only cut out of columns
     consumer `take`
 
 A sample's bytes count against the window from the moment its reads are submitted until the consumer takes its batch;
@@ -32,7 +33,6 @@ from headrace.loader.pipeline.bad_samples import Judge, Skipped
 from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.batching import Batching
 from headrace.loader.pipeline.byte_window import Room
-from headrace.loader.pipeline.collector import Gate
 from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import Course
 from headrace.loader.pipeline.sample_source import SampleSource
@@ -45,8 +45,6 @@ from headrace.loader.tables.table_source import TableSource, index_of
 _JOIN_S = 1.8
 """Seconds that threads have to end: of the two in which Ctrl-C ends everything."""
 _LOOK_S = 0.25  # seconds after which Ctrl-C, or that all is closed, is seen: an endless wait is not interrupted
-_MOST_READY = 64
-"""Batches that may wait for the consumer before no more are made: of narrow rows a group is tens of thousands."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +80,7 @@ class Pipeline:
     ) -> None:  # fmt: skip
         self.meter = Meter(partial(fetcher.metrics.get, "cache.bytes_filled"))
         self.closed = False
-        self._fetcher = fetcher
+        self._fetcher, self._size = fetcher, plan.batch or 1
         self._before = fetcher.stats().counters
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
         table = index_of(plan)
@@ -96,10 +94,12 @@ class Pipeline:
         self._after = AfterBatch(plan.after, self.room.hold) if plan.after else None
         self._ready: SimpleQueue[Sequence[_Made] | Failure | Finished] = SimpleQueue()
         self._at_hand: deque[_Made] = deque()  # the consumer's own
-        self._wanted = Gate()
         self._uneven = False  # a whole batch was filtered out
         self._built = self._taken = self._returned = self._given_back = 0
-        works: list[tuple[str, Callable[[], None]]] = [*self._source.threads, ("batcher", self._batch)]
+        works = [*self._source.threads]
+        if self._source.batches_ahead:
+            works.append(("batcher", self._run_batcher))
+        self._pulled = None if self._source.batches_ahead else self.batching.pull(fetcher.hurry)
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=f"headrace-loader-{name}", daemon=True)
             for name, work in works
@@ -112,7 +112,7 @@ class Pipeline:
     def take(self) -> Delivery | Finished:
         """The next batch. Blocks. Raises whatever ended the pipeline."""
         meter = self.meter
-        meter.asking(self._source.undecoded, self._built - self._taken)
+        meter.asking(self._source.undecoded, self._ready_now)
         began = time.perf_counter()
         while True:
             if not self._at_hand:
@@ -126,8 +126,6 @@ class Pipeline:
                 self._at_hand.extend(got)
             delivery = self._next_made()
             self._taken += 1
-            if self._wanted.waiting and self._wants_more():
-                self._wanted.knock()
             self._given_back += delivery.held
             if not self._at_hand:  # those that were made together at once
                 self.room.took(self._given_back, self._taken - self._returned)
@@ -138,7 +136,10 @@ class Pipeline:
             self._uneven = True
 
     def _next_made(self) -> Delivery:
-        made = self._at_hand.popleft()
+        try:
+            made = self._at_hand.popleft()
+        except IndexError:  # another thread has closed it just now
+            raise closed() from None
         if not isinstance(made, Future):
             return made
         try:
@@ -153,7 +154,20 @@ class Pipeline:
             delivery = delivery._replace(progress=delivery.progress._replace(even=False))
         return delivery
 
+    @property
+    def _ready_now(self) -> int:
+        """Batches that the consumer need not wait for; where it makes them itself, whether there is one."""
+        if self._pulled is None:
+            return self._built - self._taken
+        batching = self.batching
+        return int(batching.waiting >= self._size or batching.collector.ready())
+
     def _next_ready(self) -> Sequence[_Made] | Failure | Finished:
+        if self._pulled is not None:
+            for made in self._pulled:
+                return (made,)
+            if not self.closed and self._ready.empty():
+                return FINISHED
         if self._ready.empty():
             with self._fetcher.hurry():
                 return self._wait_ready()
@@ -184,12 +198,25 @@ class Pipeline:
         self.closed = True
         self.room.close()
         self.batching.release()
-        self._wanted.release()
         self._source.close()
         self._ready.put(Failure(closed()))  # a consumer that waits on another thread
         if self._after is not None:
             self._after.close()
         join_all(self._threads, _JOIN_S)
+        self._forget()
+
+    def _forget(self) -> None:
+        """What nobody takes any more: up to a window of bytes would wait for the garbage collector."""
+        self._at_hand.clear()
+        with suppress(Empty):
+            while True:
+                self._ready.get_nowait()
+        self._ready.put(Failure(closed()))
+        self._source.forget()
+        self.batching.forget()
+        if self._pulled is not None:
+            with suppress(ValueError):  # the consumer is in it, and leaves it
+                self._pulled.close()
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -197,10 +224,12 @@ class Pipeline:
         except BaseException as error:
             if not self.closed:
                 self._ready.put(Failure(error))
+                if self._pulled is not None:
+                    self.batching.release()
 
     # -- batcher -------------------------------------------------------------------------------------------------
 
-    def _batch(self) -> None:
+    def _run_batcher(self) -> None:
         self.batching.run()
         if not self.closed:
             self._ready.put(FINISHED)
@@ -209,18 +238,14 @@ class Pipeline:
         """See `headrace.loader.pipeline.batching.Around`."""
         self._source.open(group)
 
-    def hand_on(self, made: list[Delivery]) -> bool:
+    def hand_on(self, made: list[Delivery]) -> None:
         """See `headrace.loader.pipeline.batching.Around`."""
         self._built += len(made)
         self._ready.put(made if self._after is None else [self._after.begin(one) for one in made])
-        return self._built - self._taken <= _MOST_READY or self._wanted.wait(self._wants_more)
-
-    def _wants_more(self) -> bool:
-        return self._built - self._taken <= _MOST_READY // 2
 
     def is_starving(self) -> bool:
         """See `headrace.loader.pipeline.source.Pipe`."""
-        return not self._at_hand and self._ready.empty()
+        return (not self._at_hand and self._ready.empty()) if self._pulled is None else self.batching.is_waiting
 
     def leave_out(self, slot: Slot, seen: int) -> None:
         """See `headrace.loader.pipeline.batching.Around`."""

@@ -26,14 +26,18 @@ class Home:
     read_only: bool = False
 
     @staticmethod
-    def of(namespace: Namespace, settings: Settings) -> Home:
-        """The home of the settings. Raises SettingError where none is set, and what resolving its URL raises."""
+    def of(namespace: Namespace | None = None, settings: Settings | None = None) -> Home:
+        """The home of the settings; None: `Settings.load`, and its namespace.
+
+        Raises SettingError where none is set, and what resolving its URL raises.
+        """
+        settings = settings or Settings.load()
         if not settings.home:
             raise SettingError(
                 "no home is set, so there is nowhere to keep snapshots and runs",
                 hint='set HEADRACE_HOME, or home = "s3://bucket/prefix" in headrace.toml',
             )
-        place = namespace.resolve(settings.home)
+        place = (namespace or Namespace.load(settings)).resolve(settings.home)
         return Home(place.store, as_prefix(place.key), place.read_only)
 
     def key(self, *parts: str) -> str:

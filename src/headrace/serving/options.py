@@ -89,16 +89,20 @@ class Options:
 
     Args:
         routes: what is served, each model once.
-        host, port: where it listens; port 0: a free one. grpc_port: None: no gRPC; 0: a free one.
+        host: where it listens.
+        port: of HTTP; 0: a free one.
+        grpc_port: None: no gRPC; 0: a free one.
         interval: how often a model's pointer is asked for.
         rules: how requests are run together.
         deadline: after which a request that has no answer yet gets none; 0: never.
         body: of a request at most.
         processes: that share the port.
         threads: of a model's runtime; 0: this machine's processors, divided among the processes.
-        token: what a client must bring, None: nothing, on loopback only; `known`: who starts it has chosen it.
-        admin: models may be loaded and unloaded over the protocols; `admin_token`: with this token, on loopback too,
-            None: one is made; `admin_known`: as `known`.
+        token: what a client must bring; None: nothing, on loopback only.
+        known: who starts it has chosen the token, so it is not printed.
+        admin: models may be loaded and unloaded over the protocols.
+        admin_token: what that takes, on loopback too; None: one is made.
+        admin_known: as `known`.
     """
 
     routes: tuple[Route, ...]

@@ -96,13 +96,13 @@ class Server:
 class Supervisor:
     """The same in processes of their own, which are started again if they die; what ``headrace serve`` runs.
 
-    This process follows the pointers for all of them.
+    This process follows the pointers for all of them. `options`: what it serves, and how.
     """
 
     def __init__(self, options: Options, registry: Registry | None = None) -> None:
         """Raises as `Server`."""
         registry = registry or Registry.load()
-        self._options = options
+        self.options = options
         self._hub = Hub()
         try:
             self._grpc = _reserved(options)
@@ -125,7 +125,7 @@ class Supervisor:
     @property
     def grpc(self) -> str | None:
         """``host:port`` of gRPC; None: it is off."""
-        return None if self._grpc is None else f"{self._options.host}:{self._grpc[1]}"
+        return None if self._grpc is None else f"{self.options.host}:{self._grpc[1]}"
 
     def start(self) -> Self:
         """Start the processes, and begin to follow. Raises InputError: they do not start."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
+from headrace.base.settings import environment
 from headrace.models import Registry
 from headrace.serving.options import Options
 from headrace.serving.server import Supervisor
@@ -52,22 +54,34 @@ def serve(
 ) -> None:
     """Serve models, as `headrace serve` does, in processes of their own, until `ending` is asked for. One thread.
 
-    Within a program, `Server` serves from this process.
+    Within a program, `Server` serves from this process. ``HEADRACE_SERVE_TOKEN`` and ``HEADRACE_SERVE_ADMIN_TOKEN``,
+    where they are set, are the tokens that clients must bring, unless `options` say that theirs are known.
 
     Args:
         options: what, and how.
         ending: readiness says no then, all is answered for its linger, and what is under way has its grace.
-        begun: called once it answers.
+        begun: called once it answers; its `options` hold the tokens.
         stopping: called once the end is asked for.
         registry: of the models; None: that of the settings.
 
     Raises:
-        InputError: the address cannot be listened on, or the processes do not start. SettingError: no home is set.
+        InputError: the address cannot be listened on, or the processes do not start; a token that can be guessed.
+        SettingError: no home is set.
     """
-    with Supervisor(options, registry) as server:
+    with Supervisor(_with_tokens(options), registry) as server:
         begun(server)
         ending.wait()
         stopping()
         server.leave()
         ending.linger()
         server.drain(ending.grace_s)
+
+
+def _with_tokens(options: Options) -> Options:
+    """Those that the environment chooses."""
+    token, admin_token = environment("HEADRACE_SERVE_TOKEN"), environment("HEADRACE_SERVE_ADMIN_TOKEN")
+    if token is not None and not options.known:
+        options = replace(options, token=token, known=True)
+    if admin_token is not None and not options.admin_known:
+        options = replace(options, admin_token=admin_token, admin_known=True)
+    return options

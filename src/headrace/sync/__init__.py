@@ -1,5 +1,6 @@
 """The bucket follows a folder: what changes is sent, whole or by its new bytes, until the job ends. See README.md."""
 
+from headrace.sync.following import sync_folder
 from headrace.sync.options import CLASSES, IGNORED, Deletion, FileClass, Mark, SyncOptions
 from headrace.sync.recovering import RecoveredSync, recover_syncs
 from headrace.sync.report import Backlog, Left, Report
@@ -24,4 +25,5 @@ __all__ = [
     "SyncOptions",
     "recover_syncs",
     "statuses",
+    "sync_folder",
 ]

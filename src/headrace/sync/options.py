@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from headrace.base.errors import InputError
-from headrace.base.settings import SyncSettings
+from headrace.base.settings import Settings, SyncSettings
 from headrace.store.protocol import ObjectInfo
 
 
@@ -130,7 +130,7 @@ class SyncOptions:
 
     @staticmethod
     def of(
-        settings: SyncSettings,
+        settings: SyncSettings | None = None,
         *,
         period_s: float | None = None,
         exclude: Sequence[str] = (),
@@ -139,7 +139,11 @@ class SyncOptions:
         bandwidth: float | None = None,
         watch: bool = True,
     ) -> SyncOptions:
-        """As the settings say, but for what is given; `exclude`: left out beside `IGNORED`. Raises InputError."""
+        """As the settings say (None: `Settings.load`), but for what is given; `exclude`: left out beside `IGNORED`.
+
+        Raises InputError.
+        """
+        settings = settings or Settings.load().sync
         period = settings.period if period_s is None else period_s
         rate = settings.bandwidth if bandwidth is None else bandwidth
         return SyncOptions(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from headrace.base.errors import HeadraceError
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
-from headrace.namespace import Namespace, tell_hidden
+from headrace.namespace import Namespace
+from headrace.sync.following import left_when_interrupted
 from headrace.sync.options import SyncOptions
 from headrace.sync.report import Report
 from headrace.sync.state import statuses
@@ -31,9 +32,9 @@ class RecoveredSync:
 
 
 def recover_syncs(
-    folder: str | None,
-    options: SyncOptions,
-    drain_s: float,
+    folder: str | None = None,
+    options: SyncOptions | None = None,
+    drain_s: float | None = None,
     *,
     namespace: Namespace | None = None,
     settings: Settings | None = None,
@@ -41,12 +42,13 @@ def recover_syncs(
     left: Callable[[Report], object] = lambda _report: None,
 ) -> Iterator[RecoveredSync]:
     """Send what is left of every sync of this machine, or of those of `folder`; one after the other, each as it was
-    told to. Goes on after one that fails. One thread.
+    told to. Goes on after one that fails. One thread. What runs have left: `headrace.jobs.recover`.
 
     Args:
         folder: of which; None: of all.
-        options: classes, bandwidth, and whether deletion is forced; the rest is as each sync was told.
-        drain_s: seconds for each of them.
+        options: classes, bandwidth, and whether deletion is forced; the rest is as each sync was told. None:
+            `SyncOptions.of`.
+        drain_s: seconds for each of them; None: ``sync.drain``.
         namespace: where destinations are reached; None: that of the settings.
         settings: where syncs keep their state; None: `Settings.load`.
         progress: told of files and bytes.
@@ -54,24 +56,21 @@ def recover_syncs(
     """
     found = settings or Settings.load()
     space = namespace or Namespace.load(found)
-    wanted = None if folder is None else os.path.realpath(folder)
-    for one in statuses(found.sync.state):
-        if (wanted is not None and wanted != one.folder) or one.state in ("running", "finished"):
+    given = options or SyncOptions.of(found.sync)
+    seconds = found.sync.drain if drain_s is None else drain_s
+    for one in statuses(found.sync.state, folder=folder):
+        if one.state in ("running", "finished"):
             continue
         if not os.path.isdir(one.folder):
             yield RecoveredSync(one.folder, one.url, "gone")
             continue
         try:
-            place = space.named(one.destination)
-            tell_hidden(place)
-            chosen = options.recovering(one.options)
-            with Sync.open(one.folder, place, chosen, namespace=space, settings=found, progress=progress) as sync:
-                try:
-                    report = sync.finish(drain_s, complete=False)
-                except KeyboardInterrupt:
-                    sync.close()
-                    left(sync.report())
-                    raise
+            sent = Sync.open(
+                one.folder, one.destination, given.recovering(one.options), namespace=space, settings=found,
+                progress=progress,
+            )  # fmt: skip
+            with sent as sync, left_when_interrupted(sync, left):
+                report = sync.finish(seconds, complete=False)
             if report.left:
                 left(report)
             report.check(one.folder)

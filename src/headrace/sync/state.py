@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 from headrace.base.errors import TryAgainError
 from headrace.base.locks import try_lock
 from headrace.base.places import make_folder
+from headrace.base.settings import Settings
 
 FORMAT: Final = 1
 
@@ -108,12 +109,19 @@ class State:
             self._lock = None
 
 
-def statuses(root: str) -> Iterator[Status]:
-    """Every sync that this machine knows of, the running ones too."""
+def statuses(root: str | None = None, *, folder: str | None = None) -> Iterator[Status]:
+    """Every sync that this machine knows of, the running ones too: what `headrace sync --status` shows. Any thread.
+
+    Args:
+        root: where they keep their state; None: ``sync.state`` of the settings.
+        folder: only those of this folder; None: all.
+    """
+    root = Settings.load().sync.state if root is None else root
+    wanted = None if folder is None else os.path.realpath(folder)
     with suppress(OSError):
         for name in sorted(os.listdir(root)):
             about, told = _told(os.path.join(root, name), "about.json"), _told(os.path.join(root, name), "status.json")
-            if not {"folder", "url", "destination"} <= about.keys():
+            if not {"folder", "url", "destination"} <= about.keys() or wanted not in (None, about["folder"]):
                 continue
             state = str(told.get("state", "running"))
             if state == "running" and (lock := try_lock(os.path.join(root, name, "lock"))) is not None:

@@ -22,7 +22,7 @@ from headrace.base.errors import (
 )
 from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
-from headrace.namespace import Namespace
+from headrace.namespace import Namespace, tell_hidden
 from headrace.store.protocol import ObjectInfo, Store
 from headrace.sync.checkpoints import Checkpoints
 from headrace.sync.deleting import Deleting
@@ -132,6 +132,7 @@ class Sync:
         settings = settings or Settings.load()
         namespace = namespace or Namespace.load(settings)
         destination = namespace.named(destination)  # the same in every folder: `--recover` may come from another
+        tell_hidden(destination)
         location = namespace.resolve(destination)
         if location.read_only:
             hint = "attach it again without read_only to write there"

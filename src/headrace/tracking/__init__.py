@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from headrace.tracking.record import RunRecord as RunRecord
     from headrace.tracking.record import as_name as as_name
     from headrace.tracking.record import new_id as new_id
+    from headrace.tracking.recorded import AnyRun as AnyRun
     from headrace.tracking.recorded import RecordedRun as RecordedRun
+    from headrace.tracking.recorded import as_run as as_run
     from headrace.tracking.runs import Run as Run
     from headrace.tracking.runs import Runs as Runs
     from headrace.tracking.runs import RunView as RunView
@@ -44,10 +46,10 @@ if TYPE_CHECKING:
     from headrace.tracking.watching import Watch as Watch
 
 __all__ = [
-    "FINAL", "OURS", "Board", "Line", "LogReader", "MetricsReader", "MlflowMirror", "MlflowServer", "Order",
+    "FINAL", "OURS", "AnyRun", "Board", "Line", "LogReader", "MetricsReader", "MlflowMirror", "MlflowServer", "Order",
     "Program", "RecordedRun", "Run", "RunRecord", "RunView", "Runs", "Series", "ShownBoard", "ShownMlflow",
-    "Stopped", "Wanted", "Watch", "as_name", "draw", "find_program", "log_lines", "new_id", "newest_checkpoint",
-    "send", "series", "serving_mlflow", "stop", "tensorboard",
+    "Stopped", "Wanted", "Watch", "as_name", "as_run", "draw", "find_program", "log_lines", "new_id",
+    "newest_checkpoint", "send", "series", "serving_mlflow", "stop", "tensorboard",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # or its checker would take any name for one of the face
@@ -65,7 +67,7 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
             "program": ("Program", "find_program"),
             "reading": ("MetricsReader", "Series", "series"),
             "record": ("FINAL", "Order", "RunRecord", "as_name", "new_id"),
-            "recorded": ("RecordedRun",),
+            "recorded": ("AnyRun", "RecordedRun", "as_run"),
             "runs": ("Run", "RunView", "Runs"),
             "showing": ("ShownBoard", "tensorboard"),
             "stopping": ("Stopped", "stop"),

@@ -18,6 +18,7 @@ from headrace.tracking.arrow import Table, as_schema, pa, pq, texts, to_array, t
 from headrace.tracking.points import SCHEMA, table
 from headrace.tracking.rollups import rollups
 from headrace.tracking.segments import FORMAT, SEGMENT
+from headrace.tracking.summary import OURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,9 @@ class MetricsReader:
     """A run's metrics, read on as more comes. One thread.
 
     Args:
-        store, prefix, names: as `read_metrics`.
+        store: of the run.
+        prefix: of its metrics: ``runs/<id>/metrics/``.
+        names: only metrics of these names, or shell patterns (``train/*``).
     """
 
     def __init__(self, store: Store, prefix: str, names: Collection[str] = ()) -> None:
@@ -168,6 +171,10 @@ class MetricsReader:
         elif new := self._segments.poll():
             self._table = pa.concat_tables([self._table, *new.values()])
         return self._table
+
+    def series(self, *, rank: int | None = None, own: bool = False) -> dict[str, Series]:
+        """Each metric as it is by now: `series` of `poll`. Raises as `read_metrics`."""
+        return series(self.poll(), rank=rank, own=own)
 
 
 def _listed(store: Store, prefix: str, after: int, again: Collection[int]) -> dict[int, str]:
@@ -193,8 +200,10 @@ def read_segments(store: Store, prefix: str, *, after: int = -1) -> Iterator[tup
         yield number, _read(store, (), found[number])
 
 
-def series(points: Table, *, rank: int | None = None) -> dict[str, Series]:
-    """Each metric of a table of points, by name. `rank`: whose; None: of each metric, the lowest that logged it."""
+def series(points: Table, *, rank: int | None = None, own: bool = False) -> dict[str, Series]:
+    """Each metric of a table of points, by name. `rank`: whose; None: of each metric, the lowest that logged it.
+    `own`: only what the job logged itself, nothing of the machine, its processes and headrace.
+    """
     if not points.num_rows:
         return {}
     whole = points.unify_dictionaries().combine_chunks()
@@ -208,6 +217,8 @@ def series(points: Table, *, rank: int | None = None) -> dict[str, Series]:
     found: dict[str, Series] = {}
     for rows in np.split(order, bounds[1:]):
         name, wanted = names[codes[rows[0]]], ranks[rows[0]] if rank is None else rank
+        if own and name.startswith(OURS):
+            continue
         if (rows := rows[ranks[rows] == wanted]).size:
             found[name] = Series(name, times[rows], steps[rows], values[rows])
     return dict(sorted(found.items()))

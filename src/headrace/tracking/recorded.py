@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from headrace.base.cards import card
 from headrace.base.errors import NotFoundError
-from headrace.base.settings import Settings
+from headrace.base.units import parse_moment
 from headrace.namespace.home import Home
-from headrace.namespace.namespace import Namespace
-from headrace.tracking.record import RunRecord
+from headrace.tracking.record import RunRecord, Status
 from headrace.tracking.runs import Run, Runs, RunView
-from headrace.tracking.summary import OURS
 from headrace.tracking.watching import Wanted, Watch
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.tracking.charts import Chart
     from headrace.tracking.curves import Axis
     from headrace.tracking.logs import Line
-    from headrace.tracking.reading import Series
+    from headrace.tracking.reading import MetricsReader, Series
 
 
 class RecordedRun:
@@ -44,9 +43,16 @@ class RecordedRun:
         """What it was when it started, which never changes. Raises any store error."""
         return self._run.record()
 
-    def look(self) -> RunView:
-        """How it stands: its state, its last transition, seconds so far. Raises any store error."""
-        return self._run.look()
+    def look(self, *, notes: bool = False) -> RunView:
+        """How it stands: its state, its last transition, seconds so far. `notes`: also the tags and the note that it
+        got later, for one request more. Raises any store error.
+        """
+        view = self._run.look()
+        return replace(view, kept=self._run.notes(view.record)) if notes else view
+
+    def statuses(self) -> list[Status]:
+        """All of its transitions, in order. Raises any store error."""
+        return self._run.statuses()
 
     @property
     def tags(self) -> dict[str, str]:
@@ -59,18 +65,18 @@ class RecordedRun:
         """What people say of it. Raises any store error."""
         return self._run.notes().notes.note
 
-    def tag(self, tags: Mapping[str, str | None] | None = None, /, **named: str | None) -> None:
-        """Give it tags, from now on: ``run.tag(team="vision", best="")``; None takes one away.
+    def tag(self, tags: Mapping[str, str | None] | None = None, /, **named: str | None) -> dict[str, str]:
+        """Give it tags, from now on: ``run.tag(team="vision", best="")``; None takes one away. Returns all that it has.
 
         Raises:
             ChangedError: somebody else changed them at the same moment; nothing was written. InputError: no name, or no
             value, of a tag. Any store error.
         """
-        self._run.annotate({**(tags or {}), **named})
+        return self._run.annotate({**(tags or {}), **named}).notes.tags_over(self._run.record())
 
-    def set_note(self, text: str) -> None:
-        """Say something of it, instead of what was said before. Empty: nothing. Raises as `tag`."""
-        self._run.annotate(note=text)
+    def set_note(self, text: str) -> str:
+        """Say something of it, instead of what was said before. Empty: nothing. Returns the note. Raises as `tag`."""
+        return self._run.annotate(note=text).notes.note
 
     def metrics(self, *names: str) -> Table:
         """All points, as a pyarrow table with the columns `time` (UTC), `step`, `rank`, `name` and `value`.
@@ -84,13 +90,23 @@ class RecordedRun:
 
         return read_metrics(self._run.store, f"{self._run.prefix}metrics/", names=names).table
 
-    def series(self, *names: str, rank: int | None = None) -> dict[str, Series]:
+    def series(self, *names: str, rank: int | None = None, own: bool = False) -> dict[str, Series]:
         """Each metric as arrays in the order of steps: ``run.series("loss")["loss"].values``. `rank`: whose; None: the
-        lowest that logged it. Raises as `metrics`.
+        lowest that logged it. `own`: only what the job logged itself, nothing of the machine and of headrace.
+
+        Raises as `metrics`. To read on as more comes: `reader`.
         """
         from headrace.tracking.reading import series
 
-        return series(self.metrics(*names), rank=rank)
+        return series(self.metrics(*names), rank=rank, own=own)
+
+    def reader(self, *names: str) -> MetricsReader:
+        """Its metrics, read on as more comes, as `headrace metrics --watch` does: each ``reader.series()`` asks the
+        bucket for what is new only. `names`: as of `metrics`.
+        """
+        from headrace.tracking.reading import MetricsReader
+
+        return MetricsReader(self._run.store, f"{self._run.prefix}metrics/", names)
 
     def logs(self, stream: str = "stdout") -> Iterator[Line]:
         """What it wrote: lines with `time_us` and `text`. `stream`: ``stdout``, ``stderr`` or ``headrace``.
@@ -125,20 +141,18 @@ class RecordedRun:
         from headrace.tracking.charts import Chart
         from headrace.tracking.curves import curve
 
-        found = self.series(*names, rank=rank)
-        own = found if names else {name: one for name, one in found.items() if not name.startswith(OURS)}
-        if not own:
+        found = self.series(*names, rank=rank, own=not names)
+        if not found:
             raise NotFoundError("has no such metrics", path=self.id, hint="headrace metrics lists them")
-        chart = Chart(self.id, tuple(curve(one, x) for one in own.values()), x, log)
+        chart = Chart(self.id, tuple(curve(one, x) for one in found.values()), x, log)
         return chart if ax is None else chart.draw(ax)
 
     def _repr_html_(self) -> str:
-        view = self.look()
+        view = self.look(notes=True)
         record = view.record
-        notes = self._run.notes(record).notes
-        tags = " ".join(f"{name}={value}" if value else name for name, value in notes.tags_over(record).items())
+        tags = " ".join(f"{name}={value}" if value else name for name, value in view.tags.items())
         rows = {
-            "state": view.state, "tags": tags or None, "note": notes.note or None,
+            "state": view.state, "tags": tags or None, "note": view.note or None,
             "started": record.created, "took": f"{view.seconds:,.0f} s",
             "command": shlex.join(record.command), "ended": view.status.reason or None, "where": self.url,
         }  # fmt: skip
@@ -189,7 +203,18 @@ def run(text: str = "latest") -> RecordedRun:
     Raises:
         NotFoundError: there is none. InputError: it is said of several. SettingError: no home is set.
     """
-    return RecordedRun(_runs().find(text))
+    return RecordedRun(as_run(text))
+
+
+AnyRun: TypeAlias = str | Run | RecordedRun
+"""A run, or what names it as `run` takes it."""
+
+
+def as_run(run: AnyRun) -> Run:
+    """The run that is meant. Raises as `run`."""
+    if isinstance(run, str):
+        return Runs(Home.of()).find(run)
+    return run if isinstance(run, Run) else run._run  # pyright: ignore[reportPrivateUsage]
 
 
 def runs(
@@ -197,6 +222,7 @@ def runs(
     *,
     states: tuple[str, ...] = (),
     tags: Mapping[str, str] | None = None,
+    since: str | float | None = None,
     limit: int | None = 20,
 ) -> list[RecordedRun]:
     """The newest `limit` runs that are wanted (None: all), the newest first.
@@ -205,16 +231,12 @@ def runs(
         name: a pattern as a shell's.
         states: any of these.
         tags: all of these; values are patterns (``*``: any).
+        since: begun then or later: ``"2d"`` (so long ago), ``"2026-01-31T12:00"``, or seconds since the epoch.
         limit: how many.
 
     Raises:
-        SettingError: no home is set. Any store error.
+        InputError: `since` is no time. SettingError: no home is set. Any store error.
     """
-    found = _runs()
-    views = Watch(found, limit, Wanted(name, tuple(states), dict(tags or {}))).look()
-    return [RecordedRun(found.run(view.record.id)) for view in views]
-
-
-def _runs() -> Runs:
-    settings = Settings.load()
-    return Runs(Home.of(Namespace(settings), settings))
+    found = Runs(Home.of())
+    wanted = Wanted(name, tuple(states), dict(tags or {}), None if since is None else parse_moment(since, name="since"))
+    return [RecordedRun(found.run(view.record.id)) for view in Watch(found, limit, wanted).look()]

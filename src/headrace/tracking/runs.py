@@ -71,6 +71,21 @@ class RunView:
         return self.state in FINAL
 
     @property
+    def files_left(self) -> int:
+        """Files that are not in the bucket: now, or for good."""
+        return self.lease.files if self.lease is not None else len(self.status.left)
+
+    @property
+    def bytes_left(self) -> int | None:
+        """Of them, while its runner tells; None: it does not any more."""
+        return self.lease.bytes if self.lease is not None else None
+
+    @property
+    def oldest_left(self) -> float | None:
+        """Seconds since the first of their changes, likewise."""
+        return self.lease.oldest if self.lease is not None else None
+
+    @property
     def ended(self) -> Status:
         """The last transition; for a lost run one that nobody has written: at its last sign."""
         if self.status.state in FINAL:

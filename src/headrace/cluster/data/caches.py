@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from headrace.base.metrics import Metrics
 from headrace.base.progress import SILENT, Progress
 from headrace.cache import Cache, VerifyReport
 from headrace.cluster.pieces import Gone, Machine, Options, Site, Workers
@@ -36,6 +35,13 @@ class Checked:
     nodes: dict[str, VerifyReport] = field(default_factory=dict[str, VerifyReport])
     folders: dict[str, str] = field(default_factory=dict[str, str])
     gone: list[str] = field(default_factory=list[str])
+
+    def check(self, where: str) -> None:
+        """Raises CorruptError: damaged entries were removed on some node. `where`: the cluster, for the message."""
+        whole = VerifyReport()
+        for one in self.nodes.values():
+            whole.add(one)
+        whole.check(where)
 
 
 def verify_caches(
@@ -90,4 +96,4 @@ def verify_part(site: Site, part: tuple[int, int]) -> VerifyReport:
 
 
 def _cache(site: Site) -> Cache:
-    return Cache.open(site.settings.cache, Metrics(), required=True)
+    return Cache.open(site.settings.cache, required=True)

@@ -45,8 +45,9 @@ def read_listing(home: Home, name: str) -> ServiceTold:
         raise NotFoundError("there is no service of this name", path=name, hint=hint) from error
 
 
-def all_listings(home: Home) -> list[ServiceTold]:
-    """Of all services whose keeper lives, by name."""
+def all_listings(home: Home | None = None) -> list[ServiceTold]:
+    """Of all services whose keeper lives, by name; `home` None: that of the settings. Raises any store error."""
+    home = home or Home.of()
     keys = [info.key for page in home.store.list(home.key(SERVICES, "")) for info in page]
     names = [key.rpartition("/")[2].removesuffix(".json") for key in keys if key.endswith(".json")]
     return [told for told in (read_listing(home, name) for name in sorted(names)) if is_kept(told)]

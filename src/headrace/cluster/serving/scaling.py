@@ -18,7 +18,8 @@ class Scale:
     """Between which numbers a service is scaled, and by what.
 
     Args:
-        least, most: replicas.
+        least: replicas, at least.
+        most: replicas, at most.
         target: requests under way, waiting ones among them, that are aimed at for each replica.
         down_after: seconds for which fewer must have been enough before there are fewer.
     """

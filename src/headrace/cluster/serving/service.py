@@ -40,33 +40,39 @@ class FollowingService:
 def serve(
     address: str,
     spec: ServiceSpec,
-    settings: Settings,
-    home: Home,
+    settings: Settings | None = None,
+    home: Home | None = None,
     *,
     send: tuple[str, ...] = SEND,
     token: str | None = None,
-    begun: Callable[[str], None] = lambda _token: None,
+    begun: Callable[[str | None], None] = lambda _made: None,
     following: FollowingService | None = None,
 ) -> None:
-    """Begin a service on the cluster, and follow it until it ends. Without `following` it goes on without this process.
+    """Begin a service on the cluster, and follow it until it ends, as `headrace serve --on` does. Without `following`
+    it goes on without this process. One thread.
+
+    ``serve("ray://head:10001", ServiceSpec("digits", ("digits@prod",), Scale(2, 8)))``
 
     Args:
         address: of the cluster: ``ray://HOST:10001``.
         spec: of the service.
-        settings: the caller's: where the nodes reach the stores.
-        home: where the service is told, and its models are.
+        settings: where the nodes reach the stores; None: `Settings.load`.
+        home: where the service is told, and its models are; None: that of the settings.
         send: patterns of the variables that go to the nodes, by Ray.
         token: that clients must bring; None: ``HEADRACE_SERVE_TOKEN`` chooses it, else one is made.
-        begun: called with the token, once the cluster has taken the service.
+        begun: called once the cluster has taken the service, with the token that was made; None: it was chosen.
         following: see there.
 
     Raises:
         AlreadyExistsError: there is a service of this name. TryAgainError: the cluster does not answer, or who keeps
         the service is gone. Any HeadraceError: it could not begin.
     """
-    token = token or environment("HEADRACE_SERVE_TOKEN") or secrets.token_urlsafe(24)
+    settings = settings or Settings.load()
+    home = home or Home.of(settings=settings)
+    chosen = token or environment("HEADRACE_SERVE_TOKEN")
+    made = None if chosen else secrets.token_urlsafe(24)
     reach = Reach.from_here(settings, (*send, *_TOKENS))
-    reach = replace(reach, variables={**reach.variables, "HEADRACE_SERVE_TOKEN": token})
+    reach = replace(reach, variables={**reach.variables, "HEADRACE_SERVE_TOKEN": chosen or made or ""})
     home.check_writable()
     with connected(address) as ray:
         _check_new(ray, home, spec.name)
@@ -81,7 +87,7 @@ def serve(
             raise _taken(spec.name) from error
         except Exception as error:
             raise translated(error, address) from error
-        begun(token)
+        begun(made)
         if following is None:
             _wait_for_the_home(ray, keeper, spec.name)
         else:

@@ -22,12 +22,15 @@ class ServiceSpec:
         models: as ``headrace serve`` takes them.
         scale: how many replicas.
         arguments: more of ``headrace serve``'s options; those below have fields of their own.
-        cpus, gpus: that each replica has of its node.
-        port, grpc_port: where each listens; 0: a free one; another: a node has one replica at most. `grpc_port`: None:
-            no gRPC.
-        processes: of each replica. threads: of a model in each process; 0: the replica's CPUs, divided.
-        grace: for requests under way after a replica was told to end. linger: how long before that it goes on answering
-            while it is not listed any more, so that clients and load balancers notice.
+        cpus: that each replica has of its node.
+        gpus: likewise.
+        port: where each listens; 0: a free one; another: a node has one replica at most.
+        grpc_port: likewise for gRPC; None: no gRPC.
+        processes: of each replica.
+        threads: of a model in each process; 0: the replica's CPUs, divided.
+        grace: for requests under way after a replica was told to end.
+        linger: how long before that it goes on answering while it is not listed any more, so that clients and load
+            balancers notice.
 
     Raises:
         InputError.

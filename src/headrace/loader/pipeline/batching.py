@@ -1,18 +1,17 @@
-"""What becomes of finished groups: back into order, and into batches, on the batcher's thread."""
+"""What becomes of finished groups: back into order, and into batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.collector import Collector, Gate
 from headrace.loader.pipeline.slots import Group, Slot
 
-_FIRST, _TOGETHER = 8, 32
-"""Batches of a group that are handed on together: few at first, as somebody may wait, then more. A group of narrow rows
-is tens of thousands of them.
-"""
+_LOOK_S = 0.25
+"""How soon Ctrl-C is seen by a consumer that waits."""
 
 
 class BatchMaker(Protocol):
@@ -32,6 +31,18 @@ class BatchMaker(Protocol):
         ...
 
 
+class _NoBatches:
+    """Of a run that is closed: it holds no sample."""
+
+    waiting = 0
+
+    def add(self, group: Group, leave_out: Callable[[Slot, int], None], /) -> Iterator[Delivery]:  # noqa: ARG002
+        return iter(())
+
+    def finish(self) -> list[Delivery]:
+        return []
+
+
 class Around(Protocol):
     """What the batches' making needs of the pipeline around it."""
 
@@ -43,8 +54,8 @@ class Around(Protocol):
         """A sample is bad, or was filtered out; `seen`: samples so far. May raise."""
         ...
 
-    def hand_on(self, made: list[Delivery]) -> bool:
-        """Batches for the consumer, in their order. Waits while there are many. False: closed."""
+    def hand_on(self, made: list[Delivery]) -> None:
+        """Batches for the consumer, in their order."""
         ...
 
     def knock(self) -> None:
@@ -53,13 +64,14 @@ class Around(Protocol):
 
 
 class Batching:
-    """The feeder calls `add` and `end`; who has finished a group, `finished`; the batcher's thread, `run`."""
+    """The feeder calls `add` and `end`; who has finished a group, `finished`; one thread `run` or `pull`."""
 
     def __init__(self, collector: Collector, builder: BatchMaker, around: Around) -> None:
         self.collector = collector
         self.settled = 0
         """Samples that are in batches, or were left out."""
-        self._builder, self._around = builder, around
+        self._builder: BatchMaker = builder
+        self._around = around
         self._gate = Gate()
         self._seen = 0
         self._ended = False
@@ -77,21 +89,55 @@ class Batching:
         """Nobody waits any more."""
         self._gate.release()
 
+    def forget(self) -> None:
+        """Let go of all that is in no batch yet. Once the threads have ended, or are given up."""
+        for group in self.collector.pending():
+            group.forget()
+        self.collector.clear()
+        self._builder = _NoBatches()
+
     def finished(self, group: Group) -> None:
         """A group has all that it waited for."""
         if self.collector.finished(group):
             self._gate.knock()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether who makes batches has nothing to make them of."""
+        return self._gate.waiting
+
+    @property
+    def waiting(self) -> int:
+        """Samples that wait for their batch to be made."""
+        return self._builder.waiting
+
     def run(self) -> None:
-        """Make batches until all that was added is in one, or until released. Raises what a bad sample or a user's
-        function does.
+        """Make batches, those of a group together, until all that was added is in one, or until released. Raises what a
+        bad sample or a user's function does.
         """
         while self._gate.wait(self._something) and not self._all:
             while self.collector.ready():
-                self._build(self.collector.take())
+                made: list[Delivery] = []
+                try:
+                    made.extend(self._build(self.collector.take()))
+                finally:  # what came before a bad sample that ends the epoch is delivered
+                    if made:
+                        self._around.hand_on(made)
         last = self._builder.finish() if self._all else []
         if last:
             self._around.hand_on(last)
+
+    def pull(self, waiting: Callable[[], AbstractContextManager[None]]) -> Generator[Delivery]:
+        """The same, each batch made when it is asked for. `waiting`: entered while there is nothing to make one of."""
+        while True:
+            if not self.collector.ready():
+                with waiting():
+                    if not self._gate.wait(self._something, _LOOK_S):
+                        return
+                if self._all:
+                    break
+            yield from self._build(self.collector.take())
+        yield from self._builder.finish()
 
     @property
     def _all(self) -> bool:
@@ -104,21 +150,10 @@ class Batching:
         self._around.knock()
         return False
 
-    def _build(self, group: Group) -> None:
+    def _build(self, group: Group) -> Iterator[Delivery]:
         self._around.open_group(group)
         before = self._seen
         self._seen = before + group.count
-        made: list[Delivery] = []
-        together = _FIRST
-        try:
-            for one in self._builder.add(group, lambda slot, at: self._around.leave_out(slot, before + at + 1)):
-                made.append(one)
-                if len(made) == together:
-                    some, made, together = made, [], min(2 * together, _TOGETHER)
-                    if not self._around.hand_on(some):
-                        return
-        finally:  # what came before a bad sample that ends the epoch is delivered
-            if made:
-                self._around.hand_on(made)
+        yield from self._builder.add(group, lambda slot, at: self._around.leave_out(slot, before + at + 1))
         self.settled = self._seen - self._builder.waiting
         self._around.knock()

@@ -7,7 +7,8 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from headrace.loader.pipeline.slots import Group
@@ -30,8 +31,8 @@ class Gate:
         self.open = False
         """Set for good by `release`: nobody waits any more."""
 
-    def wait(self, ready: Callable[[], bool]) -> bool:
-        """Wait until ``ready()``; False when released instead."""
+    def wait(self, ready: Callable[[], bool], look_s: float | None = None) -> bool:
+        """Wait until ``ready()``; False when released instead. `look_s`: seconds after which to look all the same."""
         while not self.open:
             if ready():
                 return True
@@ -39,7 +40,7 @@ class Gate:
                 self.waiting = True
                 try:
                     if not ready() and not self.open:
-                        self._condition.wait()
+                        self._condition.wait(look_s)
                 finally:
                     self.waiting = False
         return False
@@ -84,6 +85,15 @@ class InTurn(Generic[_Job]):
         """How many wait."""
         return len(self._heap)
 
+    def clear(self) -> list[_Job]:
+        """Take all that wait. Who waits for one is not woken."""
+        taken: list[_Job] = []
+        with suppress(Empty):
+            while True:
+                self._tokens.get_nowait()
+                taken.append(heapq.heappop(self._heap)[2])
+        return taken
+
 
 class Collector(Protocol):
     """The way back into order. `add` on the feeder, `finished` on any thread, `ready` and `take` on the batcher's."""
@@ -98,6 +108,10 @@ class Collector(Protocol):
     def pending(self) -> Iterable[Group]: ...
     def head(self) -> Group | None:
         """The group everyone waits for, None when there is none."""
+        ...
+
+    def clear(self) -> None:
+        """Nobody waits for any of them."""
         ...
 
     def __len__(self) -> int: ...
@@ -131,6 +145,9 @@ class InOrder:
 
     def pending(self) -> Iterable[Group]:
         return list(self._groups)
+
+    def clear(self) -> None:
+        self._groups.clear()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -176,6 +193,11 @@ class WithinWindow:
 
     def pending(self) -> Iterable[Group]:
         return list(self._under_way.values())
+
+    def clear(self) -> None:
+        self._under_way.clear()
+        self._finished.clear()
+        self._early.clear()
 
     def __len__(self) -> int:
         return len(self._under_way)

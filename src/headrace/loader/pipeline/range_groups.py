@@ -89,6 +89,10 @@ class RangedGroup(Planned):
         for answer in cuts.answers:
             answer.groups.append(self)
 
+    def forget(self) -> None:
+        super().forget()
+        self._cuts = None
+
     def open(self) -> None:
         """Make the samples. On one thread, once all is here; a second call does nothing."""
         if self.slots or self._cuts is None:

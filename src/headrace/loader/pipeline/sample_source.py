@@ -61,6 +61,8 @@ class SampleSource:
     `workers`: the loader's, for stages that ask for processes.
     """
 
+    batches_ahead = True
+
     def __init__(
         self, plan: Plan, course: Course, fetcher: Fetcher, pipe: Pipe, workers: Workers | None = None
     ) -> None:
@@ -128,6 +130,11 @@ class SampleSource:
         if self._readers is not None:
             self._readers.close()
         self._transform.close()
+
+    def forget(self) -> None:
+        self._raw.clear()
+        for _ in range(self._threads_wanted):
+            self._raw.put(_FIRST, None)  # for a thread that comes back from a user's function yet
 
     @property
     def closed(self) -> bool:

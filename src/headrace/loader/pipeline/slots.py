@@ -63,6 +63,10 @@ class Group:
     def open(self) -> None:
         """Make the slots, where that waits until all is here; see `headrace.loader.pipeline.range_groups`."""
 
+    def forget(self) -> None:
+        """Let go of the samples: nobody wants them any more. Slots and groups refer to each other."""
+        self.slots, self.columns = [], None
+
     def column_bytes(self) -> int:
         """Bytes held by `columns`, keys and names of shards apart."""
         columns = self.columns or {}

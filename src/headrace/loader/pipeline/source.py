@@ -26,7 +26,7 @@ class Pipe(Protocol):
         ...
 
     def is_starving(self) -> bool:
-        """Whether the consumer has no batch left."""
+        """Whether the consumer has no batch left; where it makes them itself, whether it waits."""
         ...
 
 
@@ -36,6 +36,10 @@ class Source(Protocol):
     """
 
     bounds: Bounds
+    batches_ahead: bool
+    """Whether batches are made before they are asked for, on a thread of their own: where that is more than to cut them
+    out, which is not worth handing them over.
+    """
 
     @property
     def threads(self) -> Sequence[tuple[str, Callable[[], None]]]: ...
@@ -62,6 +66,10 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Cancel reads and let all threads go. Any thread, as often as one likes."""
+        ...
+
+    def forget(self) -> None:
+        """Let go of what is under way. Once the threads have ended, or are given up."""
         ...
 
 

@@ -28,6 +28,10 @@ class ObjectGroup(Planned):
         """The bytes of all parts."""
         self._data = data
 
+    def forget(self) -> None:
+        super().forget()
+        self._data = ()
+
     def open(self) -> None:
         """Make the samples; a second call does nothing."""
         if not self.slots and self.open_columns(()):

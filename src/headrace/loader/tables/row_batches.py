@@ -34,6 +34,10 @@ class LotGroup(Group):
         self.stretch: Stretch | None = None
         self.error: BaseException | None = None
 
+    def forget(self) -> None:
+        super().forget()
+        self.parts, self.loads, self.stretch = [], [], None
+
 
 class RowBatches:
     """A `headrace.loader.pipeline.batching.BatchMaker`. One thread.

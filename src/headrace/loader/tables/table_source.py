@@ -80,6 +80,8 @@ _Job = tuple[_Load, list[_Need] | None]
 class TableSource:
     """A `headrace.loader.pipeline.source.Source` of a table's rows, columns at a time. `arrow`: batches are tables."""
 
+    batches_ahead = False
+
     def __init__(
         self, plan: Plan, course: Course, fetcher: Fetcher, pipe: Pipe, index: TableSamples, *, arrow: bool
     ) -> None:
@@ -125,6 +127,12 @@ class TableSource:
             self._jobs.put(_FIRST, None)
         if self._near is not None:
             self._near.close()
+
+    def forget(self) -> None:
+        self._jobs.clear()
+        self._recent.clear()
+        for _ in range(THREADS):
+            self._jobs.put(_FIRST, None)
 
     # -- feeder --------------------------------------------------------------------------------------------------
 
@@ -190,7 +198,7 @@ class TableSource:
         return False
 
     def _is_starving(self) -> bool:
-        return not self._under_way and self._pipe.is_starving() and not self._pipe.batching.collector.ready()
+        return not self._under_way and self._pipe.is_starving()
 
     def _forget(self) -> None:
         """Let go of row groups of which no more rows are to come, and of the oldest when there are too many."""

@@ -83,7 +83,7 @@ def view(world: World, asked: Asked) -> Told:
         tuple(Transition(one.state, one.time, one.attempt, one.reason) for one in follower.statuses()),
         tuple(follower.checkpoints()), curve, len(metrics), tail, stream,
         lease.files if lease is not None and not state.over else status.files, status.bytes,
-        lease.files if lease is not None else len(status.left), lease.bytes if lease is not None else 0,
+        state.files_left, state.bytes_left or 0,
         dict(state.record.parent) if state.record.parent is not None else None, problem, age,
         tuple(map(str, made_of(world, asked.run))),
     )  # fmt: skip
