@@ -49,8 +49,11 @@ class Transform:
         self._flat = is_flat(stages)
         self._hands: Hands | None = None if workers is None else workers.epoch()
         self._parts = parts_of(stages)
-        self.threads = min(threads_of(stages), _COLUMN_THREADS if self.columns else sys.maxsize)
-        """How many threads should do it; 0 where there is nothing to do."""
+        most = _COLUMN_THREADS if self.columns else sys.maxsize
+        self.threads = min(threads_of(stages), most) + (workers is not None)
+        """How many threads should do it; 0 where there is nothing to do. One more than there are worker processes has
+        the next samples ready for the one that is free first.
+        """
 
     def run(
         self, group: Group, overhead: int, call: Call | None = None, away: Callable[[float], None] | None = None
