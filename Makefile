@@ -9,7 +9,7 @@ RUN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster bench-cluster-sim dist docs clean
+.PHONY: help setup demo check test lint bench bench-loader bench-mount bench-process bench-decode bench-shards bench-tokens bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster bench-cluster-sim dist docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ lint: ## ruff, basedpyright, import-linter
 	@$(RUN)/basedpyright
 	@$(RUN)/lint-imports --no-cache
 
-bench: bench-loader bench-mount bench-process bench-shards bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster bench-cluster-sim ## all benchmarks, peers in the same run; results in benchmarks/results
+bench: bench-loader bench-mount bench-process bench-decode bench-shards bench-tokens bench-sync bench-runs bench-tracking bench-why bench-access bench-copy bench-models-loading bench-start bench-web bench-models bench-gateway bench-cluster bench-cluster-sim ## all benchmarks, peers in the same run; results in benchmarks/results
 
 bench-loader: ## the loader against its peers (ARGS=... goes to benchmarks/loader.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
@@ -61,6 +61,11 @@ bench-process: ## when the loader's child process is worth it (ARGS=... goes to 
 	@scripts/debian-packages
 	@$(RUN)/python benchmarks/process.py $(ARGS)
 
+bench-decode: ## decode threads that are found, against a sweep by hand (ARGS=... goes to benchmarks/decode.py)
+	@PYTHON=$(PYTHON) scripts/setup demo bench
+	@scripts/debian-packages
+	@$(RUN)/python benchmarks/decode.py $(ARGS)
+
 bench-shards: ## shards against webdataset, TensorFlow, pyarrow, Mosaic and litdata (ARGS=... goes to benchmarks/shards.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@scripts/debian-packages
@@ -68,6 +73,12 @@ bench-shards: ## shards against webdataset, TensorFlow, pyarrow, Mosaic and litd
 	@scripts/framework-tools peers
 	@dpkg -s wesnoth-1.16-data > /dev/null 2>&1 || scripts/apt-install wesnoth-1.16-data
 	@$(RUN)/python benchmarks/shards.py $(ARGS)
+
+bench-tokens: ## blocks of tokens against litdata's TokensLoader and Mosaic (ARGS=... goes to benchmarks/tokens.py)
+	@PYTHON=$(PYTHON) scripts/setup demo bench
+	@scripts/debian-packages
+	@scripts/framework-tools peers
+	@$(RUN)/python benchmarks/tokens.py $(ARGS)
 
 bench-sync: ## a folder kept in a bucket: a checkpoint against s5cmd, a log (ARGS=... goes to benchmarks/sync.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench

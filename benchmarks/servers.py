@@ -82,8 +82,8 @@ function listing()
 end
 """
 
-_LATENCY = "ngx.sleep(0.015 + math.random() * 0.010)"
-_STRAGGLE = _LATENCY + " if math.random() < 0.005 then ngx.sleep(1) end"
+_LATE = "ngx.sleep({least:.3f} + math.random() * {more:.3f})"
+_STRAGGLE = " if math.random() < 0.005 then ngx.sleep(1) end"
 
 _SERVER = """
   server {{
@@ -139,6 +139,8 @@ class StaticServer:
     latency: str = ""
     stragglers: str = ""
     secure: str = ""
+    delay_ms: tuple[float, float] = (15, 25)
+    """Of `latency` and `stragglers`: each answer waits between so many milliseconds and so many."""
     _process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -188,7 +190,9 @@ class StaticServer:
         authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(self.scratch / "server.pem"))
 
     def _config(self, ports: list[int]) -> str:
-        late, later = (f"access_by_lua_block {{ {lua} }}" for lua in (_LATENCY, _STRAGGLE))
+        least, most = self.delay_ms
+        latency = _LATE.format(least=least / 1e3, more=(most - least) / 1e3)
+        late, later = (f"access_by_lua_block {{ {lua} }}" for lua in (latency, latency + _STRAGGLE))
         kinds = (("", ""), (late, ""), (later, ""), ("", " ssl"))
         return _CONFIG.format(
             modules="\n".join(f"load_module {MODULE_FOLDER / name};" for name in MODULES),

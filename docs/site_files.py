@@ -28,6 +28,7 @@ BESIDE = (
 )  # fmt: skip
 """What the site has of the repository beside ``docs/``."""
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
+_TESTED = re.compile(r"^```python \w+$", re.MULTILINE)
 _LEFT_OUT = re.compile(r"\[`?([^\]\[`]*)`?\]\(\)")
 
 
@@ -55,7 +56,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     assert source is not None
     here = os.path.relpath(source, ROOT)
     moved = _LINK.sub(lambda link: _there(link, here, page.file.src_uri, files), markdown)
-    return _LEFT_OUT.sub(r"`\1`", moved).replace("```python runnable\n", "```python\n")
+    return _TESTED.sub("```python", _LEFT_OUT.sub(r"`\1`", moved))
 
 
 def _there(link: re.Match[str], here: str, page: str, files: Files) -> str:

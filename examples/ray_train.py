@@ -1,81 +1,60 @@
-"""Training in Ray Train's workers: ``python examples/ray_train.py imagenet@v1 4``, once more with 2 goes on from there.
+"""Ray Train: ``python examples/ray_train.py ./images 3 4``, with 4 workers; once more, with any number: it goes on.
 
-The target is a snapshot, a path or a URL of class folders; the number is that of the workers. Each reads its own stripe
-of the one shuffled stream. What rank 0 saves holds the loader's state, from which any number of workers goes on.
+./images, on all nodes, or a bucket (``s3://bucket/images``), has a folder of images for each class: ``cat/1.jpg`` ….
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import ray.train
 from ray.train import Checkpoint, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
 import headrace as hr
 
-STEPS, EPOCHS = 100, 2
-
-
-def decode(sample: dict[str, Any]) -> dict[str, Any]:
-    """Whatever the model takes; here how often each byte occurs."""
-    (data,) = (value for name, value in sample.items() if name not in ("__key__", "class"))
-    return {"x": np.bincount(np.frombuffer(data, np.uint8), minlength=256).astype("f4"), "y": np.int64(sample["class"])}
-
 
 def train(config: dict[str, Any]) -> None:
     import torch
 
-    ds = hr.Dataset.open(config["target"], by="class")
-    model = torch.nn.Linear(256, len(ds.classes or []))
-    loader = hr.ray.shard(ds.shuffle(seed=7).map(decode).batch(32, drop_last=True))
-    if checkpoint := ray.train.get_checkpoint():
+    ds = hr.Dataset.open(config["url"], by="class").shuffle(seed=7).map(hr.decode.image(size=64, to="image"))
+    first, pool = torch.nn.Conv2d(3, 16, 5, stride=4), torch.nn.AdaptiveAvgPool2d(4)
+    model = torch.nn.Sequential(first, pool, torch.nn.Flatten(), torch.nn.Linear(16 * 16, len(ds.classes or [])))
+    loader = hr.torch.tensors(hr.ray.shard(ds.batch(config["batch"], drop_last=True)))
+    if checkpoint := ray.train.get_checkpoint():  # of as many workers, or of others
         with checkpoint.as_directory() as folder:
-            model.load_state_dict(torch.load(Path(folder, "model.pt")))
-            loader.load_state_dict(json.loads(Path(folder, "loader.json").read_text()))
-    model = ray.train.torch.prepare_model(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-    loss = torch.zeros(())
-    for epoch in range(loader.epoch, EPOCHS):
-        for step, batch in enumerate(hr.torch.tensors(loader), start=1):
-            loss = torch.nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+            saved = torch.load(Path(folder, "saved.pt"))
+        model.load_state_dict(saved["model"])
+        loader.load_state_dict(saved["loader"])
+    net = ray.train.torch.prepare_model(model)
+    optimizer, loss = torch.optim.Adam(net.parameters(), lr=1e-3), torch.zeros(())
+    for epoch in range(loader.epoch, config["epochs"]):
+        for step, images in enumerate(loader, start=1):
+            loss = torch.nn.functional.cross_entropy(net(images["image"].permute(0, 3, 1, 2) / 255), images["class"])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if not step % STEPS:
-                save(model, loader, epoch, float(loss))
-        save(model, loader, epoch, float(loss))
+            if step % config["save"] and step < len(loader):
+                continue
+            with tempfile.TemporaryDirectory() as folder:  # at the same step on all of them
+                torch.save({"model": model.state_dict(), "loader": loader.state_dict()}, Path(folder, "saved.pt"))
+                is_first = ray.train.get_context().get_world_rank() == 0
+                checkpoint = Checkpoint.from_directory(folder) if is_first else None
+                ray.train.report({"epoch": epoch, "loss": loss.item()}, checkpoint)
 
 
-def save(model: Any, loader: Any, epoch: int, loss: float) -> None:
-    """By all ranks at the same step; rank 0 has the files."""
-    import torch
-
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = None
-        if ray.train.get_context().get_world_rank() == 0:
-            torch.save(getattr(model, "module", model).state_dict(), Path(folder, "model.pt"))
-            Path(folder, "loader.json").write_text(json.dumps(loader.state_dict()))
-            checkpoint = Checkpoint.from_directory(folder)
-        ray.train.report({"epoch": epoch, "loss": loss}, checkpoint=checkpoint)
+def main(url: str, epochs: int = 3, workers: int = 2, batch: int = 32, save: int = 100) -> Any:
+    sent = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "HEADRACE_"))}
+    storage = os.path.abspath("ray-run")  # of all nodes, or s3://…; the same one: from its newest checkpoint
+    run = RunConfig("images", storage_path=storage, worker_runtime_env={"env_vars": sent})
+    config = {"url": url, "epochs": epochs, "batch": batch, "save": save}
+    scale = ScalingConfig(num_workers=workers)
+    return TorchTrainer(train, train_loop_config=config, scaling_config=scale, run_config=run).fit()
 
 
 if __name__ == "__main__":
-    target, workers = sys.argv[1], int(sys.argv[2])
-    sent = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "HEADRACE_"))}
-    TorchTrainer(
-        train,
-        train_loop_config={"target": target},
-        scaling_config=ScalingConfig(num_workers=workers),
-        run_config=RunConfig(
-            name="headrace-example",  # the same name and storage: from its newest checkpoint
-            storage_path=os.path.expanduser("~/ray-results"),
-            worker_runtime_env={"env_vars": sent},
-        ),
-    ).fit()
+    print(main(sys.argv[1], *map(int, sys.argv[2:])).metrics)

@@ -9,6 +9,7 @@ import gc
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -62,6 +63,16 @@ def report(module: ModuleType, *arguments: Any) -> None:
         except BaseException:
             found[name] = traceback.format_exc()
     sys.stdout.write("\n" + json.dumps(found) + "\n")
+
+
+def run_blocks(page: str, mark: str) -> None:
+    """The blocks of a guide that bear that mark, in its order, sharing names."""
+    text = (ROOT / "docs/guides" / page).read_text()
+    blocks = re.findall(rf"^```python {mark}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    names: dict[str, Any] = {"__name__": "guide"}
+    for number, block in enumerate(blocks, start=1):
+        exec(compile(block, f"{page}, block {number} of {mark}", "exec"), names)
 
 
 def digits(count: int) -> tuple[np.ndarray, np.ndarray]:

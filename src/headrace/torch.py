@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 from headrace.loader import Tensors, convert, tensors
 
 if TYPE_CHECKING:
-    from headrace.loader import IterableDataset
+    from headrace.loader import IterableDataset, feed
     from headrace.models.loading import checkpoint
 
-__all__ = ["IterableDataset", "Tensors", "checkpoint", "convert", "tensors"]
+__all__ = ["IterableDataset", "Tensors", "checkpoint", "convert", "feed", "tensors"]
 
 
 def __getattr__(name: str) -> Any:
     """What imports torch, when it is asked for."""
     if name == "IterableDataset":
         return importlib.import_module("headrace.loader.adapters.torch_dataset").IterableDataset
+    if name == "feed":
+        return importlib.import_module("headrace.loader").feed
     if name == "checkpoint":
         return importlib.import_module("headrace.models.loading.checkpoint")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,17 @@ import numpy as np
 import headrace as hr
 from headrace.base.errors import BadSampleError, InputError
 from headrace.base.ports import reserve_port
-from tests.frameworks_kit import digits, no_loader_runs, raised, report
+from tests.frameworks_kit import digits, no_loader_runs, raised, report, run_blocks
+from tests.integration.examples_kit import BATCH as PICTURES
+from tests.integration.examples_kit import (
+    EPOCH,
+    Notes,
+    crashed_and_resumed,
+    example,
+    picture_orders,
+    pictures,
+    working_in,
+)
 
 COUNT, BATCH = 500, 16
 Place = tuple[Any, str]
@@ -144,21 +155,31 @@ def check_a_second_iterator_ends_the_first_with_an_error(place: Place) -> None:
         assert sum(1 for _ in second) == -(-COUNT // BATCH) - 1
 
 
-def check_training(place: Place) -> None:
-    jax = place[0]
-    spread, everywhere = mesh_of(jax, "data"), mesh_of(jax)
+def check_the_example_goes_on_where_it_stopped(place: Place) -> None:
+    """In the middle of an epoch, and from its very last batch."""
+    folder = pictures(Path("pictures").resolve())
+    for save, crash in ((5, 7), (EPOCH, EPOCH)):
 
-    def loss(weights: Any, x: Any, y: Any) -> Any:
-        return -(jax.nn.log_softmax(x @ weights) * jax.nn.one_hot(y, 10)).sum(1).mean()
+        def run(notes: Notes, save: int = save) -> None:
+            module = example("jax_train", SAVE=save)
+            step = module.step
 
-    step = jax.jit(lambda weights, x, y: weights - 0.5 * jax.grad(loss)(weights, x, y))
-    weights = jax.device_put(np.zeros((64, 10), np.float32), everywhere)
-    source = hr.jax.arrays(hr.jax.shard(opened(place)).batch(BATCH, drop_last=True), sharding=spread)
-    for _ in range(6):
-        for batch in source:
-            weights = step(weights, batch["x"], batch["y"])
-    images, labels = digits(COUNT)
-    assert (np.asarray(images / 16 @ np.asarray(weights)).argmax(1) == labels).mean() > 0.93
+            def noted(params: Any, images: Any, labels: Any) -> Any:
+                assert isinstance(images, place[0].Array)
+                notes.note(np.asarray(images[:, 0, 0, 0]))
+                return step(params, images, labels)
+
+            module.step = noted
+            module.main(folder, 2, PICTURES)
+
+        with working_in(f"example-{save}"):
+            found = crashed_and_resumed(run, crash, save)
+        assert found == [row for order in picture_orders(folder, 2) for row in order], save
+
+
+def check_the_guide(_: Place) -> None:
+    pictures(Path("images"))
+    run_blocks("frameworks.md", "jax")
 
 
 def check_structures_and_types(place: Place) -> None:

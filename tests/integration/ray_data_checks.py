@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -22,6 +23,16 @@ from headrace.base.settings import Settings
 from headrace.catalog.snapshot import take_snapshot
 from headrace.namespace import Namespace
 from tests.frameworks_kit import raised, report
+from tests.integration.examples_kit import BATCH as PICTURES
+from tests.integration.examples_kit import (
+    EPOCH,
+    Notes,
+    crashed_and_resumed,
+    example,
+    noted_by_torch,
+    picture_orders,
+    pictures,
+)
 
 COUNT, TASKS = 240, 6
 
@@ -142,6 +153,32 @@ def check_what_fails_is_named(ray: Any) -> None:
     for wrong in (digits().batch(4), digits().shard(0, 2), digits().repeat()):
         raised(hr.errors.InputError, lambda wrong=wrong: hr.ray.dataset(wrong))
     assert "Ray Train" in str(raised(hr.errors.InputError, lambda: hr.ray.shard(digits())))
+
+
+def check_the_example_goes_on_where_it_stopped(ray: Any) -> None:
+    """In Ray Train's local mode: the loop runs here, and what keeps its checkpoints is missing."""
+    from ray.train import Checkpoint
+
+    folder, kept = pictures(Path("pictures").resolve()), Path("kept").resolve()
+
+    def report(metrics: Any, checkpoint: Any) -> None:
+        shutil.copytree(checkpoint.path, kept, dirs_exist_ok=True)
+
+    real = ray.train.report, ray.train.get_checkpoint
+    ray.train.report = report
+    ray.train.get_checkpoint = lambda: Checkpoint.from_directory(kept) if kept.exists() else None
+    try:
+        for save, crash in ((5, 7), (EPOCH, EPOCH)):
+
+            def run(notes: Notes, save: int = save) -> None:
+                with noted_by_torch(notes):
+                    example("ray_train").main(str(folder), 2, 0, PICTURES, save)
+
+            shutil.rmtree(kept, ignore_errors=True)
+            found = crashed_and_resumed(run, crash, save)
+            assert found == [row for order in picture_orders(folder, 2) for row in order], save
+    finally:
+        ray.train.report, ray.train.get_checkpoint = real
 
 
 def check_training_goes_on_with_another_number_of_workers(ray: Any) -> None:

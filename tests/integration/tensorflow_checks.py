@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,17 @@ import numpy as np
 
 import headrace as hr
 from headrace.base.errors import BadSampleError, InputError
-from tests.frameworks_kit import digits, no_loader_runs, raised, report
+from tests.frameworks_kit import digits, no_loader_runs, raised, report, run_blocks
+from tests.integration.examples_kit import BATCH as PICTURES
+from tests.integration.examples_kit import (
+    EPOCH,
+    Notes,
+    crashed_and_resumed,
+    example,
+    picture_orders,
+    pictures,
+    working_in,
+)
 
 COUNT, BATCH = 500, 16
 Place = tuple[Any, str, Path]
@@ -81,6 +94,67 @@ def check_values_are_the_bytes_of_the_objects(place: Place) -> None:
             assert int(label) == labels[int(key)]
 
 
+def check_the_example_goes_on_where_it_stopped(place: Place) -> None:
+    """In the middle of an epoch, and from its very last batch. The epoch that is resumed is a short one; those behind
+    it are whole.
+    """
+    folder = pictures(Path("pictures").resolve())
+    for save, crash in ((5, 7), (EPOCH, EPOCH)):
+
+        def run(notes: Notes, save: int = save) -> None:
+            with noted_by_keras(place[0].keras, notes):
+                example("keras_fit", SAVE=save).main(folder, 3, PICTURES)
+
+        with working_in(f"example-{save}"):
+            found = crashed_and_resumed(run, crash, save)
+        assert found == [row for order in picture_orders(folder, 3) for row in order], save
+
+
+@contextmanager
+def noted_by_keras(keras: Any, notes: Notes) -> Iterator[None]:
+    """What goes into each training step, which Keras then makes by Python."""
+    fit = keras.Sequential.fit
+
+    def noted(model: Any, *given: Any, **options: Any) -> Any:
+        step, model.run_eagerly = model.train_step, True
+
+        def train_step(data: Any) -> Any:
+            notes.note(data[0].numpy()[:, 0, 0, 0])
+            return step(data)
+
+        model.train_step = train_step
+        return fit(model, *given, **options)
+
+    keras.Sequential.fit = noted
+    try:
+        yield
+    finally:
+        keras.Sequential.fit = fit
+
+
+def check_a_backup_says_what_it_cannot_do(place: Place) -> None:
+    tf = place[0]
+    model = tf.keras.Sequential([tf.keras.layers.Input((64,)), tf.keras.layers.Dense(10)])
+    model.compile("sgd", "mse")
+    filtered = opened(place).map(pair).filter(bool).batch(BATCH).loader()
+    for loader in (filtered, opened(place).map(pair).batch(BATCH).loader()):
+        data = hr.tf.dataset(loader) if loader is filtered else hr.tf.dataset(loader).prefetch(2)
+        kept = hr.tf.backup("kept", loader, every=4)
+        fit = partial(model.fit, data, callbacks=[kept], verbose=0)
+        assert "how many batches" in str(raised(InputError, fit))
+    unbuilt = tf.keras.Sequential([tf.keras.layers.Dense(10)])
+    unbuilt.compile("sgd", "mse")
+    kept = hr.tf.backup("kept", filtered)
+    kept.set_model(unbuilt)
+    assert "not built" in str(raised(InputError, kept.on_train_begin))
+    raised(InputError, lambda: hr.tf.backup("kept", filtered, every=0))
+
+
+def check_the_guide(_: Place) -> None:
+    pictures(Path("images"))
+    run_blocks("frameworks.md", "tensorflow")
+
+
 def check_model_fit(place: Place) -> None:
     tf = place[0]
     tf.keras.utils.set_random_seed(0)
@@ -95,11 +169,14 @@ def check_model_fit(place: Place) -> None:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             states.append(loader.state_dict())
 
-    history = model.fit(hr.tf.dataset(loader), epochs=4, verbose=0, callbacks=[Watch()])
-    assert history.history["accuracy"][-1] > 0.93, history.history
+    history = model.fit(hr.tf.dataset(loader), epochs=2, verbose=0, callbacks=[Watch()])
+    assert history.history["accuracy"][-1] > history.history["accuracy"][0], history.history
     steps = -(-COUNT // BATCH)
     received = [(one["epoch"], one["frontiers"][0]) for one in states]
-    assert received == [(epoch, min(BATCH * step, COUNT)) for epoch in range(4) for step in range(1, steps + 1)]
+    assert received == [(epoch, min(BATCH * step, COUNT)) for epoch in range(2) for step in range(1, steps + 1)]
+    again = opened(place).map(pair).batch(BATCH).loader()
+    again.load_state_dict(loader.state_dict())  # Keras did not ask for the end of the epoch
+    assert (sum(1 for _ in hr.tf.dataset(again)), again.epoch) == (steps, 3)
 
 
 def check_tf_function_and_map(place: Place) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,11 +14,23 @@ from types import ModuleType
 from typing import Any
 
 import headrace as hr
-from tests.frameworks_kit import ROOT, report
+from headrace.base.errors import InputError
+from tests.frameworks_kit import report, run_blocks
+from tests.integration.examples_kit import BATCH as PICTURES
+from tests.integration.examples_kit import (
+    COUNT,
+    EPOCH,
+    Notes,
+    crashed_and_resumed,
+    example,
+    noted_by_torch,
+    picture_orders,
+    pictures,
+    working_in,
+)
 from tests.integration.trainers_rows import flat, opened
 
-BATCH = 8
-_BLOCK = re.compile(r"^```python trainers\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BATCH, EVEN = 8, 96
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,11 @@ class Place:
     kit: ModuleType
     ranks: dict[str, list[Any]]
     """Of trainers_ranks: name → what each of the two ranks received."""
+    pictures: Path
+
+    @cached_property
+    def picture_orders(self) -> list[list[int]]:
+        return picture_orders(self.pictures, 2)
 
     @cached_property
     def orders(self) -> list[list[int]]:
@@ -80,9 +96,20 @@ def check_ranks_that_would_all_see_everything_are_refused(place: Place) -> None:
 
 
 def check_trainer_with_two_ranks(place: Place) -> None:
-    for name in ("trainer_samples_a_map", "trainer_dispatches", "trainer_with_its_own_loader"):
+    for name in ("trainer_samples_a_map", "trainer_dispatches"):
         place.each_once(name, 96)
+    place.refused("trainer_fed_unevenly", "2 ranks", "drop_last=True")
     place.refused("trainer_dispatches_a_shard", "DataLoaderDispatcher", "leave out shard()")
+
+
+def check_trainer_is_fed_on_two_ranks_and_goes_on_on_one(place: Place) -> None:
+    """Trainer would reckon from step 9 that this is the first epoch yet: it has 12 steps on one rank."""
+    seen = [sorted(row for rank in place.ranks["trainer_fed"] for row in rank[start : start + 48]) for start in (0, 48)]
+    assert seen == [sorted(order[:EVEN]) for order in place.orders[:2]]
+    rest = place.kit.hugging(
+        place.kit.Model(), opened().batch(BATCH, drop_last=True), "more", "fed/checkpoint-9", max_steps=9 + 6 + 12
+    )
+    assert rest == place.orders[1][48:EVEN] + place.orders[2][:EVEN]
 
 
 def check_lightning_with_two_ranks(place: Place) -> None:
@@ -110,10 +137,9 @@ def check_lightning_takes_a_part_of_each_epoch(place: Place) -> None:
 
 
 def check_lightning_resumes_exactly(place: Place) -> None:
-    """Stopped in an epoch, at its last batch, at the first of the next, and after its end: 13 batches an epoch."""
-    for step in (5, 13, 14):
+    """Stopped at the first batch of an epoch, and after its end; in its middle and at its last batch: the example."""
+    for step in (14, None):
         assert resumed(place, tensors, step) == dict(enumerate(place.orders[:3])), step
-    assert resumed(place, tensors, None) == dict(enumerate(place.orders[:3]))
 
 
 def check_lightning_resumes_a_part_of_each_epoch(place: Place) -> None:
@@ -212,19 +238,21 @@ def check_trainer_resumes_exactly(place: Place) -> None:
     trains_on(place, lambda: samples(place))
 
 
-def check_trainer_resumes_its_own_loader(place: Place) -> None:
-    """By the loader's state, kept as the guide has it."""
-    import torch
+def check_trainer_is_fed_with_batches(place: Place) -> None:
+    import pytest
+    import transformers
 
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        whole, told = place.kit.Model(), {"num_train_epochs": 3, "ignore_data_skip": True}
-        place.kit.hugging(whole, tensors(place), folder, save_strategy="steps", save_steps=1, **told)
-        assert flat(whole.noted) == flat(place.orders[:3])
-        for step in (5, 13, 18):
-            loader = tensors(place)
-            loader.load_state_dict(torch.load(f"{folder}/checkpoint-{step}/loader.pt"))
-            rest = place.kit.hugging(place.kit.Model(), loader, folder, f"{folder}/checkpoint-{step}", **told)
-            assert rest == flat(whole.noted[step:]), step
+        place.kit.hugging(place.kit.Model(), samples(place), folder, max_steps=2, save_steps=2, save_strategy="steps")
+        with pytest.raises(InputError, match="step 2 was saved without"):
+            place.kit.hugging(place.kit.Model(), opened().batch(BATCH), folder, f"{folder}/checkpoint-2")
+    filtered = opened().filter(bool).batch(BATCH)  # has no length: by steps
+    assert place.kit.hugging(place.kit.Model(), filtered, max_steps=15) == flat(place.orders[:2])[: 100 + 2 * BATCH]
+    with pytest.raises(ValueError, match="max_steps"):
+        place.kit.hugging(place.kit.Model(), filtered)
+    bare = transformers.Trainer(place.kit.Model(), transformers.TrainingArguments("fed", use_cpu=True))
+    with pytest.raises(InputError, match="single samples"):
+        hr.torch.feed(bare, opened())
 
 
 def trains_on(place: Place, data: Callable[[], Any]) -> None:
@@ -245,22 +273,50 @@ def samples(_: Place) -> Any:
     return hr.torch.IterableDataset(opened())
 
 
-# -- the guide ----
+# -- examples and guides ----
 
 
-def check_the_guide(_: Place) -> None:
-    """Its blocks run in the order of the page, sharing names."""
-    blocks = _BLOCK.findall((ROOT / "docs/guides/trainers.md").read_text())
-    assert blocks
-    names: dict[str, Any] = {"__name__": "guide"}
-    for number, block in enumerate(blocks, start=1):
-        exec(compile(block, f"trainers.md, block {number}", "exec"), names)
+def check_examples_go_on_where_they_stopped(place: Place) -> None:
+    """In the middle of an epoch, and from its very last batch."""
+    small = {"imagenet": {"SIDE": 32}}
+    for name in ("imagenet", "lightning_train", "hf_trainer", "accelerate_train"):
+        for save, crash in ((5, 7), (EPOCH, EPOCH)):
+
+            def run(notes: Notes, name: str = name, save: int = save) -> None:
+                module = example(name, SAVE=save, **small.get(name, {}))
+                with noted_by_torch(notes):
+                    module.main(place.pictures, 2, PICTURES)
+
+            with working_in(f"{name}-{save}"):
+                assert crashed_and_resumed(run, crash, save) == flat(place.picture_orders), (name, save)
+
+
+def check_the_example_of_workers_goes_on_with_others(place: Place) -> None:
+    for save, crash, counts in ((5, 7, [2, 3]), (5, 7, [0, 2]), (EPOCH, EPOCH, [2, 0])):
+        workers = iter(counts)
+
+        def run(notes: Notes, workers: Iterator[int] = workers, save: int = save) -> None:
+            with noted_by_torch(notes):
+                example("stateful_dataloader", SAVE=save).main(place.pictures, 2, PICTURES, next(workers))
+
+        with working_in("stateful_dataloader"):
+            found = crashed_and_resumed(run, crash, save)
+        first, second = found[:COUNT], found[COUNT:]
+        assert [sorted(first), sorted(second)] == [sorted(one) for one in place.picture_orders], counts
+        assert first != second, counts
+
+
+def check_the_guides(place: Place) -> None:
+    os.symlink(place.pictures, "images")
+    run_blocks("frameworks.md", "trainers")
+    run_blocks("trainers.md", "trainers")
 
 
 if __name__ == "__main__":
     from tests.integration import trainers_kit, trainers_ranks
 
     trainers_kit.be_quiet()
-    report(sys.modules["__main__"], Place(trainers_kit, trainers_ranks.seen(Path.cwd())))
+    place = Place(trainers_kit, trainers_ranks.seen(Path.cwd()), pictures(Path("pictures").resolve()))
+    report(sys.modules["__main__"], place)
     sys.stdout.flush()
     os._exit(0)  # nothing that a framework has left running holds this up

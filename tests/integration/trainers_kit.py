@@ -94,32 +94,19 @@ class Model(torch.nn.Module):
         return {"loss": self.layer(x).mean() * 0}
 
 
-class OwnLoader(transformers.Trainer):
-    """Trains on what it is given, where that is a loader already."""
-
-    def get_train_dataloader(self) -> Any:
-        return self.train_dataset
-
-
-class Position(transformers.TrainerCallback):
-    """Keeps a loader's state in each checkpoint."""
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-
-    def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        torch.save(self.loader.state_dict(), f"{args.output_dir}/checkpoint-{state.global_step}/loader.pt")
-
-
 def hugging(model: Model, data: Any, folder: str = "trained", resume: str | None = None, **options: Any) -> list[int]:
-    """Rows that a model was given by Trainer, in order. Options are those of TrainingArguments."""
+    """Rows that a model was given by Trainer, in order. Options are those of TrainingArguments.
+
+    `data` in batches: the trainer is fed with them.
+    """
     given = {"num_train_epochs": 1, "per_device_train_batch_size": 8, "save_strategy": "no", **options}
     arguments = transformers.TrainingArguments(
         folder, use_cpu=True, report_to="none", disable_tqdm=True, logging_strategy="no", **given
     )
-    own = isinstance(data, hr.torch.Tensors)
-    kind, callbacks = (OwnLoader, [Position(data)]) if own else (transformers.Trainer, [])
-    trainer = kind(model=model, args=arguments, train_dataset=data, callbacks=callbacks)
+    fed = isinstance(data, hr.Dataset) and data.batch_size is not None
+    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=None if fed else data)
+    if fed:
+        hr.torch.feed(trainer, data)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=resume)
     return flat(model.noted)

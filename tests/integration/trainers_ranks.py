@@ -146,8 +146,14 @@ def trainer_dispatches_a_shard() -> Any:
     return hugging(Model(), hr.torch.IterableDataset(even().shard()))
 
 
-def trainer_with_its_own_loader() -> Any:
-    return hugging(Model(), hr.torch.tensors(even().shard().batch(8)))
+def trainer_fed() -> Any:
+    """Two epochs of six steps, with a checkpoint in the second."""
+    options = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 9}
+    return hugging(Model(), opened().batch(8, drop_last=True), "fed", **options)
+
+
+def trainer_fed_unevenly() -> Any:
+    return hugging(Model(), opened().batch(8))
 
 
 # -- Lightning ----

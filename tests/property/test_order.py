@@ -202,6 +202,15 @@ def test_one_uneven_state_is_not_enough_for_other_ranks() -> None:
         load(state, "f", "o", 20, 0, 3, 1)
 
 
+def test_some_states_that_differ_do_not_speak_for_the_others() -> None:
+    """As two workers of one rank have between two turns."""
+    some = [dump("f", "o", Residual(0, 4), stripe, Progress(at)) for stripe, at in ((0, 3), (2, 2))]
+    with pytest.raises(InputError, match="list of all ranks"):
+        load(some, "f", "o", 40, 0, 3, 1)
+    ended = [dump("f", "o", Residual(0, 4), stripe, Progress(at)) for stripe, at in ((0, 11), (2, 10))]
+    assert load(ended, "f", "o", 42, 0, 3, 1)[0].size(42) == 0  # stripes 2 and 3 have one less
+
+
 @pytest.mark.parametrize("state", [{}, {"version": 2}, 7, []])
 def test_nonsense_is_refused(state: object) -> None:
     with pytest.raises(InputError):

@@ -363,3 +363,14 @@ def test_places_do_not_stand_behind_flat_map(dataset: Dataset) -> None:
             wrong()
     with pytest.raises(TypeError, match="flat_map"):
         len(flat.batch(3).loader())
+
+
+def test_one_ranks_state_says_nothing_of_others_whose_samples_are_unlike(dataset: Dataset) -> None:
+    """Batches alike in cost have unlike numbers of samples: ranks do not stand at the same place."""
+    ranks = [dataset.shard(rank, 2).batch(cost=length_of, limit=40).loader() for rank in (0, 1)]
+    seen = [key for loader in ranks for key in next(iter(loader))["__key__"]]
+    alone = dataset.shard(0, 1).batch(cost=length_of, limit=40).loader()
+    with pytest.raises(InputError, match="all ranks' states"):
+        alone.load_state_dict(ranks[0].state_dict())
+    alone.load_state_dict([loader.state_dict() for loader in ranks])
+    assert sorted(seen + [key for batch in keys(alone) for key in batch]) == [str(number) for number in range(8)]

@@ -61,6 +61,18 @@ def shards(folder: Path, compress: Callable[[bytes], bytes] | None = None) -> hr
     return hr.Dataset.open(str(folder))
 
 
+def flat_tokens(folder: Path) -> hr.Dataset:
+    for file in range(3):
+        np.arange(file * 100, file * 100 + 100, dtype=np.uint16).tofile(folder / f"{file}.bin")
+    return hr.Dataset.open(str(folder), format="tokens", dtype="uint16").blocks(12)
+
+
+def table_of_tokens(folder: Path) -> hr.Dataset:
+    tokens = pa.table({"tokens": [list(range(row, row + row % 9)) for row in range(COUNT)]})
+    pq.write_table(tokens, folder / "t.parquet", row_group_size=8)
+    return hr.Dataset.open(str(folder)).blocks(12)
+
+
 def mixed(folder: Path) -> hr.Dataset:
     for name in ("a", "b"):
         (folder / name).mkdir()
@@ -90,6 +102,8 @@ KINDS: dict[str, Callable[[Path], hr.Dataset]] = {
     "where": lambda folder: _where(folder).shuffle(seed=4),
     "mapped": lambda folder: rows_of_table(folder).map(lambda_free).filter(odd),
     "mix": mixed,
+    "token blocks": lambda folder: flat_tokens(folder).shuffle(seed=5),
+    "token blocks of a table": lambda folder: table_of_tokens(folder).shuffle(seed=5, block=64),
 }
 
 

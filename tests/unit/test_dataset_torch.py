@@ -109,27 +109,43 @@ def test_workers_of_two_ranks_split_the_stream(folder: str) -> None:
     assert sorted(seen) == list(range(100))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_stateful_dataloader_resumes_exactly(folder: str, workers: int) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+def test_a_stateful_dataloader_of_two_ranks_goes_on_with_other_ranks_and_workers(folder: str) -> None:
+    """By the list of both ranks' states; one rank's says where its two workers are, who are not equally far."""
+    ds = Dataset.open(folder).shuffle(1).map(decode, threads=1).batch(7)
+    seen: list[int] = []
+    states = []
+    for rank in range(2):
+        loader = stateful(ds.shard(rank, 2), 2, "fork")
+        epoch = iter(loader)
+        seen += rows([next(epoch) for _ in range(3)])
+        states.append(loader.state_dict())
+        del epoch
+    for rank in range(3):
+        again = headrace.torch.IterableDataset(ds.shard(rank, 3))
+        again.load_state_dict(states)
+        seen += rows(torch.utils.data.DataLoader(again, batch_size=None))
+        again.load_state_dict(states[0])
+        with pytest.raises(InputError, match="list of all ranks"):
+            list(again)
+    assert sorted(seen) == list(range(100))
 
-    def make() -> Any:
-        ds = headrace.torch.IterableDataset(Dataset.open(folder).shuffle(1).map(decode, threads=1).batch(7))
-        return stateful.StatefulDataLoader(ds, batch_size=None, num_workers=workers)
 
-    whole = rows(make())
-    loader = make()
-    epoch = iter(loader)
-    head = rows([next(epoch) for _ in range(5)])
-    state = loader.state_dict()
-    del epoch
-    again = make()
-    again.load_state_dict(state)
-    assert head + rows(again) == whole
+def test_what_is_no_place_of_every_worker_is_refused(folder: str) -> None:
+    held = headrace.torch.IterableDataset(Dataset.open(folder).batch(7))
+    worker = {"dataset_state": held.state_dict()}
+    whole = {"_snapshot": {"_worker_snapshots": {"worker_0": worker}}, "_steps_since_snapshot": 0}
+    held.load_state_dict(whole)
+    for odd, says in (
+        ({**whole, "_steps_since_snapshot": 3}, "3 batches older"),
+        ({**whole, "_snapshot": {}}, "no worker"),
+        ({"dataset_state": None}, "no place"),
+    ):
+        with pytest.raises(InputError, match=says):
+            held.load_state_dict(odd)
 
 
 _RESUMED = [
-    *((workers, "fork", kept, taken, 3) for workers in (2, 3) for kept in (False, True) for taken in (5, 0)),
+    *((workers, "fork", kept, taken, 3) for workers, kept in ((2, False), (2, True), (3, True)) for taken in (5, 0)),
     (0, None, False, 5, 3),
     (0, None, False, 0, 3),
     (2, "spawn", True, 5, 3),  # workers that are not kept import all of torch in each epoch

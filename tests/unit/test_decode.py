@@ -296,6 +296,20 @@ def test_named_parts_only() -> None:
         hr.decode.image("middle.png")(sample)
 
 
+def test_one_name_for_images_of_several_kinds() -> None:
+    decode = hr.decode.image(size=4, to="image")
+    for name in ("png", "JPG"):
+        found = decode({"__key__": "k", name: _picture(4, 5), "class": 1})
+        assert sorted(found) == ["__key__", "class", "image"]
+        assert found["image"].shape == (4, 4, 3)
+    pair = {"__key__": "a/k", "left.png": _picture(4, 5), "right.png": _picture(6, 7)}
+    assert sorted(hr.decode.image("right.png", to="image")(pair)) == ["__key__", "image", "left.png"]
+    for odd in (pair, {"__key__": "a/k", "txt": b""}):
+        with pytest.raises(InputError, match="images in one sample") as caught:
+            decode(odd)
+        assert caught.value.path == "a/k"
+
+
 @pytest.mark.parametrize("given_", [{"size": 0}, {"size": (3, -1)}, {"mode": "CMYK"}, {"depth": 16}])
 def test_wrong_wishes_are_refused_when_made(given_: dict[str, Any]) -> None:
     with pytest.raises(InputError):

@@ -548,3 +548,14 @@ except NoRoomError as error:
         [sys.executable, "-c", script, f"file://{tmp_path}"], capture_output=True, text=True, timeout=60, check=True
     )
     assert "a.parquet: too many open files" in ran.stdout
+
+
+def test_rows_of_a_large_row_group_share_its_read(folder: Path) -> None:
+    """Larger than what neighbours are joined to, and read row by row."""
+    values = np.random.default_rng(1).integers(0, 1 << 62, (1500, 400))
+    table = pa.table({"tokens": list(values), "x": range(len(values))})
+    pq.write_table(table, folder / "a.parquet", compression=None, use_dictionary=False)
+    for dataset in (hr.Dataset.open(folder).map(dict), hr.Dataset.open(folder).blocks(401, column="tokens")):
+        loader = dataset.batch(64).loader(prefetch="8MB")
+        assert sum(len(batch["tokens"]) for batch in loader) in (1500, 1499)
+        assert loader.stats().reads <= 3

@@ -94,10 +94,12 @@ if TYPE_CHECKING:
     from headrace.catalog.snapshot_diff import change_summary as change_summary
     from headrace.catalog.snapshot_diff import diff as diff
     from headrace.catalog.snapshot_diff import verify as verify
+    from headrace.catalog.stages import ANY_NUMBER as ANY_NUMBER
     from headrace.catalog.stages import Stage as Stage
     from headrace.catalog.stages import TakesColumns as TakesColumns
 
 __all__ = [
+    "ANY_NUMBER",
     "CLASSES_FORMAT",
     "INPUTS_VARIABLE",
     "KEY",
@@ -239,6 +241,6 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
                 "take_snapshot",
             ),
             "snapshot_diff": ("Change", "ChangeKind", "change_summary", "diff", "verify"),
-            "stages": ("Stage", "TakesColumns"),
+            "stages": ("ANY_NUMBER", "Stage", "TakesColumns"),
         },
     )

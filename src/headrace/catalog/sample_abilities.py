@@ -119,5 +119,7 @@ class Abilities:
     """Of a snapshot: where what is known of these samples is kept beside it."""
     sorted_by_key: bool = False
     """Rows are in the order of their keys, in UTF-8 bytes."""
+    shares: bool = False
+    """Neighbours lie in the very same parts, as rows of one row group do: planned together, many are one read."""
     reports: bool = False
     """The loader names objects that it reads in another version than is listed."""

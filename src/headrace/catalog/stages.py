@@ -23,6 +23,10 @@ class TakesColumns(ABC):
         """
 
 
+ANY_NUMBER = 0
+"""Of threads: nobody said how many, and it is found while they run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One user function. It runs on several threads at once; decoding runs in parallel where it releases the GIL, or in
@@ -32,7 +36,8 @@ class Stage:
     kind: str
     """``"map"``, ``"filter"`` or ``"flat_map"``."""
     function: Callable[[Any], Any]
-    threads: int = 8
+    threads: int = ANY_NUMBER
+    """How many, or `ANY_NUMBER`."""
     processes: int | Literal["auto"] = 0
     """Worker processes; ``"auto"``: as many as there are cores for it; 0: it runs on threads."""
 

@@ -20,11 +20,12 @@ from headrace.base.errors import (
     SlowDownError,
     TryAgainError,
 )
+from headrace.base.level import Level
 from headrace.base.memory import take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.answer import blob_of, past_the_end, wrong_answer
-from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency, Level
+from headrace.fetch.level import FIRST, ROUND_TRIP, FirstByte, Latency
 from headrace.fetch.loop import Loop
 from headrace.fetch.operation import Operation
 from headrace.fetch.read import Read

@@ -25,11 +25,12 @@ from headrace.base.errors import (
     SlowDownError,
     TryAgainError,
 )
+from headrace.base.level import Level
 from headrace.base.memory import copy, take
 from headrace.base.metrics import Metrics
 from headrace.base.settings import FetchSettings
 from headrace.fetch.answer import blob_of, past_the_end, wrong_answer
-from headrace.fetch.level import ROUND_TRIP, Level
+from headrace.fetch.level import ROUND_TRIP
 from headrace.fetch.read import Read, sealed
 from headrace.store.http1 import (
     CLOSED,

@@ -77,6 +77,11 @@ if TYPE_CHECKING:
     from headrace.formats.tfrecord.sequence_example import sequence as sequence
     from headrace.formats.tfrecord.sequence_example import stacked as stacked
     from headrace.formats.tfrecord.tfrecord import TFRECORD as TFRECORD
+    from headrace.formats.tokens.megatron import Megatron as Megatron
+    from headrace.formats.tokens.token_files import TokenFiles as TokenFiles
+    from headrace.formats.tokens.token_files import check_fits as check_fits
+    from headrace.formats.tokens.token_files import dtype_of as dtype_of
+    from headrace.formats.tokens.token_files import tokens_as as tokens_as
 
 __all__ = [
     "CSV",
@@ -93,6 +98,7 @@ __all__ = [
     "Forms",
     "Groups",
     "Job",
+    "Megatron",
     "Member",
     "OpenOptions",
     "OpenedTable",
@@ -107,14 +113,17 @@ __all__ = [
     "StoreBytes",
     "TablePart",
     "TableSamples",
+    "TokenFiles",
     "Values",
     "Weighed",
     "as_table",
+    "check_fits",
     "collate",
     "collate_field",
     "compressed_suffixes",
     "crc32c",
     "csv_as",
+    "dtype_of",
     "example",
     "examples",
     "export_index",
@@ -143,6 +152,7 @@ __all__ = [
     "split_name",
     "stacked",
     "take_with_index",
+    "tokens_as",
     "typed_batch",
     "typed_columns",
     "values_of",
@@ -182,5 +192,7 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
             "tfrecord.example": ("example", "examples"),
             "tfrecord.sequence_example": ("sequence", "stacked"),
             "tfrecord.tfrecord": ("TFRECORD",),
+            "tokens.megatron": ("Megatron",),
+            "tokens.token_files": ("TokenFiles", "check_fits", "dtype_of", "tokens_as"),
         },
     )

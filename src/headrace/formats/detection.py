@@ -26,7 +26,7 @@ from headrace.base.errors import InputError, NotFoundError, UnsupportedError
 from headrace.catalog import Objects, Shelf
 from headrace.formats.index.index_job import Shard
 from headrace.formats.known_formats import ASKED, FORMATS, OBJECTS, PACKED, all_suffixes, format_named
-from headrace.formats.shard_format import Accompanied, Format
+from headrace.formats.shard_format import Accompanied, Format, Paired
 from headrace.formats.streaming.litdata import LITDATA
 from headrace.formats.streaming.mds import MDS
 from headrace.formats.tables.known_tables import ARROW, KINDS, PARQUET, kind_named
@@ -191,10 +191,18 @@ def shards_of(fmt: Format, objects: Objects, prefix: str, path: str) -> list[Sha
 
 
 def beside(fmt: Format, objects: Objects, prefix: str) -> dict[str, Shard] | None:
-    """For a format whose shards another object of their folder describes: those objects, by the folder's key."""
+    """For a format whose shards another object of their folder describes: those objects, by the folder's key; by the
+    shard's, where each has one of its own.
+    """
+    found: dict[str, Shard] = {}
+    if isinstance(fmt, Paired):
+        for batch in objects.batches():
+            for row in batch.filter(pc.ends_with(batch["key"], fmt.paired)).to_pylist():
+                stem = (prefix + row["key"]).removesuffix(fmt.paired)
+                found |= {stem + one: Shard(prefix + row["key"], row["size"], row["version"]) for one in fmt.suffixes}
+        return found
     if not isinstance(fmt, Accompanied):
         return None
-    found: dict[str, Shard] = {}
     for batch in objects.batches():
         for row in batch.filter(pc.ends_with(batch["key"], fmt.beside)).to_pylist():
             folder = (prefix + row["key"]).removesuffix(fmt.beside)

@@ -14,12 +14,14 @@ from headrace.formats.tar.tar import Tar
 from headrace.formats.text.csv_records import CSV
 from headrace.formats.text.jsonl import JSONL
 from headrace.formats.tfrecord.tfrecord import TFRECORD
+from headrace.formats.tokens.megatron import MEGATRON
+from headrace.formats.tokens.token_files import TOKENS
 
 OBJECTS = "objects"
 """``format="objects"``: every object is part of a sample, whatever its name."""
 FORMATS: tuple[Format, ...] = (Tar(), TFRECORD)
 """Those that a suffix announces."""
-ASKED: tuple[Format, ...] = (JSONL, CSV, NPY, NPZ, MDS, LITDATA)
+ASKED: tuple[Format, ...] = (JSONL, CSV, NPY, NPZ, MDS, LITDATA, TOKENS, MEGATRON)
 """Those that must be asked for: files of that suffix are as often labels, tables of paths, or samples themselves."""
 PACKED = (".tar.bz2", ".tar.xz", ".tar.lz4")
 """Shards that are not read, in compressions that hardly anybody uses for them."""

@@ -34,7 +34,7 @@ from headrace.formats.index.shard_index import find_set, open_set
 from headrace.formats.index.stored_index import INDEX_BESIDE, export_index
 from headrace.formats.known_formats import OBJECTS, format_named
 from headrace.formats.open_options import OpenOptions
-from headrace.formats.shard_format import Accompanied, Format
+from headrace.formats.shard_format import Accompanied, Format, Paired
 from headrace.formats.shard_samples import ShardSamples
 from headrace.formats.tables.footers import Job as TableJob
 from headrace.formats.tables.known_tables import kind_named
@@ -152,7 +152,7 @@ def _one_object(asked: Single) -> ShardSamples | TableSamples | None:
     options = asked.options
     fmt, kind = format_of(target, options.format, options.by, lambda: memoryview(at.store.get(at.key, 0, _HEAD).data))
     prefix = at.key[: at.key.rfind("/") + 1]
-    if isinstance(fmt, Accompanied):
+    if isinstance(fmt, (Accompanied, Paired)):
         reason = f"one {fmt.name} shard cannot be read by itself"
         raise InputError(reason, path=target, hint="open its folder, where they all lie")
     shard, shelf = Shard(at.key, info.size, info.version), Shelf.of(asked.settings)

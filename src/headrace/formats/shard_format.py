@@ -196,3 +196,19 @@ class Accompanied(Typed, Protocol):
         Raises as `scan`; NotFoundError: the object is missing.
         """
         ...
+
+
+@runtime_checkable
+class Paired(Typed, Protocol):
+    """A format each of whose shards has an object beside it, of the same name with another suffix, which says where its
+    samples lie.
+    """
+
+    @property
+    def paired(self) -> str:
+        """That suffix."""
+        ...
+
+    def with_pair(self, pair: ShardBytes, /) -> Typed:
+        """The format as it reads the one shard whose pair this is. Raises as `scan`."""
+        ...

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.loader.adapters.torch import Tensors as Tensors
     from headrace.loader.adapters.torch import tensors as tensors
     from headrace.loader.adapters.torch_dataset import IterableDataset as IterableDataset
+    from headrace.loader.adapters.torch_trainer import feed as feed
     from headrace.loader.adapters.torch_values import convert as convert
     from headrace.loader.benchmark import Epoch as Epoch
     from headrace.loader.benchmark import bench as bench
@@ -87,6 +88,7 @@ __all__ = [
     "convert",
     "dataset_of",
     "decide_block",
+    "feed",
     "mean_size",
     "measure",
     "media_type",
@@ -108,6 +110,7 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
         {
             "adapters.torch": ("Tensors", "tensors"),
             "adapters.torch_dataset": ("IterableDataset",),
+            "adapters.torch_trainer": ("feed",),
             "adapters.torch_values": ("convert",),
             "benchmark": ("Epoch", "bench"),
             "column_classes": ("class_columns", "open_column_classes"),

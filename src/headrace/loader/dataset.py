@@ -19,8 +19,18 @@ from headrace.base.errors import InputError
 from headrace.base.progress import Progress
 from headrace.base.settings import Settings
 from headrace.base.units import parse_bytes
-from headrace.catalog import SampleIndex, Stage, target_of
-from headrace.formats import Columns, Format, Forms, OpenOptions, Records, csv_as, open_source
+from headrace.catalog import ANY_NUMBER, SampleIndex, Stage, target_of
+from headrace.formats import (
+    Columns,
+    Format,
+    Forms,
+    OpenOptions,
+    Records,
+    check_fits,
+    csv_as,
+    open_source,
+    tokens_as,
+)
 from headrace.loader.order.auto_block import AUTO, Choice, choose_order, least_shared
 from headrace.loader.order.blocked_order import Blocked, Mixing, blocked
 from headrace.loader.order.order import Repeat, Rows, Shuffle, Slice, Stream, Take
@@ -32,7 +42,11 @@ from headrace.loader.pipeline.bad_samples import Skip
 from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import Leaf
 from headrace.loader.pipeline.packing import Collate, Measure, Packing, packing_of
+from headrace.loader.pipeline.sequences import sequences
 from headrace.loader.reopening import Reopened
+from headrace.loader.tokens.document_pieces import REFUSE, SPLIT, DocumentPieces
+from headrace.loader.tokens.token_spans import CROSS, Cutting
+from headrace.loader.tokens.token_values import native
 from headrace.namespace import Namespace
 
 if TYPE_CHECKING:
@@ -95,6 +109,8 @@ class Dataset:
         where: Sequence[Any] | None = None,
         delimiter: str | None = None,
         encoding: str | None = None,
+        dtype: str | None = None,
+        end: int | None = None,
         progress: Progress | None = None,
         refresh: bool = False,
     ) -> Dataset:
@@ -112,6 +128,8 @@ class Dataset:
                 refused.
             format: ``"tar"``: shards in WebDataset's convention; ``"tfrecord"``, ``"jsonl"``, ``"csv"``, ``"npy"``,
                 ``"npz"``, ``"mds"``, ``"litdata"``: records of such files; ``"parquet"``, ``"arrow"``: rows of tables;
+                ``"tokens"``: documents of flat files of tokens, ``.bin`` or ``.npy`` of one axis, for `blocks`;
+                ``"megatron"``: likewise, with an ``.idx`` beside each ``.bin``;
                 ``"objects"``: every object as it is; None: tar, TFRecord and Parquet are found by names, and refused
                 where they are ambiguous.
             columns: of tables, the names of those that are read; None: all, folders such as ``month=1`` included. Of
@@ -121,6 +139,8 @@ class Dataset:
                 which is enough. Files and row groups that cannot hold any are not read, nor counted by ``len``.
             delimiter: of CSV, what separates fields: ``";"``, a tab (then ``.tsv`` files are read, too); None: a comma.
             encoding: of CSV, as Python names it: ``"latin-1"``, ``"utf-16"``; None: UTF-8.
+            dtype: of tokens in ``.bin`` files, as NumPy names it: ``"uint16"``.
+            end: the token that ends documents in flat files, which are read once for it; None: a file is one document.
             progress: told of shards and bytes while they are indexed. None: a bar on standard error, if that is a
                 terminal, the index takes more than a second, and the setting ``progress`` allows it.
             refresh: list now, though this node has a listing that is younger than ``cache.ttl``.
@@ -134,6 +154,10 @@ class Dataset:
             if format != "csv":
                 raise InputError("delimiter and encoding are of CSV", path=str(target), hint='format="csv"')
             form = csv_as(delimiter, encoding)
+        if dtype is not None or end is not None:
+            if format != "tokens":
+                raise InputError("dtype and end are of flat files", path=str(target), hint='format="tokens"')
+            form = tokens_as(dtype, end)
         options = OpenOptions(by, form, columns, where, on_change)
         if refresh:
             settings = dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0))
@@ -266,10 +290,57 @@ class Dataset:
             "windows",
             "use it straight after open()",
         )
+        from headrace.loader.tokens.block_source import holds_blocks
+
         leaf = self.leaves[0]
+        self._refuse(holds_blocks(leaf.index), "windows", "blocks() gives consecutive tokens: ask for longer ones")
         window = cut(leaf.index, n, stride)
         rows = Rows(window.size, f"windows({n}, {stride}, {self.stream.describe()})", GRAIN)
         return dataclasses.replace(self, stream=rows, leaves=(dataclasses.replace(leaf, window=window),))
+
+    def blocks(
+        self,
+        length: int,
+        *,
+        documents: str = CROSS,
+        pad: int | None = None,
+        column: str | None = None,
+        dtype: str | None = None,
+    ) -> Dataset:
+        """Samples of `length` consecutive tokens. Sample i has those from i · (length - 1) on, so that each token is
+        once what is to be predicted. A batch's ``tokens`` is of shape (n, length).
+
+            Dataset.open("s3://b/tokens/", format="tokens", dtype="uint16").blocks(2049)
+            Dataset.open("s3://b/parquet/", columns=["input_ids"]).blocks(2049)
+
+        Files follow one another as they are listed. Documents of anything but flat files are read once, to count their
+        tokens; the index cache keeps the counts.
+
+        Args:
+            length: tokens of a block: the context, and one more.
+            documents: ``"cross"``: blocks go on over the ends of documents and files; the last tokens, too few for a
+                block, are left out. ``"keep"``: each document is cut by itself, and what is left of it is left out.
+            pad: the token that fills up what would be left out. None: nothing does.
+            column: which part of a sample holds its tokens; None: ``tokens``, ``input_ids``, or the only one.
+            dtype: of the arrays, as NumPy names it, or of the tokens in a part that is bytes; None: as they are stored.
+
+        Raises:
+            InputError: not straight after `open`, no document is long enough, or samples hold no tokens.
+        """
+        from headrace.fetch import default_fetcher
+        from headrace.loader.tokens.block_source import Wanted, blocks_of, holds_blocks
+
+        cutting, leaf = Cutting(length, documents, pad), self.leaves[0]
+        plain = isinstance(self.stream, Rows) and leaf.window is None and not holds_blocks(leaf.index)
+        plain = plain and not self.stages
+        self._refuse(not plain, "blocks", "use it straight after open(); pack_documents takes what map makes")
+        self._unbatched("blocks")
+        name = self.stream.name if isinstance(self.stream, Rows) else ""
+        allowed = Settings.load().progress
+        with drawn(Tally("counted"), after=_SILENT_S, allowed=allowed) as bar:
+            index = blocks_of(leaf, Wanted(cutting, column, dtype, name, bar), default_fetcher())
+        found = Dataset.of(index, f"blocks({length}, {self.stream.describe()})")
+        return dataclasses.replace(found, striping=self.striping)
 
     def shard(
         self, rank: int | None = None, world_size: int | None = None, *, even: str | None = None
@@ -406,11 +477,15 @@ class Dataset:
     # -- samples -----------------------------------------------------------------------------------------------------
 
     def map(
-        self, fn: Callable[[Any], Any], threads: int = 8, on_error: Skip | None = None, *,
+        self, fn: Callable[[Any], Any], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None, *,
         processes: int | Literal["auto"] | None = None,
     ) -> Dataset:  # fmt: skip
-        """Apply `fn` to every sample, on up to `threads` threads; it should release the GIL where it computes. Behind
-        `batch` it gets whole batches, and what it returns is what the loop sees.
+        """Apply `fn` to every sample, on threads; it should release the GIL where it computes. Behind `batch` it gets
+        whole batches, and what it returns is what the loop sees.
+
+        `threads`: how many; all functions share them, so the largest number holds. With ``"auto"`` everywhere the
+        loader finds how many while it runs: one to a core at first, more, up to 64, as long as that decodes more.
+        ``Loader.stats().decode`` says what it found.
 
         `on_error` allows some samples to be missing, failed reads included; one budget for the whole loader, the last
         one given holds. Without it the first failure is raised in the loop as BadSampleError, with the cause.
@@ -431,18 +506,18 @@ class Dataset:
         Raises:
             InputError: a number below 1; `processes` behind `batch`.
         """
-        return self._with(Stage("map", fn, threads, processes or 0), on_error, processes)
+        return self._with(Stage("map", fn, _number(threads, "map"), processes or 0), on_error, processes)
 
     def filter(
-        self, fn: Callable[[Any], bool], threads: int = 8, on_error: Skip | None = None, *,
+        self, fn: Callable[[Any], bool], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None, *,
         processes: int | Literal["auto"] | None = None,
     ) -> Dataset:  # fmt: skip
         """Keep samples for which ``fn(sample)`` is true; behind `batch`, batches. `processes`: see `map`."""
-        return self._with(Stage("filter", fn, threads, processes or 0), on_error, processes)
+        return self._with(Stage("filter", fn, _number(threads, "filter"), processes or 0), on_error, processes)
 
     def flat_map(
-        self, fn: Callable[[Any], Iterable[Any]], threads: int = 8, on_error: Skip | None = None, *,
-        processes: int | Literal["auto"] | None = None,
+        self, fn: Callable[[Any], Iterable[Any]], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None,
+        *, processes: int | Literal["auto"] | None = None,
     ) -> Dataset:  # fmt: skip
         """Each sample becomes what ``fn(sample)`` gives: several samples, one or none.
 
@@ -453,7 +528,7 @@ class Dataset:
             InputError: behind `batch`.
         """
         self._unbatched("flat_map")
-        return self._with(Stage("flat_map", fn, threads, processes or 0), on_error, processes)
+        return self._with(Stage("flat_map", fn, _number(threads, "flat_map"), processes or 0), on_error, processes)
 
     def batch(
         self,
@@ -508,6 +583,61 @@ class Dataset:
         )  # fmt: skip
         size = n if packing is None or (packing.is_even and n is not None) else packing.nominal
         return dataclasses.replace(self, batch_size=size, drop_last=drop_last, packing=packing)
+
+    def pack_documents(
+        self,
+        length: int,
+        batch: int = 1,
+        *,
+        long: str = SPLIT,
+        pad: int = 0,
+        window: int | None = None,
+        column: str | None = None,
+        dtype: str | None = None,
+        drop_last: bool = False,
+        threads: int = 2,
+        on_error: Skip | None = None,
+    ) -> Dataset:
+        """Batches of `batch` sequences of `length` tokens, each of several whole documents: first fit. In place of
+        `batch`.
+
+            ds.shuffle(seed=7).pack_documents(2048, batch=8, pad=50256)
+
+        A batch has ``tokens``, ``positions`` (int32, from 0 in every document) and ``documents`` (int32: 1, 2, … in
+        every sequence, 0 where `pad` fills it up), each of shape (batch, length), and ``__key__``, the documents' keys
+        of each sequence. A document without tokens is left out. The state is exact: documents that wait in an open
+        sequence are not done, and of one that was split each piece counts by itself.
+
+        Args:
+            length: tokens of a sequence.
+            batch: sequences of a batch.
+            long: of a document of more than `length` tokens: ``"split"``: cut into pieces of `length`, each of which is
+                as a document of its own; ``"refuse"``: it is a bad sample.
+            pad: the token behind a sequence's last document.
+            window: sequences that are open at once, by default four batches: more are filled better, and wait longer.
+            column: which part of a sample holds its tokens; None: ``tokens``, ``input_ids``, or the only one.
+            dtype: of the tokens, as NumPy names it; None: as they are.
+            drop_last: only full batches.
+            threads: see `map`; so of `on_error`.
+            on_error: documents without a list of tokens, with tokens that are not of `dtype`, or refused.
+
+        Raises:
+            InputError: parts that do not fit together.
+        """
+        if length < 1 or batch < 1:
+            raise InputError(f"pack_documents({length}, batch={batch})", hint="both at least 1")
+        if window is not None and window < batch:
+            raise InputError(f"window={window} and batches of {batch}", hint="at least one batch is open")
+        if long not in (SPLIT, REFUSE):
+            raise InputError(f"long={long!r}", hint='"split" or "refuse"')
+        held = None if dtype is None else native(dtype)
+        if held is not None:
+            check_fits(pad, held, "pad")
+        self._unbatched("pack_documents")
+        pieces = DocumentPieces(length, column, None if held is None else held.str, long)
+        packing = sequences(batch, length, window, pad)
+        packed = self._with(Stage("flat_map", pieces, threads), on_error)
+        return dataclasses.replace(packed, batch_size=packing.nominal, drop_last=drop_last, packing=packing)
 
     def to_arrow(self) -> Dataset:
         """Batches as ``pyarrow.Table``, straight from the columns of tables: the same rows as without.
@@ -635,11 +765,9 @@ class Dataset:
         rows = {"samples": "without end" if size is None else f"{size:,}", "batches of": batches}
         return cards.card(repr(self), rows)
 
-    def _with(self, stage: Stage, on_error: Skip | None, processes: int | str | None) -> Dataset:
+    def _with(self, stage: Stage, on_error: Skip | None, processes: int | str | None = None) -> Dataset:
         if processes is not None and processes != "auto" and (not isinstance(processes, int) or processes < 1):
             raise InputError(f"{stage.kind}(processes={processes!r})", hint='at least 1, or "auto"')
-        if stage.threads < 1:
-            raise InputError(f"{stage.kind}(threads={stage.threads})", hint="at least 1")
         if self.batch_size is not None:
             self._refuse(self.arrow, stage.kind, "put to_arrow last: what sees batches gets dicts")
             self._refuse(on_error is not None, f"{stage.kind}(on_error=…)", "it is about samples: put it before batch")
@@ -656,3 +784,12 @@ class Dataset:
     def _refuse(self, wrong: bool, what: str, hint: str) -> None:
         if wrong:
             raise InputError(f"{what}() cannot come here", hint=hint)
+
+
+def _number(threads: Any, what: str) -> int:
+    """As `Stage` has it."""
+    if threads == "auto":
+        return ANY_NUMBER
+    if not isinstance(threads, int) or threads < 1:
+        raise InputError(f"{what}(threads={threads!r})", hint='at least 1, or "auto"')
+    return threads

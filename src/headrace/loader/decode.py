@@ -34,7 +34,11 @@ _MOST_PIXELS = 178_956_970
 
 
 def image(
-    *names: str, size: int | tuple[int, int] | None = None, mode: Mode = "RGB", depth: Literal[8] | None = None
+    *names: str,
+    size: int | tuple[int, int] | None = None,
+    mode: Mode = "RGB",
+    depth: Literal[8] | None = None,
+    to: str | None = None,
 ) -> Image:
     """Images as arrays of shape (height, width, channels), or (height, width) for mode "L"; uint8 unless deeper.
 
@@ -45,6 +49,8 @@ def image(
         mode: "RGB", "RGBA" or "L" (grey).
         depth: 8: uint8 whatever the file holds, its white becoming 255. None: values of more than 8 bits stay as they
             are, with the file's type.
+        to: what the array is called, whatever the file's suffix: the samples of a folder of JPEG and PNG files then
+            have one name, and stack. For samples of one image. None: it replaces the bytes, under their name.
 
     | file | array |
     |---|---|
@@ -73,7 +79,7 @@ def image(
         raise InputError(f"mode={mode!r} is not known", hint=f"one of {', '.join(_COLOURS)}")
     if depth not in (None, 8):
         raise InputError(f"depth={depth!r} is not known", hint="8, or None: as deep as the file")
-    return Image(names, height, width, mode, depth)
+    return Image(names, height, width, mode, depth, to)
 
 
 def npy(*names: str) -> Npy:
@@ -127,17 +133,27 @@ class Image:
     width: int
     mode: Mode
     depth: Literal[8] | None = None
+    to: str | None = None
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """The sample with arrays for images.
 
         Raises:
             CorruptError: bytes that are no image. UnsupportedError: one that is deeper than can be kept; see `image`.
-            KeyError: a name that the sample has not.
+            KeyError: a name that the sample has not. InputError: with `to`, a sample of no image or of several.
         """
-        found = dict(sample)
-        for name in _wanted(sample, self.names, _IMAGES):
-            found[name] = self.decode(sample[name], path=f"{sample.get('__key__', '')}.{name}")
+        found, wanted = dict(sample), list(_wanted(sample, self.names, _IMAGES))
+        if self.to is not None and len(wanted) != 1:
+            raise InputError(
+                f"{len(wanted)} images in one sample, and to={self.to!r} is one name",
+                path=str(sample.get("__key__", "")),
+                hint=f"image(name, to={self.to!r}) says which; without to= each keeps its name",
+            )
+        for name in wanted:
+            array = self.decode(sample[name], path=f"{sample.get('__key__', '')}.{name}")
+            if self.to is not None:
+                del found[name]
+            found[self.to or name] = array
         return found
 
     def decode(self, data: Any, path: str = "") -> npt.NDArray[Any]:

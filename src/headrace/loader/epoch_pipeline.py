@@ -93,6 +93,7 @@ class Pipeline:
         self.batching = Batching(self._source.collector(), self._source.builder(), self)
         self._after = AfterBatch(plan.after, self.room.hold) if plan.after else None
         self._ready: SimpleQueue[Sequence[_Made] | Failure | Finished] = SimpleQueue()
+        self._beginning = threading.Lock()
         self._at_hand: deque[_Made] = deque()  # the consumer's own
         self._uneven = False  # a whole batch was filtered out
         self._built = self._taken = self._returned = self._given_back = 0
@@ -104,8 +105,16 @@ class Pipeline:
             threading.Thread(target=self._guarded, args=(work,), name=f"headrace-loader-{name}", daemon=True)
             for name, work in works
         ]
-        for thread in self._threads:
+        for thread in [*self._threads]:
             thread.start()
+
+    def begin(self, name: str, work: Callable[[], None]) -> None:
+        """See `headrace.loader.pipeline.source.Pipe`."""
+        thread = threading.Thread(target=self._guarded, args=(work,), name=f"headrace-loader-{name}", daemon=True)
+        with self._beginning:
+            if not self.closed:
+                thread.start()
+                self._threads.append(thread)
 
     # -- consumer ------------------------------------------------------------------------------------------------
 
@@ -202,7 +211,9 @@ class Pipeline:
         self._ready.put(Failure(closed()))  # a consumer that waits on another thread
         if self._after is not None:
             self._after.close()
-        join_all(self._threads, _JOIN_S)
+        with self._beginning:
+            threads = [*self._threads]
+        join_all(threads, _JOIN_S)
         self._forget()
 
     def _forget(self) -> None:

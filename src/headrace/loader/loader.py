@@ -94,20 +94,35 @@ class Loader:
         Raises:
             TypeError: the dataset is endless, or what batches hold is known when they are made.
         """
-        packing = self._plan.packing
-        if (packing is not None and not packing.is_even) or self._plan.is_flat:
+        if not self._is_counted:
             raise TypeError("batches by length or cost, or behind flat_map, have no number that is known before")
         end = self._end(self._whole(0))
         if end is None:
             raise TypeError("an endless dataset has no length")
+        return self._batches(end)
+
+    def _batches(self, samples: int) -> int:
         if self._plan.batch is None:
-            return end
-        return end // self._plan.batch if self._plan.drop_last else -(-end // self._plan.batch)
+            return samples
+        return samples // self._plan.batch if self._plan.drop_last else -(-samples // self._plan.batch)
+
+    @property
+    def _is_counted(self) -> bool:
+        packing = self._plan.packing
+        return (packing is None or packing.is_even) and not self._plan.is_flat
 
     @property
     def epoch(self) -> int:
         """The epoch under way; before the first one, and after a finished one, the one that comes next."""
         return self._residual.epoch
+
+    @property
+    def left(self) -> int | None:
+        """As `len`, of the batches of this epoch that are still to come; None where `len` is not known."""
+        end = self._end(self._residual)
+        if end is None or not self._is_counted:
+            return None
+        return self._batches(max(0, end - self._progress.frontier - len(self._progress.ahead)))
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of `epoch`; the epoch we are in (or have loaded the state of) is left as it is.

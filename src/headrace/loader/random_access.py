@@ -17,7 +17,7 @@ from headrace.fetch import Fetcher, Read
 from headrace.loader.order.order import Ints, Stream
 from headrace.loader.pipeline.bad_samples import failure
 from headrace.loader.pipeline.feeder import Leaf, Maker, register, separate, settle
-from headrace.loader.pipeline.run_stages import StageError, key_in, run_stages
+from headrace.loader.pipeline.run_stages import StageError, key_in, run_stages, threads_of
 from headrace.loader.pipeline.slots import Slot
 from headrace.loader.pipeline.whole_objects import ObjectGroup
 from headrace.store.protocol import Blob, ObjectInfo
@@ -44,7 +44,7 @@ def samples_at(
     work = [(raw[number], (*leaves[raw[number].leaf].stages, *stages)) for number in back.tolist()]
     if len(work) == 1 or not stages:
         return [_made(slot, through) for slot, through in work]
-    with Threads(max(stage.threads for stage in stages), "headrace-at") as pool:
+    with Threads(threads_of([stages]), "headrace-at") as pool:
         return list(pool.map(_made, *zip(*work, strict=True)))
 
 

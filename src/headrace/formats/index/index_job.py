@@ -30,7 +30,8 @@ class Packed(NamedTuple):
 class Job(NamedTuple):
     """What indexing needs to know.
 
-    `beside`: for an `Accompanied` format, the object that describes the shards of a folder, by the folder's key.
+    `beside`: for an `Accompanied` format, the object that describes the shards of a folder, by the folder's key; for a
+    `Paired` one, the shard's own, by the shard's.
     `kept`: where an index made elsewhere may be kept, which knows shards by their names below `root`. `elsewhere`: who
     reads the shards that this node does not know, and puts their rows on the shelf by `put_scanned`; None: this node.
     """

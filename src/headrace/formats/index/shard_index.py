@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from headrace.base.errors import CorruptError
+from headrace.base.errors import CorruptError, NotFoundError
 from headrace.base.metrics import Metrics
 from headrace.catalog import Shelf
 from headrace.fetch import Fetcher
@@ -26,7 +26,7 @@ from headrace.formats.index.parallel_scan import Told, scan_all
 from headrace.formats.index.shard_bytes import Reader, StoreBytes, reader_of
 from headrace.formats.index.shard_rows import Rows, RowsWriter, join_rows
 from headrace.formats.index.stored_index import adopt
-from headrace.formats.shard_format import Accompanied, Alike, Member, ShardBytes, Typed, groups_of
+from headrace.formats.shard_format import Accompanied, Alike, Format, Member, Paired, ShardBytes, Typed, groups_of
 
 FORMAT = 1
 _HEAD = 4096  # bytes by which it is told what a file is that is no shard
@@ -126,7 +126,8 @@ def _name(kind: str, job: Job, shards: Sequence[Shard]) -> str:
     digest = xxhash.xxh3_128(f"{job.store.identity}\n{job.format.name}{job.format.version}\n".encode())
     for shard in shards:
         digest.update(f"{len(shard.key)}\n{shard.key}\n{shard.size}\n{shard.version}\n".encode())
-        if job.beside and (near := job.beside.get(_folder(shard.key))) is not None:
+        near = (job.beside or {}).get(shard.key) or (job.beside or {}).get(_folder(shard.key))
+        if near is not None:
             digest.update(f"beside\n{near.size}\n{near.version}\n".encode())
     return f"{kind}{FORMAT}-{job.format.name}-{digest.hexdigest()}"
 
@@ -201,6 +202,17 @@ def _folder(key: str) -> str:
     return key[: key.rfind("/") + 1]
 
 
+def _kind(job: Job, reader: Reader, shard: Shard, path: str) -> Format:
+    """The format as it reads that shard."""
+    if not isinstance(job.format, Paired):
+        return job.format
+    near = (job.beside or {}).get(shard.key)
+    if near is None:
+        pair = path.rpartition(".")[0] + job.format.paired
+        raise NotFoundError(f"there is no {job.format.paired} beside the shard", path=pair, hint="copy it there, too")
+    return job.format.with_pair(StoreBytes(reader, job.store, *near, _nothing))
+
+
 def _nothing_else(_: memoryview) -> None:
     """Looks like nothing in particular."""
 
@@ -231,11 +243,12 @@ def _scan(
         )
     folder.mkdir()
     writer = RowsWriter(folder, data.path)
-    if isinstance(job.format, Accompanied):
-        preamble = job.format.preamble(data, about.get(_folder(shard.key)))
+    kind = _kind(job, reader, shard, data.path)
+    if isinstance(kind, Accompanied):
+        preamble = kind.preamble(data, about.get(_folder(shard.key)))
     else:
-        preamble = job.format.preamble(data) if isinstance(job.format, Typed) else b""
-    writer.add(groups_of(job.format, data))
+        preamble = kind.preamble(data) if isinstance(kind, Typed) else b""
+    writer.add(groups_of(kind, data))
     packed = {"packed": Packed(data.codec, data.finish())} if isinstance(data, StreamBytes) else {}
     shelf.publish(folder, name, {**writer.meta(), "preamble": preamble.hex(), **packed})
     job.progress.advance(1, max(0, shard.size - told.bytes))

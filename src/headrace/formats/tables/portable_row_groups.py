@@ -52,7 +52,7 @@ class TablePart(TableSamples):
     @property
     def abilities(self) -> Abilities:
         """See `SampleIndex.abilities`."""
-        return Abilities(table=self, stages=self.stages)
+        return Abilities(table=self, stages=self.stages, shares=True)
 
 
 def _alone(group: RowGroup, footers: dict[str, bytes]) -> RowGroup:

@@ -107,6 +107,9 @@ class RowGroup:
         """Bytes read for it."""
         return sum((part.stop or 0) - part.start for part in self.parts)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "footer": bytes(self.footer)}  # it may be a view of a mapped file
+
     def decode(self, pieces: Sequence[Buffer]) -> DecodedRows:
         """The rows, given the bytes of `parts`.
 

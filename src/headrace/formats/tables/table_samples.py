@@ -78,7 +78,9 @@ class TableSamples:
     @property
     def abilities(self) -> Abilities:
         """See `SampleIndex.abilities`."""
-        return Abilities(table=self, blocks=self.blocks, folders=self.folders, stages=self.stages, home=self.home)
+        return Abilities(
+            table=self, blocks=self.blocks, folders=self.folders, stages=self.stages, home=self.home, shares=True
+        )
 
     @property
     def named(self) -> TableSamples:

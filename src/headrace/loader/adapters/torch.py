@@ -47,7 +47,7 @@ class Tensors:
 
     As there: one iterator at a time, and one that was ended early says so at its next step (InputError).
 
-    Lightning, Hugging Face's Trainer and Accelerate take it as it is, and do not shard it: docs/guides/trainers.md.
+    Lightning, Hugging Face's Trainer and Accelerate take it as it is, and do not shard it: docs/guides/frameworks.md.
     """
 
     def __init__(self, loader: Loader, device: str | torch.device | None, pin_memory: bool | None) -> None:

@@ -15,6 +15,7 @@ import torch
 import torch.utils.data
 
 from headrace.base.errors import InputError
+from headrace.loader.adapters.stateful_states import workers_states
 from headrace.loader.adapters.torch_values import convert
 from headrace.loader.dataset import Dataset, Shard
 from headrace.loader.loader import Epoch, Loader
@@ -124,9 +125,16 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         return self._striped().state_dict()
 
     def load_state_dict(self, state: State | Sequence[State]) -> None:
-        """Continue from a worker's state, or from the list of all workers' (of all ranks), with any number of them."""
-        self._pending = state
-        self.set_epoch(_epoch_of(state))
+        """Continue from a worker's state, or from the list of all workers' (of all ranks), with any number of them.
+
+        What a StatefulDataLoader's `state_dict` gave, or the list of what those of all ranks gave, is such a list: give
+        it to the dataset before it is iterated, and not to the new StatefulDataLoader, which wants as many workers.
+
+        Raises:
+            InputError: a StatefulDataLoader's state that is older than the batch it last gave.
+        """
+        self._pending = workers_states(state)
+        self.set_epoch(_epoch_of(self._pending))
 
     def _striped(self) -> Loader:
         """This worker's loader; made where it runs: it cannot be sent, and one inherited by a fork is striped for

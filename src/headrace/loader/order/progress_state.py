@@ -113,6 +113,14 @@ def dump(fingerprint: str, order: str, base: Residual, stripe: int, progress: Pr
     }
 
 
+def beginning(state: State, epoch: int) -> State:
+    """The state of the same stripe at the start of an epoch."""
+    stripes = range(int(state["stripes"]))
+    found = {name: value for name, value in state.items() if name not in ("inside", "inside_before")}
+    found |= {"version": VERSION, "epoch": epoch, "start": 0, "holes": [], "even": True}
+    return found | {"frontiers": [0 for _ in stripes], "ahead": [[] for _ in stripes]}
+
+
 def _told(inside: Inside) -> list[list[Any]]:
     return [[at, list(numbers)] for at, numbers in inside]
 
@@ -134,14 +142,18 @@ class _Merged:
         """Raises InputError when nothing is known of this stripe."""
         if stripe in self.frontiers:
             return self.frontiers[stripe]
-        if not self.even:
+        common = max(self.frontiers.values())
+        if not self.even or any(found != self._stands(one, common, total) for one, found in self.frontiers.items()):
             raise InputError(
                 f"the state says nothing of stripe {stripe} of {self.base.stripes}, and the stripes differ",
                 hint="samples were skipped, filtered or overtaken: load the list of all ranks' states",
             )
+        return self._stands(stripe, common, total)
+
+    def _stands(self, stripe: int, frontier: int, total: int | None) -> int:
+        """Where a stripe is when others are at `frontier`."""
         size = self.base.stripe_size(stripe, total)
-        common = max(self.frontiers.values())
-        return common if size is None else min(common, size)
+        return frontier if size is None else min(frontier, size)
 
 
 def load(

@@ -55,6 +55,10 @@ class Effort:
     asked: int = 0
     late: int = 0
     stages: Mapping[str, Spent] = field(default_factory=dict[str, Spent])
+    mean_threads: float = 0.0
+    """Of the time so far, where `threads` changed."""
+    found: str = ""
+    """How many threads were found best, and what was tried; empty: somebody said how many."""
     processes: int = 0
 
     def __add__(self, other: Effort) -> Effort:
@@ -63,7 +67,7 @@ class Effort:
             stages[name] = stages.get(name, Spent()) + spent
         return Effort(
             self.threads + other.threads, self.spent + other.spent, self.asked + other.asked, self.late + other.late,
-            stages, self.processes + other.processes,
+            stages, self.mean_threads + other.mean_threads, self.found or other.found, self.processes + other.processes,
         )  # fmt: skip
 
     @staticmethod

@@ -12,6 +12,7 @@ from headrace.loader.pipeline.feeder import Course, Leaf
 from headrace.loader.pipeline.packed_batches import PackedBuilder
 from headrace.loader.pipeline.packing import Packing, one_by_one
 from headrace.loader.pipeline.run_stages import is_flat
+from headrace.loader.pipeline.sequences import SequenceBuilder, Sequences
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,19 @@ class Plan:
         """Whether one sample may become several."""
         return is_flat(self.stages_by_leaf)
 
+    @property
+    def finds_threads(self) -> bool:
+        """Whether decode threads are found while they run: a function leaves that open, and none says how many."""
+        given = [stage for leaf in self.leaves for stage in leaf.stages[len(leaf.index.abilities.stages) :]]
+        given += self.stages
+        return bool(given) and not any(stage.threads or stage.processes for stage in given)
+
     def builder(self, course: Course) -> Builder | PackedBuilder:
         """What makes the batches of a course."""
         if self.packing is None and not self.is_flat:
             return Builder(self.batch, course.progress, drop_last=self.drop_last, forms=self.forms)
         packing = (self.packing or one_by_one(self.batch)).typed(self.forms)
         given = course.given() if self.is_flat else None
+        if isinstance(packing, Sequences):
+            return SequenceBuilder(packing, course.progress, drop_last=self.drop_last, given=given)
         return PackedBuilder(packing, course.progress, drop_last=self.drop_last, given=given)

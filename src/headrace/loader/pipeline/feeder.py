@@ -155,17 +155,18 @@ class Maker:
 
     def _samples(self, number: int, leaf: Leaf, local: list[int], row: Ints) -> Iterator[Made]:
         together: list[tuple[Slot, SampleSpec]] = []
-        size = 0
+        size, held = 0, set[int]()
         for place, spec in zip(local, leaf.index.specs(row), strict=True):
             sample, tokens = _blank(spec)
             slot = Slot(spec[0], number, place, sample, tokens)
             if not _ranged(spec):
                 yield Made(slot, *_reads(leaf, spec, slot))
                 continue
-            more = _bytes(spec)
-            if together and size + more > self._room:
+            more = _bytes(spec) if id(spec[1]) not in held else 0
+            if together and more and size + more > self._room:
                 yield from _joined(leaf, together)
-                together, size = [], 0
+                together, size, held = [], 0, set[int]()
+            held.add(id(spec[1]))  # rows of one row group have the very same parts, whose bytes are here once
             together.append((slot, spec))
             size += more
         if together:
@@ -209,10 +210,12 @@ def _joined(leaf: Leaf, together: list[tuple[Slot, SampleSpec]]) -> Iterator[Mad
     for read, first, last in join_reads(leaf.index.store, together):
         ending.setdefault(last, []).append(read)
         until[first] = max(until[first], last)
-    reach = 0
+    reach, held = 0, set[int]()
     for place, (slot, spec) in enumerate(together):
         reach = max(reach, until[place])
-        yield Made(slot, ending.get(place, []), _bytes(spec), reach > place)
+        size = _bytes(spec) if id(spec[1]) not in held else 0
+        held.add(id(spec[1]))
+        yield Made(slot, ending.get(place, []), size, reach > place)
 
 
 def _blank(spec: SampleSpec) -> tuple[dict[str, Any], list[int]]:

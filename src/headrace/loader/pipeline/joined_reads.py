@@ -66,7 +66,8 @@ def _runs(wanted: list[_Wanted]) -> Iterator[tuple[list[_Wanted], int]]:
     high = 0
     for one in wanted:
         key, start, stop, _, _ = one
-        if run and (key != run[0][0] or start > high + GAP or max(stop, high) - run[0][1] > MOST_JOINED):
+        longer = stop > high and stop - run[0][1] > MOST_JOINED if run else False
+        if run and (longer or key != run[0][0] or start > high + GAP):  # what lies within makes no read longer
             yield run, high
             run, high = [], 0
         run.append(one)

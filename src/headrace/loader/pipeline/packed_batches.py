@@ -51,7 +51,7 @@ class PackedBuilder:
         self._given = {local: set(numbers) for local, numbers in (given or {}).items()}
         self._owed: dict[int, int] = {}
         """How many samples became of one that is not done."""
-        if self._flat:  # how many come of each differs: no other stripe stands where this one does
+        if self._flat or not packing.is_even:  # unlike samples: no other stripe stands where this one does
             self._track.even = False
         self._buckets: dict[int, _Bucket] = {}
         """By number, the one whose first sample has waited longest first."""

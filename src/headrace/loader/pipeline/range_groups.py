@@ -26,6 +26,9 @@ from headrace.store.protocol import Blob
 _SHIFT = np.int64(48)
 """Offsets lie below 2**48, so that an object's number and an offset in it are one number."""
 
+_ODD_PARTS = 4
+"""Times in a group that the number of parts may change, for the group to be cut there."""
+
 
 class Answer:
     """The bytes of one read, or why there are none; and the groups that wait for it."""
@@ -153,7 +156,7 @@ def lots(index: Ranged, leaf: int, local: list[int], rows: Rows, grouping: Group
         parts = slice(int(ends[first - 1]) if first else 0, int(ends[stop - 1]))
         here = Ranges(found.parts[first:stop], found.object[parts], found.start[parts], found.stop[parts])
         objects = here.object[np.cumsum(here.parts) - here.parts]
-        begins = _begins(objects, grouping.limit)
+        begins = _begins(objects, here.parts, grouping.limit)
         plan = _planned(here, begins)
         held = np.add.reduceat(sizes[first:stop], begins).tolist()
         bounds = [*(first + begins).tolist(), stop]
@@ -165,14 +168,21 @@ def lots(index: Ranged, leaf: int, local: list[int], rows: Rows, grouping: Group
         yield from _submitted(index, plan, groups, objects)
 
 
-def _begins(objects: Ints, limit: int) -> Ints:
-    """Where groups of at most `limit` samples begin. `objects`: of each sample the object it begins in.
+def _begins(objects: Ints, parts: Ints, limit: int) -> Ints:
+    """Where groups of at most `limit` samples begin. Of each sample, `objects`: the object it begins in; `parts`: how
+    many it has.
 
-    Also where the next object does, if that is rare: a group out of one buffer is opened in a fraction of the time.
+    Also where the next object does, and where samples have another number of parts, if that is rare: a group out of one
+    buffer is opened in a fraction of the time, and by columns only where its samples have the same parts.
     """
     regular = np.arange(0, len(objects), limit)
-    next_object = np.flatnonzero(np.diff(objects)) + 1
-    return distinct(np.concatenate((regular, next_object))) if len(next_object) <= len(regular) else regular
+    next_object, others = np.flatnonzero(np.diff(objects)) + 1, np.flatnonzero(np.diff(parts)) + 1
+    begins = [regular]
+    if len(next_object) <= len(regular):
+        begins.append(next_object)
+    if len(others) <= _ODD_PARTS * len(regular):
+        begins.append(others)
+    return distinct(np.concatenate(begins)) if len(begins) > 1 else regular
 
 
 class _Plan(NamedTuple):

@@ -9,9 +9,12 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from headrace.base.threads import cores
+from headrace.base.threads import by_cores, cores
 from headrace.catalog import Stage, TakesColumns
 from headrace.formats import Sample, own_arrays
+
+_OPEN = by_cores(1, 8, 32)
+"""Threads where nobody says how many, and nothing finds out."""
 
 Call: TypeAlias = Callable[[Stage, Sample], Any]
 
@@ -100,10 +103,14 @@ def processes_of(stages_by_leaf: Sequence[Sequence[Stage]]) -> int:
 
 
 def threads_of(stages_by_leaf: Sequence[Sequence[Stage]]) -> int:
-    """Decode threads for all of them: the most any stage asks for, 0 where there is no stage. To each worker process
-    belongs one, which waits for it.
+    """Threads for all of them: the most any stage asks for, 0 where there is no stage. Where none does: one to a core,
+    and several, as a function may wait for something else. To each worker process belongs one, which waits for it.
     """
-    return max((_processes(stage) or stage.threads for stages in stages_by_leaf for stage in stages), default=0)
+    stages = [stage for each in stages_by_leaf for stage in each]
+    asked = max((stage.threads for stage in stages), default=0)
+    if not asked and not all(stage.processes for stage in stages):
+        asked = _OPEN
+    return max(asked, processes_of(stages_by_leaf))
 
 
 def _processes(stage: Stage) -> int:

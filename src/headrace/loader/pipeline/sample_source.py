@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 
 from headrace.base.errors import HeadraceError
 from headrace.fetch import Fetcher, Read
@@ -19,8 +18,9 @@ from headrace.loader.joining_limits import MOST_JOINED
 from headrace.loader.pipeline.batching import BatchMaker
 from headrace.loader.pipeline.byte_window import Bounds
 from headrace.loader.pipeline.cached_readers import Readers
-from headrace.loader.pipeline.collector import Collector, InOrder, InTurn, WithinWindow
+from headrace.loader.pipeline.collector import Collector, InOrder, WithinWindow
 from headrace.loader.pipeline.decode_effort import Effort, Watch
+from headrace.loader.pipeline.decode_threads import DecodeThreads
 from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import CHUNK, MOST_CHUNK, Course, Maker, mean_size, register, settle
 from headrace.loader.pipeline.page_cached import CachedFiles
@@ -51,8 +51,6 @@ _WARM, _WARM_TOGETHER = 128 << 20, 32 << 20
 """Bytes of the window while the cache serves; fewer where no reads are joined, which gains from reading far ahead."""
 _WARM_CHUNK = 2048
 """Samples planned at once while the cache serves whole objects."""
-_FIRST = -1
-"""Before every group."""
 
 
 class SampleSource:
@@ -69,17 +67,17 @@ class SampleSource:
         self._plan, self._course, self._fetcher, self._pipe = plan, course, fetcher, pipe
         alike = None if plan.packing or plan.is_flat else plan.batch
         self._transform = Transform(plan.stages_by_leaf, alike, workers)
-        self._threads_wanted = self._transform.threads
+        self._decodes = bool(self._transform.threads)
         self._files = self._files_here()
         self._readers = self._readers_here()
         self.bounds = Bounds(plan.prefetch, _WARM_TOGETHER if self._readers or self._files is not None else _WARM)
-        self._raw: InTurn[Group | Read | None] = InTurn()
+        found = self._decodes and plan.finds_threads and not self._transform.columns
+        self._decoding = DecodeThreads(None if found else self._transform.threads, self._decode, pipe.begin)
         self._fed = 0
-        self._watches = [Watch() for _ in range(self._threads_wanted)]
 
     def _files_here(self) -> CachedFiles | None:
         """Files that the decode threads read themselves, as they have little more to do than to look at the bytes."""
-        leaf, ours = self._plan.leaves[0], self._transform.columns and self._threads_wanted
+        leaf, ours = self._plan.leaves[0], self._transform.columns and self._decodes
         if not ours or leaf.window is not None or leaf.index.abilities.ranges is None:
             return None
         return CachedFiles.of(leaf.index.store, self._fetcher)
@@ -100,12 +98,11 @@ class SampleSource:
         """See `headrace.loader.pipeline.source.Source`; this and all below."""
         bring = self._readers
         readers = [] if bring is None else [(f"read-{i}", bring.run) for i in range(bring.count)]
-        decoders = [(f"decode-{i}", lambda watch=watch: self._decode(watch)) for i, watch in enumerate(self._watches)]
-        return [("feeder", self._feed), *readers, *decoders]
+        return [("feeder", self._feed), *readers, *self._decoding.threads]
 
     @property
     def undecoded(self) -> int:
-        return self._raw.qsize()
+        return self._decoding.jobs.qsize()
 
     def collector(self) -> Collector:
         plan = self._plan
@@ -115,26 +112,23 @@ class SampleSource:
         return self._plan.builder(self._course)
 
     def open(self, group: Group) -> None:
-        if not self._threads_wanted:
+        if not self._decodes:
             self._transform.open(group)
 
     def effort(self) -> Effort:
-        return self._transform.effort(self._watches)
+        return self._transform.effort(self._decoding.effort())
 
     def close(self) -> None:
         for group in self._pipe.batching.collector.pending():
             if group.ticket is not None:
                 group.ticket.cancel()
-        for _ in range(self._threads_wanted):
-            self._raw.put(_FIRST, None)
+        self._decoding.close()
         if self._readers is not None:
             self._readers.close()
         self._transform.close()
 
     def forget(self) -> None:
-        self._raw.clear()
-        for _ in range(self._threads_wanted):
-            self._raw.put(_FIRST, None)  # for a thread that comes back from a user's function yet
+        self._decoding.forget()
 
     @property
     def closed(self) -> bool:
@@ -199,6 +193,8 @@ class SampleSource:
         """Samples planned at once: whole groups. Planning costs the interpreter's lock, for many hardly more than for
         few.
         """
+        if any(leaf.index.abilities.shares for leaf in self._plan.leaves):
+            return MOST_CHUNK
         if not self._serve_files:
             return _WARM_CHUNK if self._readers and self._fetcher.warm else CHUNK
         limit, _ = self._group_limit(mean)
@@ -213,7 +209,7 @@ class SampleSource:
         room = max(1, self._plan.prefetch // (8 * mean))
         if self._plan.window is not None:
             return 1, min(room, _BUNDLE, self._plan.batch or _BUNDLE)
-        if self._threads_wanted and not self._transform.columns:
+        if self._decodes and not self._transform.columns:
             limit = max(1, min(_GROUP_DECODED, _GROUP_BYTES // mean))
             return min(limit, room, self._plan.batch or limit), 1
         if self._serve_files:
@@ -261,7 +257,7 @@ class SampleSource:
                     self._complete(slot)
         if reads and self._files is not None and self._files.suit(len(reads), sum(group.size for group in groups)):
             for read in reads:
-                self._raw.put(groups[0].number, read)
+                self._decoding.jobs.put(groups[0].number, read)
         elif reads:
             ticket = self._fetcher.submit(reads, self.arrived, here=True)
             for group in groups:
@@ -304,8 +300,8 @@ class SampleSource:
             self._here(slot.group)
 
     def _here(self, group: Group) -> None:
-        if self._threads_wanted:
-            self._raw.put(group.number, group)
+        if self._decodes:
+            self._decoding.jobs.put(group.number, group)
         else:
             self._finish(group)
 
@@ -315,16 +311,15 @@ class SampleSource:
 
     # -- decode threads ------------------------------------------------------------------------------------------
 
-    def _decode(self, watch: Watch) -> None:
-        with closing(watch):
-            self._decode_all(watch)
-
-    def _decode_all(self, watch: Watch) -> None:
-        while (job := self._raw.get()) is not None and not self.closed:
-            groups = self._read(job) if isinstance(job, Read) else [job]
-            del job
-            while groups:  # and nothing of them stays here: who has taken a batch gives its bytes back
-                self._decode_group(watch, groups.pop(0))
+    def _decode(self, watch: Watch, job: Group | Read) -> int:
+        """Returns how many samples that were."""
+        groups = self._read(job) if isinstance(job, Read) else [job]
+        del job
+        count = 0
+        while groups:  # and nothing of them stays here: who has taken a batch gives its bytes back
+            count += groups[0].count
+            self._decode_group(watch, groups.pop(0))
+        return count
 
     def _read(self, read: Read) -> list[RangedGroup]:
         """Bytes from the page cache, else through `headrace.fetch`. Returns the groups that have everything now."""

@@ -25,6 +25,10 @@ class Pipe(Protocol):
         """Whether nobody wants anything any more."""
         ...
 
+    def begin(self, name: str, work: Callable[[], None]) -> None:
+        """Run one more thread, which the pipeline waits for at its end."""
+        ...
+
     def is_starving(self) -> bool:
         """Whether the consumer has no batch left; where it makes them itself, whether it waits."""
         ...

@@ -259,7 +259,8 @@ def told(stats: Stats, begun: bool = True) -> dict[str, float]:
 
 
 def _told_of_decoding(decode: Effort, seconds: float) -> dict[str, float]:
-    found = {"loader.decode_busy_s": decode.spent.wall_s, "loader.decode_room_s": decode.threads * seconds}
+    threads = decode.mean_threads or decode.threads
+    found = {"loader.decode_busy_s": decode.spent.wall_s, "loader.decode_room_s": threads * seconds}
     if decode.processes:
         found["loader.decode_workers_s"] = decode.processes * seconds
     if decode.asked:

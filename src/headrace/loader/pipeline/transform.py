@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from headrace.catalog import Stage, TakesColumns
 from headrace.formats import size_of
-from headrace.loader.pipeline.decode_effort import Effort, Watch
+from headrace.loader.pipeline.decode_effort import Effort
 from headrace.loader.pipeline.run_stages import (
     Call,
     Part,
@@ -79,13 +79,13 @@ class Transform:
         group.size += grown
         return grown
 
-    def effort(self, watches: Sequence[Watch]) -> Effort:
-        """Of the threads that have these watches, and of worker processes. Any thread."""
-        ours = Effort.of(watches)
+    def effort(self, ours: Effort) -> Effort:
+        """Of our threads, as given, and of worker processes. Any thread."""
         if self._hands is None:
             return ours
         on_threads = any(part.number is None for parts in self._parts for part in parts)
-        return replace(ours, threads=ours.threads if on_threads else 0) + self._hands.effort()
+        ours = ours if on_threads else replace(ours, threads=0, mean_threads=0.0)
+        return ours + self._hands.effort()
 
     def close(self) -> None:
         """Let threads go that wait for worker processes. Any thread."""

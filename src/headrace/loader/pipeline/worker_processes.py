@@ -220,7 +220,8 @@ class Hands:
     def effort(self) -> Effort:
         """Of the workers in this epoch. Any thread."""
         number = self._workers.number
-        return replace(sum(list(self._efforts.values()), Effort()), threads=number, processes=number)
+        spent = sum(list(self._efforts.values()), Effort())
+        return replace(spent, threads=number, mean_threads=float(number), processes=number)
 
     def close(self) -> None:
         """Let decode threads go that wait for workers."""

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.fetch.level import Level
+from headrace.base.level import Level
+from headrace.fetch.level import FIRST
 
 TICK = 0.02
 DISTANCES = [0.001, 0.02, 0.2, 0.6]
@@ -56,7 +57,7 @@ class Simulated:
 @pytest.mark.parametrize("spread", [0.05, 0.9])
 def test_all_places_are_used_however_far_the_store_is(distance: float, spread: float) -> None:
     chance = random.Random(1)
-    level = Level(64)
+    level = Level(64, FIRST)
     store = Simulated(level, lambda: distance * (1 + spread * (2 * chance.random() - 1)))
     store.run(0.8 + 5 * distance)
     assert level.limit == 64
@@ -66,7 +67,7 @@ def test_all_places_are_used_however_far_the_store_is(distance: float, spread: f
 def test_no_more_are_sent_than_bring_something(distance: float) -> None:
     """What a place brings is known: sixteen of them are all that this store can do."""
     chance = random.Random(2)
-    level = Level(256)
+    level = Level(256, FIRST)
     store = Simulated(level, lambda: distance * chance.uniform(0.95, 1.05), most=16 / distance)
     limits = []
     for _ in range(60):
@@ -76,7 +77,7 @@ def test_no_more_are_sent_than_bring_something(distance: float) -> None:
 
 
 def test_a_trial_that_brought_nothing_is_undone() -> None:
-    level = Level(64)
+    level = Level(64, FIRST)
     store = Simulated(level, lambda: 0.01, most=800)
     tried = set()
     for _ in range(100):
@@ -88,7 +89,7 @@ def test_a_trial_that_brought_nothing_is_undone() -> None:
 @pytest.mark.parametrize("moment", [0.2, 0.28, 0.4, 0.48])
 def test_a_standstill_while_doubling_does_not_keep_the_level_low(moment: float) -> None:
     """The trial that it falls into looks like one that brought nothing."""
-    level = Level(64)
+    level = Level(64, FIRST)
     store = Simulated(level, lambda: 0.02)
     store.run(moment)
     tried = level.limit
@@ -101,7 +102,7 @@ def test_a_standstill_while_doubling_does_not_keep_the_level_low(moment: float) 
 
 
 def test_trials_that_bring_nothing_become_rare_until_one_brings_something() -> None:
-    level = Level(64)
+    level = Level(64, FIRST)
     store = Simulated(level, lambda: 0.01, most=800)
     begun, limit = [], level.limit
     while store.now < 20:
@@ -126,7 +127,7 @@ def test_trials_that_bring_nothing_become_rare_until_one_brings_something() -> N
 
 
 def test_slow_down_halves_once_and_waits() -> None:
-    level = Level(64)
+    level = Level(64, FIRST)
     store = Simulated(level, lambda: 0.01)
     store.run(3)
     assert level.limit == 64
@@ -141,7 +142,7 @@ def test_slow_down_halves_once_and_waits() -> None:
 
 def test_a_pause_is_no_reason_to_send_more() -> None:
     """After it the same rate looks like growth, if the pause counts as time in which little came."""
-    level = Level(256)
+    level = Level(256, FIRST)
     store = Simulated(level, lambda: 0.01, most=1600)
     store.run(5)
     limits = []
@@ -153,7 +154,7 @@ def test_a_pause_is_no_reason_to_send_more() -> None:
 
 
 def test_a_reader_that_asks_for_little_changes_nothing() -> None:
-    level = Level(64)
+    level = Level(64, FIRST)
     store = Simulated(level, lambda: 0.01)
     for _ in range(50):
         store.under_way = [store.now + 0.01]

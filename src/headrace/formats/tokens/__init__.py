@@ -1,0 +1,1 @@
+"""Flat arrays of tokens."""

@@ -1,0 +1,1 @@
+"""Blocks of tokens, and documents packed into sequences."""
