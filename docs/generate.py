@@ -162,7 +162,7 @@ def _module(name: str) -> ModuleType:
 
 _FACES = {
     "index": ("Python", ["headrace"]),
-    "loader": ("Loaders, and what they say", ["headrace.loader"]),
+    "loader": ("Loaders, and what they say", ["headrace.loader", "headrace.catalog"]),
     "namespace": ("Paths and files", ["headrace.namespace"]),
     "decode": ("`hr.decode`", ["headrace.decode"]),
     "torch": ("`hr.torch`", ["headrace.torch"]),
@@ -180,6 +180,7 @@ _FACES = {
 
 _OF_FACE = {
     "headrace.loader": ("Changed", "Dataset", "Loader", "Skip", "Skipped", "Stats"),
+    "headrace.catalog": ("StoredObject",),
     "headrace.jobs": ("start", "start_again", "run_here", "RunRequest", "TaskOptions", "Outcome", "diff", "Difference",
                       "recover", "Recovered"),
     "headrace.tracking": ("RecordedRun", "RunView", "MetricsReader", "Series"),

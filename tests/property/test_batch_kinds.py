@@ -1,5 +1,5 @@
-"""Batches by length, by cost, padded, and what stands behind them, against a plain model: each sample once, the batches
-that the rule gives, and the same ones after a resume; exactly once on another number of ranks.
+"""Batches by length, by cost, padded, taken apart, and what stands behind them, against a plain model: each sample
+once, the batches that the rule gives, and the same ones after a resume; exactly once on another number of ranks.
 """
 
 from __future__ import annotations
@@ -89,13 +89,15 @@ def described(folder: Path, seed: int | None, filtered: bool, flat: bool, rank: 
 
 
 def batches(loader: Loader, most: int | None = None) -> list[Batch]:
-    """Keys; the values are those of the keys."""
+    """Keys, of single samples each in a list; the values are those of the keys."""
     found: list[Batch] = []
     epoch = iter(loader)
     while most is None or len(found) < most:
         batch = next(epoch, None)
         if batch is None:
             break
+        if isinstance(batch["__key__"], str):
+            batch = {name: [value] for name, value in batch.items()}
         for key, row in zip(batch["__key__"], batch["tokens"], strict=True):
             assert row[0] == int(key.partition("/")[0])
         found.append(list(batch["__key__"]))
@@ -124,47 +126,54 @@ def modelled(samples: list[dict[str, Any]], rule: dict[str, Any], drop_last: boo
 
 @given(
     rule=RULES, seed=st.sampled_from([None, 1, 2]), filtered=st.booleans(), flat=st.booleans(), drop_last=st.booleans(),
-    behind=st.booleans(), stop=st.integers(0, 30), where=st.sampled_from(["exact", "window"]),
+    behind=st.booleans(), apart=st.booleans(), stop=st.integers(0, 30), where=st.sampled_from(["exact", "window"]),
 )  # fmt: skip
 @settings(max_examples=60)
 def test_batches_are_those_of_the_rule_and_go_on_where_they_stopped(
     folder: Path, rule: dict[str, Any], seed: int | None, filtered: bool, flat: bool, drop_last: bool, behind: bool,
-    stop: int, where: str,
+    apart: bool, stop: int, where: str,
 ) -> None:  # fmt: skip
     dataset = described(folder, seed, filtered, flat)
     samples = list(dataset.loader())
     batched = dataset.batch(**rule, drop_last=drop_last)
     batched = batched.filter(has_several, threads=2) if behind else batched
     expected = [one for one in modelled(samples, rule, drop_last) if not behind or len(one) > 1]
+    if apart:
+        batched, expected = batched.unbatch(), [[key] for one in expected for key in one]
     if where == "window":  # the order is another one each time: each sample comes once
         seen = sorted(key for one in batches(batched.loader(order="window", window=16)) for key in one)
         assert behind or drop_last or seen == sorted(key for one in expected for key in one)
         return
     assert batches(batched.loader()) == expected
-    loader, resumed = batched.loader(), batched.loader()
+    loader, resumed, again = batched.loader(), batched.loader(), batched.loader()
     assert batches(loader, stop) == expected[:stop]
     resumed.load_state_dict(loader.state_dict())
     if stop < len(expected):
-        assert batches(resumed) == expected[stop:]
+        assert batches(resumed, 2) == expected[stop : stop + 2]
+        again.load_state_dict(resumed.state_dict())
+    if stop + 2 < len(expected):
+        assert batches(again) == expected[stop + 2 :]
     loader.close()
+    resumed.close()
 
 
 @given(
     rule=RULES, seed=st.sampled_from([None, 1]), filtered=st.booleans(), flat=st.booleans(), behind=st.booleans(),
-    worlds=st.lists(st.integers(1, 4), min_size=2, max_size=4),
-    stops=st.lists(st.integers(0, 6), min_size=4, max_size=4),
+    apart=st.booleans(), worlds=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    stops=st.lists(st.integers(0, 9), min_size=4, max_size=4),
 )  # fmt: skip
 @settings(max_examples=50)
 def test_on_another_number_of_ranks_every_sample_comes_once(
-    folder: Path, rule: dict[str, Any], seed: int | None, filtered: bool, flat: bool, behind: bool, worlds: list[int],
-    stops: list[int],
+    folder: Path, rule: dict[str, Any], seed: int | None, filtered: bool, flat: bool, behind: bool, apart: bool,
+    worlds: list[int], stops: list[int],
 ) -> None:  # fmt: skip
     """Through several numbers of ranks, on each of which every rank takes some batches; the last ones take the rest."""
     seen: list[str] = []
     states: list[Any] = []
     for turn, world in enumerate(worlds):
         made = [described(folder, seed, filtered, flat, rank, world).batch(**rule) for rank in range(world)]
-        loaders = [(one.map(dict, threads=2) if behind else one).loader() for one in made]
+        made = [one.map(dict, threads=2) if behind else one for one in made]
+        loaders = [(one.unbatch() if apart else one).loader() for one in made]
         for loader, stop in zip(loaders, stops, strict=False):
             if states:
                 loader.load_state_dict(states)

@@ -374,3 +374,68 @@ def test_one_ranks_state_says_nothing_of_others_whose_samples_are_unlike(dataset
         alone.load_state_dict(ranks[0].state_dict())
     alone.load_state_dict([loader.state_dict() for loader in ranks])
     assert sorted(seen + [key for batch in keys(alone) for key in batch]) == [str(number) for number in range(8)]
+
+
+# Batches taken apart
+
+
+def numbered(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "at": np.arange(len(batch["__key__"])), "of": [len(batch["__key__"])] * len(batch["__key__"])}
+
+
+def test_batches_become_samples_again(dataset: Dataset) -> None:
+    apart = dataset.batch(3).map(numbered).unbatch()
+    found = list(apart)
+    assert [one["__key__"] for one in found] == [str(number) for number in range(8)]
+    assert [(int(one["at"]), one["of"]) for one in found] == [(at % 3, 3 if at < 6 else 2) for at in range(8)]
+    assert found[4]["tokens"].tolist() == next(iter(dataset.batch(8)))["tokens"][4].tolist()
+    assert (len(apart.loader()), len(dataset.batch(3, drop_last=True).unbatch().loader())) == (8, 6)
+    assert [one["__key__"] for one in dataset.batch(3).map(numbered).unbatch().loader(where="process")] == [
+        one["__key__"] for one in found
+    ]
+    assert repr(apart).endswith(".batch(3).map(numbered).unbatch()")
+
+
+def test_a_state_stands_inside_a_batch_that_is_taken_apart(dataset: Dataset) -> None:
+    apart = dataset.shard(0, 2).batch(3).map(numbered).unbatch()
+    loader = apart.loader()
+    epoch = iter(loader)
+    next(epoch)
+    state = loader.state_dict()
+    assert state["version"] == 2
+    resumed = apart.loader()
+    resumed.load_state_dict(state)
+    rest = iter(resumed)
+    first = [next(rest), next(rest)]
+    assert resumed.state_dict()["version"] == 1
+    found = [(one["__key__"], int(one["at"]), one["of"]) for one in (*first, *rest)]
+    assert found == [("2", 1, 3), ("4", 2, 3), ("6", 0, 1)]
+    with pytest.raises(InputError, match="all ranks' states"):  # the other rank may be at another sample
+        dataset.shard(1, 2).batch(3).unbatch().loader().load_state_dict(state)
+    next(epoch)
+    next(epoch)
+    assert loader.state_dict()["version"] == 1
+    dataset.shard(1, 2).batch(3).unbatch().loader().load_state_dict(loader.state_dict())
+
+
+def test_a_batch_that_was_filtered_out_makes_ranks_uneven_also_where_it_is_taken_apart(dataset: Dataset) -> None:
+    loader = dataset.shard(0, 2).batch(1).filter(lambda batch: batch["__key__"] != ["0"]).unbatch().loader()
+    assert next(iter(loader))["__key__"] == "2"
+    assert loader.state_dict()["even"] is False
+
+
+def test_a_batch_of_other_size_is_not_taken_apart(dataset: Dataset) -> None:
+    for wrong, said in (
+        (lambda batch: {**batch, "tokens": batch["tokens"][1:]}, "'tokens' holds 2 values"),
+        (lambda batch: {**batch, "mean": 3.0}, "'mean' is float"),
+        (lambda batch: batch["__key__"][1:], "it holds 2"),
+        (lambda batch: 3, "it is int"),
+    ):
+        with pytest.raises(BadSampleError, match=f"batch of 3 samples has no 3 to give: {said}"):
+            list(dataset.batch(3).map(wrong).unbatch())
+    for refused in (
+        dataset.unbatch, dataset.batch(2).unbatch().unbatch, lambda: dataset.batch(2).unbatch().map(dict),
+        lambda: dataset.batch(2).unbatch().batch(2),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match="cannot come here"):
+            refused()

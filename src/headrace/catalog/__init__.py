@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from headrace.catalog.index_cache import Shelf as Shelf
     from headrace.catalog.key_columns import column_pieces as column_pieces
     from headrace.catalog.key_columns import folders_of as folders_of
+    from headrace.catalog.lazy_samples import LazySamples as LazySamples
+    from headrace.catalog.lazy_samples import lazy_of as lazy_of
     from headrace.catalog.listed_places import Listing as Listing
     from headrace.catalog.listed_places import Place as Place
     from headrace.catalog.listed_places import find_again as find_again
@@ -97,6 +99,7 @@ if TYPE_CHECKING:
     from headrace.catalog.stages import ANY_NUMBER as ANY_NUMBER
     from headrace.catalog.stages import Stage as Stage
     from headrace.catalog.stages import TakesColumns as TakesColumns
+    from headrace.catalog.stored_object import StoredObject as StoredObject
 
 __all__ = [
     "ANY_NUMBER",
@@ -122,6 +125,7 @@ __all__ = [
     "GivesKeys",
     "IndexFolder",
     "Ints",
+    "LazySamples",
     "Listing",
     "NamedObject",
     "ObjectSamples",
@@ -141,6 +145,7 @@ __all__ = [
     "Shelf",
     "Snapshot",
     "Stage",
+    "StoredObject",
     "TakesColumns",
     "as_reads",
     "change_summary",
@@ -160,6 +165,7 @@ __all__ = [
     "kept_diff",
     "key_of",
     "keys_of",
+    "lazy_of",
     "list_objects",
     "list_snapshots",
     "listed_here",
@@ -208,6 +214,7 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
             ),
             "index_cache": ("Shelf",),
             "key_columns": ("column_pieces", "folders_of"),
+            "lazy_samples": ("LazySamples", "lazy_of"),
             "listed_places": ("Listing", "Place", "find_again", "find_place", "listed_here", "recent_objects"),
             "manifest": ("MANIFEST_SCHEMA", "page_batch", "read_manifest"),
             "node_copies": ("evict", "evict_to", "load", "pin", "refresh"),
@@ -242,5 +249,6 @@ if not TYPE_CHECKING:  # or its checker would take any name for one of the face
             ),
             "snapshot_diff": ("Change", "ChangeKind", "change_summary", "diff", "verify"),
             "stages": ("ANY_NUMBER", "Stage", "TakesColumns"),
+            "stored_object": ("StoredObject",),
         },
     )

@@ -123,3 +123,5 @@ class Abilities:
     """Neighbours lie in the very same parts, as rows of one row group do: planned together, many are one read."""
     reports: bool = False
     """The loader names objects that it reads in another version than is listed."""
+    lazy: object | None = None
+    """Some parts are not read. See `headrace.catalog.lazy_samples.lazy_of`."""

@@ -27,9 +27,10 @@ class OpenOptions:
             read the new bytes, and name it (see `headrace.loader.loader.Loader.changed`). Of a folder it says whether
             objects that changed since they were listed are named; they are never refused. `SampleIndex.pinned` and
             `Abilities.reports` carry the answer to the loader. A shard that changed is always refused.
+        lazy: suffixes of parts that are not read, but stand in samples as `headrace.catalog.StoredObject`s.
 
     Raises:
-        InputError: no such `on_change`.
+        InputError: no such `on_change`, or `lazy` that is no list of suffixes.
     """
 
     by: str = "stem"
@@ -37,10 +38,13 @@ class OpenOptions:
     columns: Columns | None = None
     where: Sequence[Any] | None = None
     on_change: str = "refuse"
+    lazy: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.on_change not in ("refuse", "report"):
             raise InputError(f"on_change={self.on_change!r} is not known", hint='"refuse" or "report"')
+        if not all(suffix and "." not in suffix for suffix in self.lazy):
+            raise InputError(f"lazy={self.lazy!r}", hint='suffixes without a dot: lazy=("mp4", "wav")')
 
     @property
     def pinned(self) -> bool:

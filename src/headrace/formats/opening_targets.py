@@ -10,6 +10,7 @@ from headrace.base.progress import SILENT, Progress
 from headrace.base.settings import Settings
 from headrace.catalog import (
     IndexFolder,
+    LazySamples,
     Objects,
     ObjectSamples,
     Place,
@@ -75,7 +76,7 @@ def open_source(
         NotFoundError: no such snapshot, or no objects. ChangedError: a shard changed while it was indexed.
         CorruptError: a manifest that cannot be trusted, a damaged shard. Any store error.
     """
-    return open_samples(
+    samples = open_samples(
         target,
         options,
         namespace=namespace,
@@ -83,6 +84,7 @@ def open_source(
         progress=progress,
         indexing=progress if indexing is None else indexing,
     )
+    return LazySamples(samples, options.lazy) if options.lazy else samples
 
 
 def open_samples(

@@ -38,10 +38,11 @@ from headrace.loader.order.ranks import WHOLE, Shard, stripe_of
 from headrace.loader.order.shard_order import wholes
 from headrace.loader.order.weighted_mix import Join, Mix, block_counts
 from headrace.loader.order.windows import GRAIN, cut
+from headrace.loader.pipeline.after_batch import UNBATCH
 from headrace.loader.pipeline.bad_samples import Skip
 from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import Leaf
-from headrace.loader.pipeline.packing import Collate, Measure, Packing, packing_of
+from headrace.loader.pipeline.packing import Collate, Measure, Packing, one_by_one, packing_of
 from headrace.loader.pipeline.sequences import sequences
 from headrace.loader.reopening import Reopened
 from headrace.loader.tokens.document_pieces import REFUSE, SPLIT, DocumentPieces
@@ -111,6 +112,7 @@ class Dataset:
         encoding: str | None = None,
         dtype: str | None = None,
         end: int | None = None,
+        lazy: Sequence[str] = (),
         progress: Progress | None = None,
         refresh: bool = False,
     ) -> Dataset:
@@ -141,6 +143,9 @@ class Dataset:
             encoding: of CSV, as Python names it: ``"latin-1"``, ``"utf-16"``; None: UTF-8.
             dtype: of tokens in ``.bin`` files, as NumPy names it: ``"uint16"``.
             end: the token that ends documents in flat files, which are read once for it; None: a file is one document.
+            lazy: suffixes of parts that are not read: ``("mp4", "wav")``. In their place samples have a
+                `headrace.catalog.StoredObject`, whose ``open()`` gives a seekable file; `hr.decode.video` and
+                `hr.decode.audio` read of it what they need. Of single objects only.
             progress: told of shards and bytes while they are indexed. None: a bar on standard error, if that is a
                 terminal, the index takes more than a second, and the setting ``progress`` allows it.
             refresh: list now, though this node has a listing that is younger than ``cache.ttl``.
@@ -158,7 +163,8 @@ class Dataset:
             if format != "tokens":
                 raise InputError("dtype and end are of flat files", path=str(target), hint='format="tokens"')
             form = tokens_as(dtype, end)
-        options = OpenOptions(by, form, columns, where, on_change)
+        suffixes = (lazy,) if isinstance(lazy, str) else tuple(lazy)
+        options = OpenOptions(by, form, columns, where, on_change, tuple(one.lower() for one in suffixes))
         if refresh:
             settings = dataclasses.replace(settings, cache=dataclasses.replace(settings.cache, ttl=0))
         space = namespace if namespace is not None else Namespace.load(settings)
@@ -639,6 +645,22 @@ class Dataset:
         packed = self._with(Stage("flat_map", pieces, threads), on_error)
         return dataclasses.replace(packed, batch_size=packing.nominal, drop_last=drop_last, packing=packing)
 
+    def unbatch(self) -> Dataset:
+        """The samples of the batches, one by one, in their order: what `map` behind `batch` makes of many at once, for
+        a loop or a DataLoader that wants single ones. Nothing comes behind it but `loader`.
+
+        A sample has by name what stands at its place in the batch's arrays and lists. So a batch must have as many as
+        it was made of, else BadSampleError is raised in the loop. The state is exact also inside a batch, which is then
+        made again, of the same samples on as many ranks.
+
+        Raises:
+            InputError: not behind `batch`, or behind `to_arrow`.
+        """
+        self._refuse(self.batch_size is None, "unbatch", "put batch before it")
+        self._refuse(self.arrow, "unbatch", "leave out to_arrow")
+        self._refuse(self.is_unbatched, "unbatch", "once is enough")
+        return dataclasses.replace(self, after=(*self.after, UNBATCH))
+
     def to_arrow(self) -> Dataset:
         """Batches as ``pyarrow.Table``, straight from the columns of tables: the same rows as without.
 
@@ -711,7 +733,7 @@ class Dataset:
             prefetch=prefetch,
             window=window,
             forms=self._forms(),
-            packing=self.packing,
+            packing=self._packing,
             after=self.after,
         )
 
@@ -745,7 +767,9 @@ class Dataset:
         return size
 
     def __repr__(self) -> str:
-        tail, after = ("".join(f".{stage.name}" for stage in stages) for stages in (self.stages, self.after))
+        behind = self.after[:-1] if self.is_unbatched else self.after
+        tail, after = ("".join(f".{stage.name}" for stage in stages) for stages in (self.stages, behind))
+        after += ".unbatch()" if self.is_unbatched else ""
         batch = f".batch({self._batches})" if self.batch_size else ""
         return f"Dataset({self.stream.describe()}){tail}{batch}{'.to_arrow()' if self.arrow else ''}{after}"
 
@@ -754,6 +778,22 @@ class Dataset:
         """Whether every batch but the last has `batch_size` samples, as far as no sample is filtered out or skipped."""
         even = self.packing is None or self.packing.is_even
         return even and all(stage.keeps_count for stage in self.after)
+
+    @property
+    def is_unbatched(self) -> bool:
+        """Whether batches become single samples again."""
+        return bool(self.after) and self.after[-1].kind == UNBATCH.kind
+
+    @property
+    def gives_batches(self) -> bool:
+        """Whether a loader gives batches, and not single samples."""
+        return self.batch_size is not None and not self.is_unbatched
+
+    @property
+    def _packing(self) -> Packing | None:
+        if not self.is_unbatched:
+            return self.packing
+        return dataclasses.replace(self.packing or one_by_one(self.batch_size), is_taken_apart=True)
 
     @property
     def _batches(self) -> str:
@@ -769,6 +809,7 @@ class Dataset:
         if processes is not None and processes != "auto" and (not isinstance(processes, int) or processes < 1):
             raise InputError(f"{stage.kind}(processes={processes!r})", hint='at least 1, or "auto"')
         if self.batch_size is not None:
+            self._refuse(self.is_unbatched, stage.kind, f"put {stage.kind} before unbatch")
             self._refuse(self.arrow, stage.kind, "put to_arrow last: what sees batches gets dicts")
             self._refuse(on_error is not None, f"{stage.kind}(on_error=…)", "it is about samples: put it before batch")
             self._refuse(processes is not None, f"{stage.kind}(processes=…)", "put it before batch")

@@ -1,6 +1,6 @@
-"""Decoders for `Dataset.map`: images, arrays, text. Each is optional: any function of a sample does as well.
+"""Decoders for `Dataset.map`: images, video, audio, arrays, text. Each is optional: any function of a sample will do.
 
-    ds.map(hr.decode.image(size=224), threads=8)
+    ds.map(hr.decode.image(size=224))
 
 A decoder replaces parts of the sample by what their bytes say. It is immutable, pickles, and works on any thread; the
 decoding itself lets go of the interpreter's lock.
@@ -22,8 +22,11 @@ from headrace.base.errors import CorruptError, InputError, UnsupportedError
 from headrace.base.parsing import steadily
 from headrace.catalog import KEY, GivesKeys, TakesColumns, key_of, keys_of
 from headrace.loader import deep_pictures as deep
+from headrace.loader.media.audio import Audio, audio
+from headrace.loader.media.video import Video, video
+from headrace.loader.part_choice import wanted
 
-__all__ = ["Example", "Image", "Npy", "Text", "example", "image", "npy", "text"]
+__all__ = ["Audio", "Example", "Image", "Npy", "Text", "Video", "audio", "example", "image", "npy", "text", "video"]
 
 Mode: TypeAlias = Literal["RGB", "RGBA", "L"]
 _Pixels: TypeAlias = "npt.NDArray[np.uint8]"
@@ -142,14 +145,14 @@ class Image:
             CorruptError: bytes that are no image. UnsupportedError: one that is deeper than can be kept; see `image`.
             KeyError: a name that the sample has not. InputError: with `to`, a sample of no image or of several.
         """
-        found, wanted = dict(sample), list(_wanted(sample, self.names, _IMAGES))
-        if self.to is not None and len(wanted) != 1:
+        found, chosen = dict(sample), list(wanted(sample, self.names, _IMAGES))
+        if self.to is not None and len(chosen) != 1:
             raise InputError(
-                f"{len(wanted)} images in one sample, and to={self.to!r} is one name",
+                f"{len(chosen)} images in one sample, and to={self.to!r} is one name",
                 path=str(sample.get("__key__", "")),
                 hint=f"image(name, to={self.to!r}) says which; without to= each keeps its name",
             )
-        for name in wanted:
+        for name in chosen:
             array = self.decode(sample[name], path=f"{sample.get('__key__', '')}.{name}")
             if self.to is not None:
                 del found[name]
@@ -244,7 +247,7 @@ class Npy:
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """The sample with arrays. Raises CorruptError; KeyError: a name that the sample has not."""
         found = dict(sample)
-        for name in _wanted(sample, self.names, frozenset({"npy"})):
+        for name in wanted(sample, self.names, frozenset({"npy"})):
             found[name] = self.decode(sample[name], path=f"{sample.get('__key__', '')}.{name}")
         return found
 
@@ -391,17 +394,13 @@ class Text:
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """The sample with strings. Raises CorruptError; KeyError: a name that the sample has not."""
         found = dict(sample)
-        for name in _wanted(sample, self.names, frozenset({"txt", "text"})):
+        for name in wanted(sample, self.names, frozenset({"txt", "text"})):
             try:
                 found[name] = str(sample[name], self.encoding)
             except UnicodeDecodeError as error:
                 path = f"{sample.get('__key__', '')}.{name}"
                 raise CorruptError(f"not {self.encoding} at byte {error.start}", path=path) from error
         return found
-
-
-def _wanted(sample: Mapping[str, Any], names: tuple[str, ...], suffixes: frozenset[str]) -> tuple[str, ...] | list[str]:
-    return names or [name for name in sample if name.rpartition(".")[2].lower() in suffixes]
 
 
 def _covering(height: int, width: int, least_height: int, least_width: int) -> tuple[int, int]:

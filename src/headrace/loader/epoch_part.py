@@ -18,7 +18,7 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError
 from headrace.base.settings import Settings
-from headrace.catalog import Abilities, Rows, SampleIndex, SampleSpec, Stage
+from headrace.catalog import Abilities, LazySamples, Rows, SampleIndex, SampleSpec, Stage, lazy_of
 from headrace.formats import Decompressed, Groups, Packed, Shard, TablePart, as_table
 from headrace.loader.dataset import Dataset
 from headrace.loader.order.order import Ints
@@ -143,6 +143,7 @@ class LeafSource:
     pinned: bool
     reports: bool
     classes: list[str] | None
+    lazy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,7 @@ class Source:
             LeafSource(
                 StoreAt.of(leaf.index), leaf.stages, None if leaf.window is None else leaf.window.length,
                 leaf.index.fingerprint, leaf.index.pinned, leaf.index.abilities.reports, leaf.index.classes,
+                () if (lazy := lazy_of(leaf.index)) is None else lazy.suffixes,
             )
             for leaf in dataset.leaves
         ]  # fmt: skip
@@ -224,7 +226,8 @@ def _part(leaf: Leaf, rows: Rows) -> tuple[Chosen | Groups, Rows]:
     if table is not None:
         groups, places = Groups.of(table, wanted)
         return groups, places[at]
-    specs = leaf.index.specs(wanted)
+    lazy = lazy_of(leaf.index)
+    specs = (leaf.index if lazy is None else lazy.index).specs(wanted)  # what is not read does not travel
     packed = _packed(leaf.index.store, specs)
     return Chosen(specs, leaf.index.sizes(wanted), packed), at.astype(np.int64)
 
@@ -242,6 +245,7 @@ def _opened(source: LeafSource, part: Chosen | Groups | None) -> Leaf:
         index = TablePart(store, source.stages, part, source.fingerprint)
     else:
         index = ChosenSamples(store, cast("Chosen", part), source)
+        index = LazySamples(index, source.lazy) if source.lazy else index
     window = None
     if source.window is not None:  # rows are those at which windows begin
         window = Windows(source.window, 1, np.zeros(1, np.int64), _ENDLESS)

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 from headrace.base import memory
 from headrace.base.errors import InputError
@@ -104,6 +104,9 @@ class Loader:
     def _batches(self, samples: int) -> int:
         if self._plan.batch is None:
             return samples
+        packing = self._plan.packing
+        if packing is not None and packing.is_taken_apart:
+            return samples - samples % self._plan.batch if self._plan.drop_last else samples
         return samples // self._plan.batch if self._plan.drop_last else -(-samples // self._plan.batch)
 
     @property
@@ -403,7 +406,7 @@ class Epoch:
             self._loader.finished()
             raise StopIteration
         if got.steps:
-            self._singles = zip(got.data, got.steps, strict=True)
+            self._singles = zip(got.data, cast("tuple[Progress, ...]", got.steps), strict=True)
             return self._next()
         self._loader.received(got.progress)
         return got.data

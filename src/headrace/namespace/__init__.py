@@ -11,10 +11,11 @@ from headrace.namespace.naming import is_snapshot_text, tell_hidden
 from headrace.namespace.paging import FolderPage
 from headrace.namespace.paths import PathLike
 from headrace.namespace.persist import remove_mount, write_mount
-from headrace.namespace.reader import File
+from headrace.namespace.reader import File, open_version
 from headrace.namespace.usage import Usage
 
 __all__ = [
     "Attached", "CopyOptions", "Entry", "Existing", "File", "FolderPage", "Home", "Location", "Mount", "Namespace",
-    "PathLike", "Usage", "attach", "detach", "is_snapshot_text", "remove_mount", "tell_hidden", "write_mount",
+    "PathLike", "Usage", "attach", "detach", "is_snapshot_text", "open_version", "remove_mount", "tell_hidden",
+    "write_mount",
 ]  # fmt: skip

@@ -35,8 +35,9 @@ class _Part(NamedTuple):
 class Reader(io.RawIOBase):
     """Raw reads of one object version. One thread at a time (`File` holds a lock around it).
 
-    The version is settled when the handle is opened, or, where that knowledge was old, by the first read; a handle
-    never mixes two versions: when the object changes under it, reads raise ChangedError.
+    The version is settled when the handle is opened, or, where that knowledge was old and `refresh` brings the present
+    one, by the first read; a handle never mixes two versions: when the object changes under it, reads raise
+    ChangedError.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Reader(io.RawIOBase):
         fetcher: Callable[[], Fetcher],
         store: Store,
         info: ObjectInfo,
-        refresh: Callable[[], ObjectInfo],
+        refresh: Callable[[], ObjectInfo] | None,
         limits: Limits | None = None,
     ) -> None:
         from headrace.fetch.readahead import Limits
@@ -53,7 +54,7 @@ class Reader(io.RawIOBase):
         self._fetcher = fetcher
         self._store = store
         self._info = info
-        self._refresh: Callable[[], ObjectInfo] | None = refresh
+        self._refresh = refresh
         self._limits = limits or Limits.within(fetcher().settings.fetch.memory)
         self._cursor = self._at_start()
         self._parts: deque[_Part] = deque()
@@ -211,3 +212,23 @@ class File(io.BufferedReader):
     def size(self) -> int:
         """Bytes."""
         return self._reader.info.size
+
+
+def open_version(store: Store, key: str, listed: ObjectInfo | None, *, pinned: bool) -> File:
+    """A file over one object of `store`, read through the process's fetcher. Any thread.
+
+    Args:
+        store: where it is.
+        key: of the object.
+        listed: the version that a listing told of; None: it is asked for.
+        pinned: a version other than `listed` is refused; else the present one is read, unless some of `listed` was.
+
+    Raises, also when it is read: ChangedError, NotFoundError, DeniedError, TryAgainError.
+    """
+    from headrace.fetch import default_fetcher
+
+    def now() -> ObjectInfo:
+        return default_fetcher().head(store, key)
+
+    known = now() if listed is None else listed
+    return File(Reader(default_fetcher, store, known, None if pinned else now), store.url)

@@ -114,7 +114,7 @@ def _peek(tf: Any, source: Dataset) -> Any:
     with source.loader(prefetch=1) as loader:
         for batch in loader:
             size = source.batch_size if source.drop_last and source.has_even_batches else None
-            return signature_of(tf, batch, batched=source.batch_size is not None, size=size)
+            return signature_of(tf, batch, batched=source.gives_batches, size=size)
     raise InputError("there is no batch to take the signature from", hint="pass signature=, or look at drop_last")
 
 

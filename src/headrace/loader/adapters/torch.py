@@ -64,7 +64,7 @@ class Tensors:
 
     def __iter__(self) -> Iterator[Any]:
         dataset = self.loader.dataset
-        around().check(dataset.striping, dataset.batch_size is not None)
+        around().check(dataset.striping, dataset.gives_batches)
         if self._device is None:
             return map(self._tensors, self.loader)
         return self._one_ahead()

@@ -153,7 +153,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     @property
     def _is_batched(self) -> bool:
-        return self._dataset.batch_size is not None
+        return self._dataset.gives_batches
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loader": None, "_around": around()}

@@ -7,9 +7,10 @@ workers) in grains; a stripe is done up to its `frontier`, plus the indices in `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
@@ -20,9 +21,49 @@ VERSION = 1
 """Of a state that an older headrace can go on from, too."""
 _INSIDE = 2
 """Of one that stands among the samples that became of one."""
-Inside: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
-"""Of samples that `flat_map` made several of: where it stands, and the numbers of those that are done."""
+Inside: TypeAlias = Sequence[tuple[int, tuple[int, ...]]]
+"""Of samples that are not done: where each stands, and of those that became of it (by `flat_map`; else there is one, of
+number 0) the numbers that are done. `handed_out` numbers are those that `unbatch` gave of a batch that is not through.
+"""
 State: TypeAlias = dict[str, Any]
+
+
+def handed_out(number: int) -> int:
+    """As such a number stands in `Inside`; and back."""
+    return -1 - number
+
+
+def merged(inside: Inside) -> dict[int, tuple[int, ...]]:
+    """By place, each of which may be there several times."""
+    found: dict[int, set[int]] = {}
+    for at, numbers in inside:
+        found.setdefault(at, set()).update(numbers)
+    return {at: tuple(sorted(found[at])) for at in sorted(found)}
+
+
+class PartOf(Sequence[tuple[int, tuple[int, ...]]]):
+    """An `Inside`: all of `before`, and the first `count` of `more`, which many of these share."""
+
+    __slots__ = ("_before", "_count", "_more")
+
+    def __init__(self, before: Inside, more: Inside, count: int) -> None:
+        self._before, self._more, self._count = before, more, count
+
+    def __len__(self) -> int:
+        return len(self._before) + self._count
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, tuple[int, ...]]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[int, tuple[int, ...]]]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return [*self._before, *self._more[: self._count]][index]
+
+    def __iter__(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        return chain(self._before, islice(self._more, self._count))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PartOf, (self._before, self._more, self._count)
 
 
 class Progress(NamedTuple):  # one for each batch: a frozen dataclass takes four times as long
@@ -122,7 +163,7 @@ def beginning(state: State, epoch: int) -> State:
 
 
 def _told(inside: Inside) -> list[list[Any]]:
-    return [[at, list(numbers)] for at, numbers in inside]
+    return [[at, list(numbers)] for at, numbers in merged(inside).items()]
 
 
 def _read(state: State, name: str) -> Inside:

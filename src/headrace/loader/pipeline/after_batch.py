@@ -1,4 +1,6 @@
-"""`map` and `filter` behind `batch`: functions that see whole batches, on threads of their own; the order stays."""
+"""`map` and `filter` behind `batch`: functions that see whole batches, on threads of their own; the order stays. At
+last `unbatch`, which takes batches apart again.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from headrace.base.errors import BadSampleError, HeadraceError
 from headrace.base.threads import Crew
@@ -17,6 +19,8 @@ from headrace.loader.pipeline.bad_samples import first_keys
 from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.run_stages import StageError, run_stages, threads_of
 
+UNBATCH: Final = Stage("unbatch", iter, 1)
+"""Takes batches apart again. The last stage, or not there."""
 _LOOK_S = 0.25
 """How soon Ctrl-C is seen by a consumer that waits."""
 
@@ -28,8 +32,10 @@ class AfterBatch:
     """
 
     def __init__(self, stages: Sequence[Stage], hold: Callable[[int], None]) -> None:
-        self._stages, self._hold = stages, hold
-        self._crew = Crew("loader-batches", threads_of([stages]))
+        self._stages, self._hold = [stage for stage in stages if stage.kind != UNBATCH.kind], hold
+        self._apart = len(self._stages) < len(stages)
+        self._uneven = any(stage.kind == "filter" for stage in stages)
+        self._crew = Crew("loader-batches", threads_of([self._stages]) or 1)
 
     def begin(self, delivery: Delivery) -> Future[Delivery]:
         """What becomes of a batch; one that is filtered out has no samples, and gives its bytes back all the same."""
@@ -60,7 +66,50 @@ class AfterBatch:
         data = own_arrays(data)
         grown = max(0, size_of(data) - delivery.held)
         self._hold(grown)
-        return delivery._replace(data=data, held=delivery.held + grown, done_at=done_at)
+        made = delivery._replace(data=data, held=delivery.held + grown, done_at=done_at)
+        return self._taken_apart(made) if self._apart else made
+
+    def _taken_apart(self, delivery: Delivery) -> Delivery:
+        """With its samples instead, but for those that were received before."""
+        rows = rows_of(delivery.data, delivery.samples)
+        left = [(row, step) for row, step in zip(rows, delivery.steps, strict=True) if step is not None]
+        # Another rank may have filtered out other batches.
+        steps = tuple(step._replace(even=False) if self._uneven else step for _, step in left)
+        return delivery._replace(data=[row for row, _ in left], steps=steps, samples=len(left))
+
+
+def rows_of(batch: Any, count: int) -> list[Any]:
+    """The samples of a batch that was made of `count`: each has by name what stands at its place in arrays and lists;
+    of a list its element.
+
+    Raises BadSampleError: a batch of other kind, or of another number.
+    """
+    if isinstance(batch, Mapping):
+        values = cast("Mapping[str, Any]", batch)
+        wrong = next((name for name, value in values.items() if _length(value) != count), None)
+        if wrong is None:
+            return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+        held = _length(values[wrong])
+        reason = f"{wrong!r} is {type(values[wrong]).__name__}" if held is None else f"{wrong!r} holds {held} values"
+    elif isinstance(batch, (list, tuple)):
+        listed = list(cast("Sequence[Any]", batch))
+        if len(listed) == count:
+            return listed
+        reason = f"it holds {len(listed)}"
+    else:
+        reason = f"it is {type(batch).__name__}"
+    raise BadSampleError(
+        f"unbatch: a batch of {count} samples has no {count} to give: {reason}",
+        path=_keys(batch),
+        hint="what makes other samples of a batch, or fewer, goes before batch(): flat_map, filter",
+    )
+
+
+def _length(value: Any) -> int | None:
+    try:
+        return None if isinstance(value, (str, bytes)) else len(value)
+    except TypeError:
+        return None
 
 
 def settled(made: Future[Delivery], is_closed: Callable[[], bool]) -> Delivery | None:

@@ -28,14 +28,15 @@ _Piece: TypeAlias = "list[Any] | _Columns"
 class Delivery(NamedTuple):
     """What the consumer takes: a batch, or without batching a list of single samples.
 
-    `progress`: the state once it is received; `steps`: for single samples, the state after each.
+    `progress`: the state once it is received; `steps`: for single samples, and those of batches that are taken apart,
+    the state after each; None: it was received before.
     `raw`: bytes fetched for it; `held`: bytes of the window it gives back. `fetched_at`, `done_at`: when the last of
     its samples had its bytes, and was decoded (`time.perf_counter`).
     """
 
     data: Any
     progress: Progress
-    steps: tuple[Progress, ...]
+    steps: tuple[Progress | None, ...]
     samples: int
     raw: int
     held: int

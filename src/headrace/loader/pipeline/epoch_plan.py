@@ -61,7 +61,7 @@ class Plan:
         if self.packing is None and not self.is_flat:
             return Builder(self.batch, course.progress, drop_last=self.drop_last, forms=self.forms)
         packing = (self.packing or one_by_one(self.batch)).typed(self.forms)
-        given = course.given() if self.is_flat else None
+        given = course.given() if self.is_flat or packing.is_taken_apart else None
         if isinstance(packing, Sequences):
             return SequenceBuilder(packing, course.progress, drop_last=self.drop_last, given=given)
-        return PackedBuilder(packing, course.progress, drop_last=self.drop_last, given=given)
+        return PackedBuilder(packing, course.progress, drop_last=self.drop_last, flat=self.is_flat, given=given)

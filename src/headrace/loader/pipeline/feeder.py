@@ -13,8 +13,9 @@ from headrace.base.errors import ChangedError, HeadraceError
 from headrace.cache import Cache
 from headrace.catalog import SampleIndex, SampleSpec, Stage
 from headrace.fetch import Read, without_etag
+from headrace.formats import size_of
 from headrace.loader.order.order import Ints, Stream, distinct
-from headrace.loader.order.progress_state import Progress, Residual
+from headrace.loader.order.progress_state import Progress, Residual, merged
 from headrace.loader.order.windows import Windows
 from headrace.loader.pipeline.bad_samples import Changed, Changes
 from headrace.loader.pipeline.joined_reads import Cuts, arrived, count_down, join_reads, settle_cuts
@@ -57,8 +58,8 @@ class Course:
         return self.residual.positions(index % size if size else index)
 
     def given(self) -> dict[int, frozenset[int]]:
-        """Own indices of samples that became several, and which of those were given."""
-        found = dict(self.progress.inside)
+        """Own indices of samples that became several, and which of those were given; see `Inside`."""
+        found = merged(self.progress.inside)
         for position, numbers in self.residual.inside:
             local = self.residual.local(self.stripe, position)
             if local is not None and local not in found:
@@ -241,7 +242,7 @@ def _reads(leaf: Leaf, spec: SampleSpec, target: Slot | Frame) -> tuple[list[Rea
     if _ranged(spec):
         return [read for read, _, _ in join_reads(store, [(target, spec)])], _bytes(spec)
     reads: list[Read] = []
-    total = 0
+    total = size_of(spec[2]) if spec[2] else 0  # what is not read here, but by who looks into it
     for name, key, size, version, _, _ in spec[1]:
         known = size if size >= 0 else None
         total += known or 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.base.errors import BadSampleError, HeadraceError
 from headrace.formats import Sample
-from headrace.loader.order.progress_state import Progress
+from headrace.loader.order.progress_state import PartOf, Progress, handed_out, merged
 from headrace.loader.pipeline.bad_samples import first_keys
 from headrace.loader.pipeline.batch_builder import Delivery, Track
 from headrace.loader.pipeline.packing import Packing, Place, UnfitError
@@ -42,13 +42,19 @@ class PackedBuilder:
         start: Progress,
         *,
         drop_last: bool,
+        flat: bool = False,
         given: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
-        """`given`: samples are lists of what became of them, of which these were given before; None: they are not."""
-        self._packing, self._drop_last = packing, drop_last
+        """`flat`: samples are lists of what became of them. `given`: what of them was given before, by own index."""
+        self._packing, self._drop_last, self._flat = packing, drop_last, flat
         self._track = Track(start)
-        self._flat = given is not None
-        self._given = {local: set(numbers) for local, numbers in (given or {}).items()}
+        told = [(local, number) for local, numbers in (given or {}).items() for number in numbers]
+        self._given: dict[int, set[int]] = {}
+        for local, number in told:
+            if number >= 0:
+                self._given.setdefault(local, set()).add(number)
+        self._handed = {(local, handed_out(number)) for local, number in told if number < 0}
+        """Handed out before, of batches that were not through: they are put into them again, and not handed out."""
         self._owed: dict[int, int] = {}
         """How many samples became of one that is not done."""
         if self._flat or not packing.is_even:  # unlike samples: no other stripe stands where this one does
@@ -110,6 +116,7 @@ class PackedBuilder:
 
     def _done(self, local: int, number: int) -> None:
         """One of the samples that became of one is done."""
+        self._handed.discard((local, number))
         given = self._given.setdefault(local, set())
         given.add(number)
         if len(given) == self._owed[local]:
@@ -118,10 +125,11 @@ class PackedBuilder:
 
     def _now(self) -> Progress:
         progress = self._track.now()
-        if not self._given:
+        if not self._given and not self._handed:
             return progress
-        inside = sorted((local, tuple(sorted(numbers))) for local, numbers in self._given.items())
-        return progress._replace(inside=tuple(inside))
+        inside = [(local, tuple(numbers)) for local, numbers in self._given.items()]
+        inside += [(local, (handed_out(number),)) for local, number in self._handed]
+        return progress._replace(inside=tuple(merged(inside).items()), even=progress.even and not self._handed)
 
     def finish(self) -> list[Delivery]:
         """What is left in the buckets, each a short batch."""
@@ -141,7 +149,27 @@ class PackedBuilder:
                 path=first_keys([key_in(one, "?") for one in bucket.samples]),
                 hint="collate gets the list of a batch's samples",
             ) from error
+        before = self._now()
+        is_new = [which not in self._handed for which in bucket.locals]
         for local, one in bucket.locals:
             self._done(local, one)
+        after = self._now()
+        steps = tuple(_steps(before, after, bucket.locals, is_new)) if self._packing.is_taken_apart else ()
         raw, held, self._raw, self._held = self._raw + bucket.raw, self._held + bucket.held, 0, 0
-        return Delivery(data, self._now(), (), count, raw, held, bucket.fetched_at, bucket.done_at)
+        return Delivery(data, after, steps, count, raw, held, bucket.fetched_at, bucket.done_at)
+
+
+def _steps(
+    before: Progress, after: Progress, samples: list[tuple[int, int]], is_new: list[bool]
+) -> Iterator[Progress | None]:
+    """The state once each sample of a batch is received; None: it was, before."""
+    handed = [(local, (handed_out(number),)) for (local, number), new in zip(samples, is_new, strict=True) if new]
+    count = 0
+    for new in is_new:
+        count += new
+        if not new:
+            yield None
+        elif count == len(handed):
+            yield after
+        else:
+            yield before._replace(inside=PartOf(before.inside, handed, count), even=False)

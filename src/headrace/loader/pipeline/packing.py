@@ -47,6 +47,8 @@ class Packing:
     collate: Collate = collate
     checks: Callable[[Sample], None] | None = None
     """Raises InputError for a sample that no batch may have."""
+    is_taken_apart: bool = False
+    """Whether batches become samples again, so that there is a state after each of them."""
 
     @property
     def is_in_order(self) -> bool:

@@ -94,7 +94,7 @@ class SequenceBuilder(PackedBuilder):
         drop_last: bool,
         given: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
-        super().__init__(packing, start, drop_last=drop_last, given=given or {})
+        super().__init__(packing, start, drop_last=drop_last, flat=True, given=given)
         self._sequences, self._open = packing, list[_Sequence]()
 
     def _put(self, sample: Sample, place: Place, which: tuple[int, int], group: Group) -> Iterator[Delivery]:
