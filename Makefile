@@ -61,10 +61,12 @@ bench-process: ## when the loader's child process is worth it (ARGS=... goes to 
 	@scripts/debian-packages
 	@$(RUN)/python benchmarks/process.py $(ARGS)
 
-bench-decode: ## decode threads that are found, against a sweep by hand (ARGS=... goes to benchmarks/decode.py)
+bench-decode: ## decode threads that are found, against a sweep by hand; worker processes against other loaders'
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@scripts/debian-packages
+	@scripts/framework-tools loaders
 	@$(RUN)/python benchmarks/decode.py $(ARGS)
+	@$(RUN)/python benchmarks/decode_processes.py
 
 bench-shards: ## shards against webdataset, TensorFlow, pyarrow, Mosaic and litdata (ARGS=... goes to benchmarks/shards.py)
 	@PYTHON=$(PYTHON) scripts/setup demo bench

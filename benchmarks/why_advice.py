@@ -41,8 +41,8 @@ def _threads(case: Case, value: float) -> Case:
     return _job(case, threads=int(value))
 
 
-def _unlock(case: Case, _value: float) -> Case:
-    return _job(case, gil=False)
+def _processes(case: Case, value: float) -> Case:
+    return _job(case, processes=int(value))
 
 
 def _lighten(case: Case, value: float) -> Case:
@@ -58,7 +58,7 @@ def _aside(case: Case, _value: float) -> Case:
 
 
 _FOLLOW: Mapping[str, Callable[[Case, float], Case]] = {
-    "warm": _warm, "pack": _pack, "threads": _threads, "unlock": _unlock, "lighten": _lighten,
+    "warm": _warm, "pack": _pack, "threads": _threads, "processes": _processes, "lighten": _lighten,
     "alone": _alone, "aside": _aside,
 }  # fmt: skip
 _AT_A_MOUNT = {"warm", "lighten", "alone"}

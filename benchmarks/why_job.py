@@ -32,10 +32,11 @@ _BURST_S = 0.02
 @dataclass(frozen=True)
 class Job:
     """Seconds and bytes. `stragglers`: their rate, and how much longer they take; `bandwidth`: bytes a second, of all
-    requests together; `decode_s`: CPU for a sample, with `threads`, holding the interpreter's lock or not; `rest_s`:
-    asleep for a sample, beside; `step_s`: of the loop, asleep or `busy`; `checkpoint`: steps between two, bytes of one,
-    and how long writing it takes at least; `evaluate`: steps between two pauses, and how long one is, nothing being
-    written; `where`, `prefetch`: of the loader. `mounted`: a folder whose files are read instead, each once.
+    requests together; `decode_s`: CPU for a sample, with `threads` or `processes`, holding the interpreter's lock or
+    not; `rest_s`: asleep for a sample, beside; `step_s`: of the loop, asleep or `busy`; `checkpoint`: steps between
+    two, bytes of one, and how long writing it takes at least; `evaluate`: steps between two pauses, and how long
+    one is, nothing being written; `where`, `prefetch`: of the loader. `mounted`: a folder whose files are read
+    instead, each once.
     `gate`: a folder where the job says that it is ready, by its process id, and begins when there is a file ``go``:
     jobs side by side do not disturb one another while they start. `packed`: the data are shards; `aside`: checkpoints
     are written by another thread; `told`: a file for what it reached. `together`: the ranks meet after each step;
@@ -52,6 +53,7 @@ class Job:
     bandwidth: float = 0.0
     decode_s: float = 0.0
     threads: int = 2
+    processes: int = 0
     gil: bool = False
     rest_s: float = 0.0
     step_s: float = 0.0
@@ -243,7 +245,7 @@ def main() -> None:
     else:
         ds = hr.Dataset.open(job.data, by="object", namespace=namespace(job)).shuffle(seed=1).repeat()
     if job.decode_s or job.rest_s:
-        ds = ds.map(Decode(job.decode_s, job.gil, job.rest_s), threads=job.threads)
+        ds = ds.map(Decode(job.decode_s, job.gil, job.rest_s), threads=job.threads, processes=job.processes or None)
     loader = ds.batch(job.batch).loader(prefetch=job.prefetch, where=job.where)
     if job.together:
         meet()

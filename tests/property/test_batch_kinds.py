@@ -186,3 +186,43 @@ def test_on_another_number_of_ranks_every_sample_comes_once(
             break
     whole = described(folder, None, filtered, flat).loader()
     assert sorted(seen) == sorted(sample["__key__"] for sample in whole)
+
+
+KINDS: list[dict[str, Any]] = [
+    {"bucket": length_of, "sizes": {10: 5, 20: 4, LONGEST: 2}, "window": 13, "pad": {"tokens": 0}},
+    {"cost": length_of, "limit": 90},
+]
+
+
+def in_workers(folder: Path, rank: int = 0, world: int = 1) -> Dataset:
+    """What of it runs where makes no difference."""
+    dataset = Dataset.open(str(folder)).shuffle(5).shard(rank, world)
+    dataset = dataset.map(tokens, processes=1).filter(is_kept, processes=1).filter(is_odd_part)
+    return dataset.flat_map(parts, processes=1).filter(is_odd_part, threads=2)
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=["bucket", "cost"])
+def pooled(folder: Path, request: pytest.FixtureRequest) -> Iterator[tuple[dict[str, Any], Loader, list[Batch]]]:
+    """A rule, a loader whose workers last over all examples, and its batches as they are without workers."""
+    with in_workers(folder).batch(**request.param).loader() as loader:
+        yield request.param, loader, batches(described(folder, 5, True, True).batch(**request.param).loader())
+
+
+@given(stop=st.integers(0, 30), world=st.integers(1, 2))
+@settings(max_examples=6)
+def test_worker_processes_make_the_same_batches_and_go_on_where_they_stopped(
+    folder: Path, pooled: tuple[dict[str, Any], Loader, list[Batch]], stop: int, world: int
+) -> None:
+    rule, loader, expected = pooled
+    loader.load_state_dict(in_workers(folder).batch(**rule).loader().state_dict())
+    assert batches(loader, stop) == expected[:stop]
+    state = loader.state_dict()
+    if stop >= len(expected):
+        return
+    ranks = [described(folder, 5, True, True, rank, world).batch(**rule).loader() for rank in range(world)]
+    for one in ranks:
+        one.load_state_dict(state)
+    rest = sorted(key for one in ranks for batch in batches(one) for key in batch)
+    assert rest == sorted(key for batch in expected[stop:] for key in batch)
+    loader.load_state_dict(state)
+    assert batches(loader) == expected[stop:]

@@ -101,7 +101,8 @@ def test_skips_cross_too(folder: str) -> None:
     assert loader.stats().skipped == 1
 
 
-def test_functions_that_cannot_be_sent_are_refused(folder: str) -> None:
+def test_functions_that_cannot_be_sent_are_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(InputError, match="top of a module"):
         iter(Dataset.open(folder).map(lambda s: s).loader(where="process"))
 
@@ -136,7 +137,7 @@ def test_a_killed_child_is_an_error_not_a_hang(folder: str) -> None:
     epoch = iter(Dataset.open(folder).repeat().batch(4).loader(where="process"))
     next(epoch)
     children()[0].kill()
-    with pytest.raises(InternalError, match="exit code -9"):
+    with pytest.raises(InternalError, match="killed by SIGKILL"):
         for _ in epoch:
             pass
 

@@ -206,14 +206,15 @@ def test_without_a_step_clock_the_mounts_tell(figures: Figures, bound: str, caus
             id="asleep, until the lock is what they wait for",
         ),
         pytest.param(
-            on(decoders(2, 0.49, 0.0, 0.95), cores=2, may=2, used=1.0, cpu=50), "gil", "unlock", 0, 2, id="the lock"
+            on(decoders(2, 0.49, 0.0, 0.95), cores=2, may=2, used=1.0, cpu=50), "gil", "processes", 2, 2,
+            id="the lock",
         ),
         pytest.param(
-            on(decoders(8, 0.12, 0.0, 0.95), cores=4, may=4, used=1.0, cpu=25), "gil", "unlock", 0, 4.2,
+            on(decoders(8, 0.12, 0.0, 0.95), cores=4, may=4, used=1.0, cpu=25), "gil", "processes", 4, 4.2,
             id="the lock, as many as there are cores",
         ),
         pytest.param(
-            on(decoders(2, 0.35, 0.25, 0.95), cores=2, may=2, used=0.7, cpu=100), "gil", "unlock", 0, 1.9,
+            on(decoders(2, 0.35, 0.25, 0.95), cores=2, may=2, used=0.7, cpu=100), "gil", "processes", 2, 1.9,
             id="the lock, and others compute",
         ),
         pytest.param(
@@ -230,6 +231,10 @@ def test_without_a_step_clock_the_mounts_tell(figures: Figures, bound: str, caus
         pytest.param(
             on(decoders(1, 0.99, 0.0, 0.0), cores=4, may=4, used=1.0, cpu=25), "threads", "threads", 5, 4,
             id="one thread",
+        ),
+        pytest.param(
+            on(decoders(1, 0.99, 0.0, 0.0, loader__decode_workers_s=100.0), cores=4, may=4, used=1.0, cpu=25),
+            "threads", "processes", 5, 4, id="one worker process",
         ),
         pytest.param(
             on(decoders(8, 0.2, 0.7, 0.7), cores=2, may=2, used=1.9, cpu=97), "cpu", "lighten", 0.5, 2,

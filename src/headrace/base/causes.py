@@ -35,19 +35,19 @@ _MOSTLY: Final = 0.6
 class Action:
     """The first advice as a value, for programs.
 
-    ======== ====================================================== ==============================
-    name     what is advised                                        `value`
-    ======== ====================================================== ==============================
-    warm     the data in the node's cache
-    pack     shards of many samples
-    hedge    more second requests for late ones                     percent of all requests
-    threads  ``map(threads=…)``                                      threads
-    unlock   decoding that gives the interpreter's lock away
-    lighten  samples that take less CPU                              share of the CPU that is left
-    cores    more cores                                              cores
-    alone    a machine on which nothing else computes
-    aside    checkpoints written by another thread or process
-    ======== ====================================================== ==============================
+    ========= ===================================================== ==============================
+    name      what is advised                                       `value`
+    ========= ===================================================== ==============================
+    warm      the data in the node's cache
+    pack      shards of many samples
+    hedge     more second requests for late ones                    percent of all requests
+    threads   ``map(threads=…)``                                    threads
+    processes ``map(processes=…)``                                  processes; 0: ``"auto"``
+    lighten   samples that take less CPU                            share of the CPU that is left
+    cores     more cores                                            cores
+    alone     a machine on which nothing else computes
+    aside     checkpoints written by another thread or process
+    ========= ===================================================== ==============================
     """
 
     name: str

@@ -29,20 +29,21 @@ _MORE: Final = 8.0
 _LIGHTER: Final = 0.5
 """Of the time that a decoder takes: what advice to do less may be hoped to leave."""
 _UNLOCK = (
-    "Decode with a library that releases the GIL (Pillow, simplejpeg, OpenCV, NumPy): see `hr.decode`; or run several "
-    "ranks."
+    "Or decode with a library that releases the GIL (Pillow, simplejpeg, OpenCV, NumPy): see `hr.decode`; or run "
+    "several ranks."
 )
 _SMALLER = "Store samples smaller, or decoded (`headrace pack`); decode on the GPU; cache what decoding makes."
 
 
 @dataclass(frozen=True, slots=True)
 class Decoders:
-    """The decode threads. `each`: threads of one rank; `all`: of all ranks. The shares are of the time at work:
-    `computing`, `queued` for a core, and `blocked`, which is the rest; `locked`: of the times the interpreter's lock
-    was asked for, it was late.
+    """The decode threads, and worker processes. `each`: those of one rank, of which `processes` are processes; `all`:
+    of all ranks. The shares are of the time at work: `computing`, `queued` for a core, and `blocked`, which is the
+    rest; `locked`: of the times the interpreter's lock was asked for, it was late.
     """
 
     each: float
+    processes: float
     all: float
     busy: float
     computing: float
@@ -57,6 +58,7 @@ class Decoders:
             return None
         return Decoders(
             figures.ratio("loader.decode_room_s", "loader.elapsed_s"),
+            figures.ratio("loader.decode_workers_s", "loader.elapsed_s"),
             room / (figures.seconds or figures.sum("loader.elapsed_s") or 1.0),
             min(busy / room, 1.0),
             min(figures.sum("loader.decode_cpu_s") / busy, 1.0),
@@ -67,6 +69,17 @@ class Decoders:
     @property
     def blocked(self) -> float:
         return max(0.0, 1 - self.computing - self.queued)
+
+    @property
+    def knob(self) -> str:
+        """Of `map`, what most of them are."""
+        return "processes" if self.processes > self.each / 2 else "threads"
+
+    @property
+    def names(self) -> str:
+        threads, processes = round(self.each - self.processes), round(self.processes)
+        told = [f"{threads:,} decode threads"] if threads or not processes else []
+        return " and ".join(told + ([f"{processes:,} worker processes"] if processes else []))
 
     @property
     def cores(self) -> float:
@@ -101,7 +114,7 @@ def decoding(figures: Figures) -> Cause:
 
 def _told(figures: Figures, threads: Decoders) -> tuple[str, ...]:
     told = (
-        f"{threads.each:,.0f} decode threads, {threads.busy:.0%} busy: computing {threads.computing:.0%} of that, "
+        f"{threads.names}, {threads.busy:.0%} busy: computing {threads.computing:.0%} of that, "
         f"waiting for a core {threads.queued:.0%}, standing still {threads.blocked:.0%}; the interpreter's lock was "
         f"late {threads.locked:.0%} of the times it was asked for"
     )
@@ -131,12 +144,20 @@ def _quicker(now: float, then: float) -> float:
 
 
 def _locked(threads: Decoders, figures: Figures, evidence: tuple[str, ...]) -> Cause:
-    return _lock(evidence, _quicker(threads.cores, _cores_for(threads.all * threads.busy, figures)))
+    """As many processes as there are cores, which is not many times as many as there are threads."""
+    busy = threads.all * threads.busy
+    wanted = busy if figures.cores_allowed is None else min(figures.cores_allowed, _MORE * busy)
+    return _lock(evidence, figures.cores_allowed, _quicker(threads.cores, _cores_for(max(wanted, 1.0), figures)))
 
 
-def _lock(evidence: tuple[str, ...], remains: float) -> Cause:
+def _lock(evidence: tuple[str, ...], allowed: float | None, remains: float) -> Cause:
     statement = "Decoding is the limit: it holds Python's lock, so that one core does all."
-    return Cause("decode-bound", "gil", statement, evidence, (_UNLOCK,), remains, Action("unlock"))
+    number = math.floor(allowed or 0)
+    here = f", which is {number:,} here" if number else ""
+    advice = f'Run it in worker processes: map(…, processes="auto"){here}. Up to {1 / remains:.1f} times as fast.'
+    return Cause(
+        "decode-bound", "gil", statement, evidence, (advice, _UNLOCK), remains, Action("processes", number)
+    )  # fmt: skip
 
 
 def _waiting(threads: Decoders, figures: Figures, evidence: tuple[str, ...]) -> Cause:
@@ -146,11 +167,11 @@ def _waiting(threads: Decoders, figures: Figures, evidence: tuple[str, ...]) -> 
     times = max(2.0, min(most, cores / threads.runnable if threads.runnable else most))
     wanted = math.ceil(threads.each * times)
     advice = (
-        f"Raise map(threads=…) from {threads.each:,.0f} to {wanted:,}: they wait side by side.",
+        f"Raise map({threads.knob}=…) from {threads.each:,.0f} to {wanted:,}: they wait side by side.",
         "Or spare what they wait for: a file, a lock, another service, a sleep.",
     )
     statement = "Decoding is the limit: its threads wait for something that is no core and no lock of Python's."
-    return Cause("decode-bound", "waits", statement, evidence, advice, 1 / times, Action("threads", wanted))
+    return Cause("decode-bound", "waits", statement, evidence, advice, 1 / times, Action(threads.knob, wanted))
 
 
 def _neighbours(threads: Decoders, figures: Figures, evidence: tuple[str, ...]) -> Cause:
@@ -174,17 +195,19 @@ def _few(threads: Decoders, figures: Figures, evidence: tuple[str, ...]) -> Caus
     wanted = max(math.ceil(threads.each * most / max(threads.cores, 1e-9)), math.ceil(threads.each) + 1)
     wanted = min(wanted, math.ceil(_MORE * threads.each))
     remains = _quicker(threads.cores, min(most, threads.cores * wanted / threads.each / max(threads.busy, 0.1)))
-    return _more(threads.each, wanted, allowed, evidence, remains if each else 1.0)
+    return _more(threads.each, wanted, allowed, evidence, remains if each else 1.0, threads.knob)
 
 
-def _more(now: float, wanted: int, allowed: float | None, evidence: tuple[str, ...], remains: float) -> Cause:
+def _more(
+    now: float, wanted: int, allowed: float | None, evidence: tuple[str, ...], remains: float, knob: str = "threads"
+) -> Cause:
     advice = (
-        f"Raise map(threads=…) from {now:,.0f} to {wanted:,}, while there are cores"
+        f"Raise map({knob}=…) from {now:,.0f} to {wanted:,}, while there are cores"
         + (f": {allowed:g} may be used." if allowed else "."),
         "Decode with a library that releases the GIL (Pillow, simplejpeg, OpenCV); store samples smaller.",
     )
-    statement = "Decoding is the limit: too few threads."
-    return Cause("decode-bound", "threads", statement, evidence, advice, remains, Action("threads", wanted))
+    statement = f"Decoding is the limit: too few {knob}."
+    return Cause("decode-bound", "threads", statement, evidence, advice, remains, Action(knob, wanted))
 
 
 def _no_cores(allowed: float, cores: int, evidence: tuple[str, ...]) -> Cause:
@@ -210,7 +233,7 @@ def _by_cores(figures: Figures) -> Cause:
     if allowed and (figures.cores_of_others or 0.0) >= _OTHERS * allowed and (figures.mean("system/cpu") or 0.0) > 90:
         return _others(figures, evidence, 0.5)
     if used is not None and allowed and threads > 1 and used < 1.3 and allowed >= 2:
-        return _lock(evidence, 1 / min(threads, allowed))
+        return _lock(evidence, allowed, 1 / min(threads, allowed))
     wanted = max(math.ceil(allowed or 2 * threads), math.ceil(threads) + 1)
     return _more(threads, wanted, allowed, evidence, min(1.0, max(threads, 1.0) / (allowed or 2 * max(threads, 1.0))))
 

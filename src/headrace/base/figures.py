@@ -26,8 +26,9 @@ loader.uneven_s          seconds  of ``own_s``, it stood still beyond what it do
 loader.asked             times    a batch was asked for
 loader.raw_empty         times    of these, nothing waited to be decoded or batched
 loader.ready_empty       times    of these, no batch was ready
-loader.decode_busy_s     seconds  of decode threads, at work
-loader.decode_room_s     seconds  of decode threads, in all
+loader.decode_busy_s     seconds  of decode threads and worker processes, at work
+loader.decode_room_s     seconds  of decode threads and worker processes, in all
+loader.decode_workers_s  seconds  of ``decode_room_s``, of worker processes
 loader.decode_cpu_s      seconds  of ``decode_busy_s``, computing
 loader.decode_queued_s   seconds  of ``decode_busy_s``, ready to run while no core was free
 loader.lock_asked        times    decode threads gave the interpreter's lock away, to see when they have it again

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 class TakesColumns(ABC):
@@ -29,13 +29,17 @@ ANY_NUMBER = 0
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One user function. It runs on several threads at once; decoding runs in parallel where it releases the GIL."""
+    """One user function. It runs on several threads at once; decoding runs in parallel where it releases the GIL, or in
+    worker processes.
+    """
 
     kind: str
     """``"map"``, ``"filter"`` or ``"flat_map"``."""
     function: Callable[[Any], Any]
     threads: int = ANY_NUMBER
     """How many, or `ANY_NUMBER`."""
+    processes: int | Literal["auto"] = 0
+    """Worker processes; ``"auto"``: as many as there are cores for it; 0: it runs on threads."""
 
     @property
     def keeps_count(self) -> bool:

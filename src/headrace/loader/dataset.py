@@ -483,8 +483,9 @@ class Dataset:
     # -- samples -----------------------------------------------------------------------------------------------------
 
     def map(
-        self, fn: Callable[[Any], Any], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None
-    ) -> Dataset:
+        self, fn: Callable[[Any], Any], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None, *,
+        processes: int | Literal["auto"] | None = None,
+    ) -> Dataset:  # fmt: skip
         """Apply `fn` to every sample, on threads; it should release the GIL where it computes. Behind `batch` it gets
         whole batches, and what it returns is what the loop sees.
 
@@ -494,28 +495,46 @@ class Dataset:
 
         `on_error` allows some samples to be missing, failed reads included; one budget for the whole loader, the last
         one given holds. Without it the first failure is raised in the loop as BadSampleError, with the cause.
+
+        `processes` runs `fn` in so many worker processes instead, where it holds the GIL; ``"auto"``: as many as this
+        process may use cores, which ranks on one machine share. They are started afresh (as ``spawn`` does) when the
+        first epoch begins, last over the loader's epochs, and end with the loader. Stages that follow each other share
+        them, and one way there. Where the interpreter has no GIL, threads are used: see ``Loader.stats().processes``.
+        `ds[i]` and `at` call `fn` in this process.
+
+        There, `fn` may rely on this: it is sent once to each worker (so it is defined at the top of a module, or
+        cloudpickle is installed), which calls it for one sample at a time, on one thread. What it keeps in globals
+        stays for the worker's life. The generators of `random` and NumPy are seeded anew in each worker, so what must
+        be repeatable is seeded from the sample's key. PyTorch computes on one thread. Bytes are read-only, as on
+        threads. A worker that ends is replaced: the sample that it was at is a bad sample, others that it had may be
+        given to `fn` a second time.
+
+        Raises:
+            InputError: a number below 1; `processes` behind `batch`.
         """
-        return self._with(Stage("map", fn, _number(threads, "map")), on_error)
+        return self._with(Stage("map", fn, _number(threads, "map"), processes or 0), on_error, processes)
 
     def filter(
-        self, fn: Callable[[Any], bool], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None
-    ) -> Dataset:
-        """Keep samples for which ``fn(sample)`` is true; behind `batch`, batches."""
-        return self._with(Stage("filter", fn, _number(threads, "filter")), on_error)
+        self, fn: Callable[[Any], bool], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None, *,
+        processes: int | Literal["auto"] | None = None,
+    ) -> Dataset:  # fmt: skip
+        """Keep samples for which ``fn(sample)`` is true; behind `batch`, batches. `processes`: see `map`."""
+        return self._with(Stage("filter", fn, _number(threads, "filter"), processes or 0), on_error, processes)
 
     def flat_map(
-        self, fn: Callable[[Any], Iterable[Any]], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None
-    ) -> Dataset:
+        self, fn: Callable[[Any], Iterable[Any]], threads: int | Literal["auto"] = "auto", on_error: Skip | None = None,
+        *, processes: int | Literal["auto"] | None = None,
+    ) -> Dataset:  # fmt: skip
         """Each sample becomes what ``fn(sample)`` gives: several samples, one or none.
 
-        The state is exact also among the samples that come of one: `fn` must give the same ones each time. `threads`
-        and `on_error` as of `map`.
+        The state is exact also among the samples that come of one: `fn` must give the same ones each time. `threads`,
+        `on_error` and `processes` as of `map`.
 
         Raises:
             InputError: behind `batch`.
         """
         self._unbatched("flat_map")
-        return self._with(Stage("flat_map", fn, _number(threads, "flat_map")), on_error)
+        return self._with(Stage("flat_map", fn, _number(threads, "flat_map"), processes or 0), on_error, processes)
 
     def batch(
         self,
@@ -786,11 +805,14 @@ class Dataset:
         rows = {"samples": "without end" if size is None else f"{size:,}", "batches of": batches}
         return cards.card(repr(self), rows)
 
-    def _with(self, stage: Stage, on_error: Skip | None) -> Dataset:
+    def _with(self, stage: Stage, on_error: Skip | None, processes: int | str | None = None) -> Dataset:
+        if processes is not None and processes != "auto" and (not isinstance(processes, int) or processes < 1):
+            raise InputError(f"{stage.kind}(processes={processes!r})", hint='at least 1, or "auto"')
         if self.batch_size is not None:
             self._refuse(self.is_unbatched, stage.kind, f"put {stage.kind} before unbatch")
             self._refuse(self.arrow, stage.kind, "put to_arrow last: what sees batches gets dicts")
             self._refuse(on_error is not None, f"{stage.kind}(on_error=…)", "it is about samples: put it before batch")
+            self._refuse(processes is not None, f"{stage.kind}(processes=…)", "put it before batch")
             return dataclasses.replace(self, after=(*self.after, stage))
         return dataclasses.replace(self, stages=(*self.stages, stage), skip=on_error or self.skip)
 

@@ -39,6 +39,7 @@ from headrace.loader.pipeline.sample_source import SampleSource
 from headrace.loader.pipeline.slots import Group, Slot
 from headrace.loader.pipeline.source import Source
 from headrace.loader.pipeline.stats import Meter, Stats, summarise
+from headrace.loader.pipeline.worker_processes import Workers
 from headrace.loader.tables.table_source import TableSource, index_of
 
 _JOIN_S = 1.8
@@ -70,12 +71,13 @@ def closed() -> InputError:
 class Pipeline:
     """Threads that run one epoch's stripe. One consumer; `close` from any thread, as often as one likes.
 
-    `arrow`: batches of tables stay tables.
+    `arrow`: batches of tables stay tables. `workers`: the loader's, for stages that ask for processes.
     """
 
     def __init__(
-        self, plan: Plan, course: Course, fetcher: Fetcher, ledger: list[Skipped], *, arrow: bool = False
-    ) -> None:
+        self, plan: Plan, course: Course, fetcher: Fetcher, ledger: list[Skipped], *, arrow: bool = False,
+        workers: Workers | None = None,
+    ) -> None:  # fmt: skip
         self.meter = Meter(partial(fetcher.metrics.get, "cache.bytes_filled"))
         self.closed = False
         self._fetcher, self._size = fetcher, plan.batch or 1
@@ -83,7 +85,7 @@ class Pipeline:
         self._judge = Judge(plan.skip, course.end, course.residual.epoch, ledger)
         table = index_of(plan)
         self._source: Source = (
-            SampleSource(plan, course, fetcher, self)
+            SampleSource(plan, course, fetcher, self, workers)
             if table is None
             else TableSource(plan, course, fetcher, self, table, arrow=arrow)
         )

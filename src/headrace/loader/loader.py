@@ -25,6 +25,7 @@ from headrace.loader.pipeline.epoch_plan import Plan
 from headrace.loader.pipeline.feeder import Course
 from headrace.loader.pipeline.stats import Meter, Stats, told
 from headrace.loader.pipeline.step_clock import CLOCK, Clock
+from headrace.loader.pipeline.worker_processes import Workers, described
 from headrace.loader.recipe import recipe_of
 
 _CLOSED = "the loader was closed"
@@ -57,6 +58,7 @@ class Loader:
         """Every sample left out so far: key, stage, reason, epoch."""
         self._changes = Changes()
         self._plan, self._where, self._fetcher = _reporting(plan, self._changes), where, fetcher
+        self._processes = described(plan.stages_by_leaf)
         self._fingerprint = dataset.fingerprint
         self._order = dataset.stream.describe()
         self._total = dataset.stream.size
@@ -67,6 +69,7 @@ class Loader:
         self._current: weakref.ref[Epoch] | None = None
         self._closes = 0
         self._running: Running | None = None
+        self._workers: Workers | None = None
         self._number, self._described = secrets.randbits(48), 0
         self._told_of: tuple[object, Residual] | None = None
         weakref.finalize(self, memory.trim).atexit = False
@@ -175,7 +178,8 @@ class Loader:
     def stats(self) -> Stats:
         """Figures of the epoch under way, or of the last one, also when its loop was left early."""
         stats = self._running.stats() if self._running is not None else Stats()
-        return dataclasses.replace(stats, changed=len(self._changes), rank=self._stripe.describe())
+        rank = self._stripe.describe()
+        return dataclasses.replace(stats, changed=len(self._changes), rank=rank, processes=self._processes)
 
     @property
     def changed(self) -> list[Changed]:
@@ -186,9 +190,12 @@ class Loader:
         return self._changes.since(0)
 
     def close(self) -> None:
-        """Stop whatever runs; who still waits for its next batch is told (InputError). May be iterated again."""
+        """Stop whatever runs, and end worker processes; who still waits for its next batch is told (InputError). May be
+        iterated again.
+        """
         self._closes += 1
         self._stop(_CLOSED)
+        self.end_workers()
 
     def __enter__(self) -> Self:
         return self
@@ -208,6 +215,12 @@ class Loader:
         self._progress = progress
         self._begun = True
         handed(self)
+
+    def end_workers(self) -> None:
+        """The next epoch starts others."""
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.close()
 
     def standing(self) -> tuple[int, int, int]:
         """See `headrace.base.reporting.Standing`. Any thread."""
@@ -237,7 +250,17 @@ class Loader:
 
             return ChildPipeline(self._plan, course, self.ledger, self._changes)
         fetcher = self._fetcher or default_fetcher()
-        return Pipeline(self._plan, course, fetcher, self.ledger, arrow=self.dataset.arrow)
+        return Pipeline(
+            self._plan, course, fetcher, self.ledger, arrow=self.dataset.arrow, workers=self._workers_here()
+        )  # fmt: skip
+
+    def _workers_here(self) -> Workers | None:
+        """They last over the epochs, and end with this loader at the latest."""
+        if self._workers is None or not self._workers.is_ours:
+            self._workers = Workers.of(self._plan.stages_by_leaf)
+            if self._workers is not None:
+                weakref.finalize(self, self._workers.close)
+        return self._workers
 
     def _describe(self) -> None:
         """Say what batches are made of from here on, so that who reads a run's record finds their samples again."""
@@ -361,7 +384,9 @@ class Epoch:
         except StopIteration:
             raise
         except BaseException as error:  # also Ctrl-C at any instruction, whose traceback would keep the threads alive
-            self.close(f"{type(error).__name__} was raised")
+            if self._over is None:
+                self.close(f"{type(error).__name__} was raised")
+                self._loader.end_workers()
             raise
 
     def _next(self) -> Any:

@@ -30,6 +30,8 @@ _VARIABLES: Final = (
     ("SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 """Who starts processes, and the variables by which it says which one this is; the first that says so holds."""
+_BESIDE: Final = ("LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""The variables by which they say how many of these processes there are on this machine."""
 _EVEN: Final = (None, "repeat", "short")
 
 
@@ -90,6 +92,12 @@ def said() -> Said:
         if None not in numbers or (by == "torchrun" and numbers != (None, None)):  # half of its word is refused
             return Said(*numbers, by)
     return _tensorflow() or _jax() or Said(None, None, "")
+
+
+def ranks_here() -> int:
+    """How many of the processes that `said` counts are on this machine, as far as that is known; at least 1."""
+    told = (environment(name) for name in _BESIDE)
+    return next((int(one) for one in told if one is not None and one.isdigit() and int(one)), 1)
 
 
 def stripe_of(rank: int | None, world_size: int | None, even: str | None = None) -> Shard:

@@ -43,11 +43,11 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Of the decode threads of one epoch so far.
+    """Of the decode threads of one epoch so far, and its worker processes.
 
-    `spent`: on groups, all of them; its `wall_s` is measured, the rest inferred from the groups that were looked at.
-    `asked`, `late`: how often the interpreter's lock was asked for by the probe, and came late. `stages`: the same as
-    `spent` for each stage, by its name.
+    `threads`: all of them, `processes` of which are worker processes. `spent`: on groups, all of them; its `wall_s` is
+    measured, the rest inferred from the groups that were looked at. `asked`, `late`: how often the interpreter's lock
+    was asked for by the probe, and came late. `stages`: the same as `spent` for each stage, by its name.
     """
 
     threads: int = 0
@@ -59,6 +59,16 @@ class Effort:
     """Of the time so far, where `threads` changed."""
     found: str = ""
     """How many threads were found best, and what was tried; empty: somebody said how many."""
+    processes: int = 0
+
+    def __add__(self, other: Effort) -> Effort:
+        stages = dict(self.stages)
+        for name, spent in other.stages.items():
+            stages[name] = stages.get(name, Spent()) + spent
+        return Effort(
+            self.threads + other.threads, self.spent + other.spent, self.asked + other.asked, self.late + other.late,
+            stages, self.mean_threads + other.mean_threads, self.found or other.found, self.processes + other.processes,
+        )  # fmt: skip
 
     @staticmethod
     def of(watches: Iterable[Watch]) -> Effort:
@@ -93,23 +103,27 @@ class Watch:
         self.seen = Spent()
         self.asked = self.late = 0
         self.stages: dict[str, Spent] = {}
-        self._due = 0.0
+        self._due = self._away_s = 0.0
         self._schedstat = -1
+
+    def away(self, seconds: float) -> None:
+        """So long, in this group, the thread only waited for a worker process, which has a watch of its own."""
+        self._away_s += seconds
 
     def run(self, work: Callable[[Call | None], None]) -> None:
         """One group. `work` is told how to call its stages, if they are to be looked at. Raises what it does."""
-        began = time.perf_counter()
+        began, self._away_s = time.perf_counter(), 0.0
         if began < self._due:
             work(None)
-            self.busy_s += time.perf_counter() - began
+            self.busy_s += time.perf_counter() - began - self._away_s
             return
         if self._schedstat < 0:
             self._schedstat = _open_schedstat()
         before = self._now()
         work(self._call)
         after = self._now()
-        self.busy_s += after.wall - began
-        self.seen += _between(before, after)
+        self.busy_s += after.wall - began - self._away_s
+        self.seen += _between(before, after) + Spent(-self._away_s)
         self._probe(after)
 
     def close(self) -> None:

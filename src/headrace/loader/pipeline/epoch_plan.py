@@ -11,6 +11,7 @@ from headrace.loader.pipeline.batch_builder import Builder
 from headrace.loader.pipeline.feeder import Course, Leaf
 from headrace.loader.pipeline.packed_batches import PackedBuilder
 from headrace.loader.pipeline.packing import Packing, one_by_one
+from headrace.loader.pipeline.run_stages import is_flat
 from headrace.loader.pipeline.sequences import SequenceBuilder, Sequences
 
 
@@ -46,14 +47,14 @@ class Plan:
     @property
     def is_flat(self) -> bool:
         """Whether one sample may become several."""
-        return any(stage.kind == "flat_map" for stages in self.stages_by_leaf for stage in stages)
+        return is_flat(self.stages_by_leaf)
 
     @property
     def finds_threads(self) -> bool:
         """Whether decode threads are found while they run: a function leaves that open, and none says how many."""
         given = [stage for leaf in self.leaves for stage in leaf.stages[len(leaf.index.abilities.stages) :]]
         given += self.stages
-        return bool(given) and not any(stage.threads for stage in given)
+        return bool(given) and not any(stage.threads or stage.processes for stage in given)
 
     def builder(self, course: Course) -> Builder | PackedBuilder:
         """What makes the batches of a course."""

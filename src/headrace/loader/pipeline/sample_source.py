@@ -29,6 +29,7 @@ from headrace.loader.pipeline.slots import Group, Slot
 from headrace.loader.pipeline.source import Pipe
 from headrace.loader.pipeline.transform import Transform
 from headrace.loader.pipeline.whole_objects import ObjectGroup
+from headrace.loader.pipeline.worker_processes import Workers
 from headrace.store.protocol import Blob
 
 _GROUP = 64
@@ -53,13 +54,19 @@ _WARM_CHUNK = 2048
 
 
 class SampleSource:
-    """A `headrace.loader.pipeline.source.Source` of samples, one by one or planned by arrays."""
+    """A `headrace.loader.pipeline.source.Source` of samples, one by one or planned by arrays.
+
+    `workers`: the loader's, for stages that ask for processes.
+    """
 
     batches_ahead = True
 
-    def __init__(self, plan: Plan, course: Course, fetcher: Fetcher, pipe: Pipe) -> None:
+    def __init__(
+        self, plan: Plan, course: Course, fetcher: Fetcher, pipe: Pipe, workers: Workers | None = None
+    ) -> None:
         self._plan, self._course, self._fetcher, self._pipe = plan, course, fetcher, pipe
-        self._transform = Transform(plan.stages_by_leaf, None if plan.packing or plan.is_flat else plan.batch)
+        alike = None if plan.packing or plan.is_flat else plan.batch
+        self._transform = Transform(plan.stages_by_leaf, alike, workers)
         self._decodes = bool(self._transform.threads)
         self._files = self._files_here()
         self._readers = self._readers_here()
@@ -109,7 +116,7 @@ class SampleSource:
             self._transform.open(group)
 
     def effort(self) -> Effort:
-        return self._decoding.effort()
+        return self._transform.effort(self._decoding.effort())
 
     def close(self) -> None:
         for group in self._pipe.batching.collector.pending():
@@ -118,6 +125,7 @@ class SampleSource:
         self._decoding.close()
         if self._readers is not None:
             self._readers.close()
+        self._transform.close()
 
     def forget(self) -> None:
         self._decoding.forget()
@@ -329,7 +337,7 @@ class SampleSource:
         return []
 
     def _decode_group(self, watch: Watch, group: Group) -> None:
-        watch.run(lambda call: self._pipe.room.hold(self._transform.run(group, _OVERHEAD, call)))
+        watch.run(lambda call: self._pipe.room.hold(self._transform.run(group, _OVERHEAD, call, watch.away)))
         self._finish(group)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.base import cards, verdict
 from headrace.base.figures import STAGE, Figures
 from headrace.base.quantiles import quantiles
+from headrace.base.threads import cores
 from headrace.base.units import format_bytes, format_seconds
 from headrace.loader.pipeline.batch_builder import Delivery
 from headrace.loader.pipeline.decode_effort import Effort
@@ -130,6 +131,8 @@ class Stats:
     """Objects read in another version than their snapshot lists, in all epochs so far; `Loader.changed` names them."""
     rank: str = ""
     """Which rank this is, and who said so; empty: nothing was sharded by ranks."""
+    processes: str = ""
+    """Who runs the functions that ask for processes: how many worker processes, or threads, and why."""
     held_bytes: int = 0
     """Of the prefetch window, in use now."""
     counters: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -145,11 +148,12 @@ class Stats:
 
     @property
     def decode_threads(self) -> int:
+        """Decode threads and worker processes."""
         return self.decode.threads
 
     @property
     def decode_busy_s(self) -> float:
-        """Seconds of decode threads, at work."""
+        """Seconds of decode threads and worker processes, at work."""
         return self.decode.spent.wall_s
 
     @property
@@ -167,7 +171,8 @@ class Stats:
 
     def figures(self) -> Figures:
         """What a verdict is made of."""
-        return Figures({**self.counters, **told(self, self.batches > 0)}, {}, self.elapsed_s)
+        means = {"process.cores": float(cores())}
+        return Figures({**self.counters, **told(self, self.batches > 0)}, means, self.elapsed_s)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -256,6 +261,8 @@ def told(stats: Stats, begun: bool = True) -> dict[str, float]:
 def _told_of_decoding(decode: Effort, seconds: float) -> dict[str, float]:
     threads = decode.mean_threads or decode.threads
     found = {"loader.decode_busy_s": decode.spent.wall_s, "loader.decode_room_s": threads * seconds}
+    if decode.processes:
+        found["loader.decode_workers_s"] = decode.processes * seconds
     if decode.asked:
         found["loader.decode_cpu_s"], found["loader.decode_queued_s"] = decode.spent.cpu_s, decode.spent.queued_s
         found["loader.lock_asked"], found["loader.lock_late"] = float(decode.asked), float(decode.late)
