@@ -61,7 +61,7 @@ bench-process: ## when the loader's child process is worth it (ARGS=... goes to 
 	@scripts/debian-packages
 	@$(RUN)/python benchmarks/process.py $(ARGS)
 
-bench-decode: ## decode threads that are found, against a sweep by hand; worker processes against other loaders'
+bench-decode: ## decode threads that are found, against a sweep by hand; worker processes against other loaders
 	@PYTHON=$(PYTHON) scripts/setup demo bench
 	@scripts/debian-packages
 	@scripts/framework-tools loaders
