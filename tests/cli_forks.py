@@ -34,6 +34,8 @@ _OTHERS = (
     "numpy", "pyarrow", "pyarrow.parquet", "pyarrow.compute", "platformdirs", "rich.console", "rich.table",
     "botocore.session",
 )  # fmt: skip
+_AT_FIRST = dict(os.environ)
+"""Variables as the run began: those of the test that is the first to run a command are gone soon, as is its TMPDIR."""
 _SAFE = frozenset({"jemalloc_bg_thd"})
 """Threads whose library looks after forks: pyarrow's allocator starts its own anew."""
 
@@ -70,7 +72,7 @@ class Forks:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.cli_forks"],
                 cwd=Path(__file__).parents[1],
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                env={**_AT_FIRST, "OPENBLAS_NUM_THREADS": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
