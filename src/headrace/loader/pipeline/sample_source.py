@@ -1,10 +1,13 @@
 """Samples on their way: planned, fetched, decoded, some at a time.
 
-feeder   positions, objects, reads; waits while the byte window is full, or where the cache is read by groups, while
-enough is planned
-fetch    `headrace.fetch` calls `arrived` on its own threads
-decode   map and filter, some groups of samples at a time; absent where there is nothing to do. Where that is no
-more than verifying or unpacking records of files, these threads read what is in the page cache, too
+    feeder   positions, objects, reads; waits while the byte window is full, or where the cache is read by groups, while
+             enough is planned
+    fetch    `headrace.fetch` calls `arrived` on its own threads
+    decode   map and filter, some groups of samples at a time (`headrace.loader.pipeline.decode_threads`); absent where
+             there is nothing to do. Where that is no more than verifying or unpacking records of files, these threads
+             read what is in the page cache, too
+
+Where the node's cache holds whole objects, a few more threads read those (`headrace.loader.pipeline.cached_readers`).
 """
 
 from __future__ import annotations
